@@ -190,8 +190,8 @@ def _code(self: Any, tokens: Sequence[Token], at: int, options: Any, shared: Ren
 
 def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, shared: RenderState) -> str:
     info = lines(tokens[at].info.strip(), shared["show"])
-    told = f'<p class="quiet small">{info}</p>' if info else ""
-    return f'{told}<pre tabindex="0"><code>{_text(self, tokens, at, options, shared)}</code></pre>\n'
+    message = f'<p class="quiet small">{info}</p>' if info else ""
+    return f'{message}<pre tabindex="0"><code>{_text(self, tokens, at, options, shared)}</code></pre>\n'
 
 
 def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:

@@ -133,7 +133,7 @@ def verify_(
         names = {space_id: space for space, space_id in state.registry.spaces().items()}
     spaces = {names.get(space_id, space_id): verdict for space_id, verdict in done["spaces"].items()}
     problems = [_named(problem, names) for problem in done["problems"]]
-    told = {**done, "spaces": spaces, "problems": problems}
+    fields = {**done, "spaces": spaces, "problems": problems}
 
     def print_text() -> None:
         say(f"{done['snapshot']}: {_VERDICTS[done['verdict']]}")
@@ -142,7 +142,7 @@ def verify_(
         for problem in problems:
             say(f"  {problem}")
 
-    return Output(told, print_text, exit_code=_EXITS[done["verdict"]])
+    return Output(fields, print_text, exit_code=_EXITS[done["verdict"]])
 
 
 def _pruned(here: CommandContext, to: str | None) -> Output:

@@ -60,7 +60,7 @@ def restore(
 
 
 def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> Output:
-    told = {
+    fields = {
         "snapshot": done.outlook.made.id,
         "data": str(here.paths.data.root),
         "opens": done.outlook.opens,
@@ -84,7 +84,7 @@ def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> O
 
     # Other problems, such as of a model or a disk, do not come from the snapshot.
     is_well = all(check.is_ok for check in checks if check.name.startswith(("data folder", "database of")))
-    return Output(told, tell_all, exit_code=0 if is_well else 1)
+    return Output(fields, tell_all, exit_code=0 if is_well else 1)
 
 
 def _folder(snapshot: str, target: str) -> Path:

@@ -82,8 +82,8 @@ class Backups:
                     made, behind = await self._take(target, follow)
                     folder = target.snapshot(made.id)
                     await self._run_after(folder, made.id)
-                    told = {"snapshot": made.id, "folder": str(folder), "spaces": len(made.spaces)}
-                    return {**told, "behind": behind}
+                    fields = {"snapshot": made.id, "folder": str(folder), "spaces": len(made.spaces)}
+                    return {**fields, "behind": behind}
                 case "verify":
                     return await self._verify(target, asked.name, follow)
                 case "prune":

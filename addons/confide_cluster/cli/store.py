@@ -76,7 +76,7 @@ def _status(here: CommandContext) -> Output:
     ]
     registry = found["registry"]
     spaces = [_of_log(names, *log) for log in found["logs"]]
-    told = {
+    fields = {
         "postgres": version,
         "waitsForStandby": standby and commit != "local",
         "forcesToDisk": is_forced,
@@ -106,7 +106,7 @@ def _status(here: CommandContext) -> Output:
         for name in refused:
             remark(f"restored to an earlier state: {name}; find out why, then run: confided store --accept")
 
-    return Output(told, print_text)
+    return Output(fields, print_text)
 
 
 def _move(here: CommandContext, to: str | None) -> Output:

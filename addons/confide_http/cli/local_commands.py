@@ -86,8 +86,8 @@ def new(
     if projects is not None and len(projects) > MOST_PROJECTS:
         raise TokenError(f"a token names {MOST_PROJECTS} projects at most", hint="leave --project out for all")
     text, token = TokenFile(here.paths.gateway).add(name, scopes, projects=projects, days=days, is_trusted=trusted)
-    told = f"it {_token_line(token)}; it is shown this once"
-    return Output({**_data(token, {}), "token": text}, text, notes=[told])
+    message = f"it {_token_line(token)}; it is shown this once"
+    return Output({**_data(token, {}), "token": text}, text, notes=[message])
 
 
 @command

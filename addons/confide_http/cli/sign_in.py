@@ -56,8 +56,8 @@ async def http_approve(
             name=name,
             projects=project or None,
         )
-    told = {"application": asked["application"], "redirect": asked["redirect"], "scope": given, "days": days}
-    return Output(told, f"approved: {asked['application']} may {by_http.does(given)}; the page goes on by itself")
+    fields = {"application": asked["application"], "redirect": asked["redirect"], "scope": given, "days": days}
+    return Output(fields, f"approved: {asked['application']} may {by_http.does(given)}; the page goes on by itself")
 
 
 @command

@@ -111,13 +111,13 @@ class Bearer(Generic[T]):
         """
 
         async def describe(_request: Request) -> Response:
-            told = {
+            fields = {
                 "resource": resource_of(self._origin()),
                 "scopes_supported": list(self._scopes),
                 "bearer_methods_supported": ["header"],
                 "resource_name": "Confide memory",
             }
-            return JSONResponse(told | ({"authorization_servers": list(servers)} if servers else {}))
+            return JSONResponse(fields | ({"authorization_servers": list(servers)} if servers else {}))
 
         return [Route(path, describe, methods=["GET"]) for path in (METADATA, METADATA + PATH)]
 

@@ -192,8 +192,8 @@ class UpstreamSession:
 
     def cancel(self, identifier: str) -> None:
         """Cancel a request."""
-        told = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": identifier}}
-        self.tunnel.receive(encoded(told))
+        fields = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": identifier}}
+        self.tunnel.receive(encoded(fields))
 
     async def request(self, op: str, body: Message, *, timeout_s: float, bulk: bool = False) -> Message:
         """Send a request over the link, once it is up, and return the answer. Raises ConnectionLost,

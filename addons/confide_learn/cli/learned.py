@@ -109,8 +109,8 @@ async def _undone(here: CommandContext, suggestions: Suggestions, ids: list[str]
     for each in chosen:
         async with here.client(await identified(here, _folder(each))) as client:
             suggestions.put(await note_delivery.take_back(client, each))
-    told = "\n".join(one_line(f"undone {each.id}: {each.path}; confide restore brings it back") for each in chosen)
-    return Output({"undone": [each.id for each in chosen]}, told)
+    message = "\n".join(one_line(f"undone {each.id}: {each.path}; confide restore brings it back") for each in chosen)
+    return Output({"undone": [each.id for each in chosen]}, message)
 
 
 async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[Suggestion]) -> Output:

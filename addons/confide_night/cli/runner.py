@@ -77,8 +77,8 @@ def _init(here: CommandContext, *, is_printed: bool) -> Output:
         raise InputError(
             f"{path} already exists", hint="confide task runner --init --print prints the default one"
         ) from None
-    told = f"wrote {path}: add a model's key and your repositories there, then run confide task runner --check"
-    return Output({"path": str(path)}, told)
+    message = f"wrote {path}: add a model's key and your repositories there, then run confide task runner --check"
+    return Output({"path": str(path)}, message)
 
 
 async def _check(here: CommandContext) -> Output:

@@ -102,7 +102,7 @@ async def add(
     text = input_text() if description == "-" else description
     if not text.strip():
         raise InputError("the text is empty, so nothing was queued", hint='confide task add "what to do"')
-    told = {
+    fields = {
         "description": text,
         "type": kind,
         "recipe": recipe,
@@ -118,7 +118,7 @@ async def add(
         "overlap": overlap,
         "retries": retries,
     }
-    return await _added(here, project, {name: value for name, value in told.items() if value is not None})
+    return await _added(here, project, {name: value for name, value in fields.items() if value is not None})
 
 
 @command
@@ -189,8 +189,8 @@ async def _log(here: CommandContext, identity: str, at: str | None, project: Pat
     if not records:
         raise ToolError("there is no log of that run", hint="the runner sends it, and it is kept for 30 days")
     text, unreadable = _decrypt_log(records, keys)
-    told = {"task": found["task"], "at": slot["at"], "log": text, "unreadable": unreadable}
-    return Output(told, text.rstrip("\n"))
+    fields = {"task": found["task"], "at": slot["at"], "log": text, "unreadable": unreadable}
+    return Output(fields, text.rstrip("\n"))
 
 
 def _decrypt_log(records: dict[int, bytes], keys: SpaceKeys) -> tuple[str, list[int]]:
@@ -242,10 +242,10 @@ async def approve(
         approval = approve_order(own, keyring.roster.space, found["order"])
         body: ApproveRequest = {"task": found["task"], "signature": approval.signature}
         answer = await APPROVE.ask(client.connection, body, timeout_s=DEADLINE_S)
-        told = f"{found['task']} is approved, and {answer['state']}"
+        message = f"{found['task']} is approved, and {answer['state']}"
         if is_doubtful(keyring.roster, order, own.public_key):
             note(DOUBT)
-    return Output({"id": found["task"], "state": answer["state"]}, told)
+    return Output({"id": found["task"], "state": answer["state"]}, message)
 
 
 @command
@@ -265,12 +265,14 @@ async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = P
     found = await call(here, await identified(here, project), "task_cancel", {"id": identity}, is_compared=False)
     note(*found.get("warnings", []))
     if found["queued"]:
-        told = f"the end of {found['id']} is queued"
+        message = f"the end of {found['id']} is queued"
     elif not found["cancelled"]:
-        told = f"{found['id']} was over already"
+        message = f"{found['id']} was over already"
     else:
-        told = f"{found['id']} is cancelled" + (f"; {found['killed']} running, being killed" if found["killed"] else "")
-    return Output(found, told)
+        message = f"{found['id']} is cancelled" + (
+            f"; {found['killed']} running, being killed" if found["killed"] else ""
+        )
+    return Output(found, message)
 
 
 @command
@@ -333,7 +335,7 @@ async def _again(here: CommandContext, identity: str, project: Path) -> Output:
     async with here.client(await identified(here, project)) as client:
         _, order, _ = await _shown(client, identity)
     usd = None if order.max_microusd is None else order.max_microusd / 1_000_000
-    told = {
+    fields = {
         "description": order.description,
         "type": order.type,
         "recipe": order.recipe,
@@ -347,7 +349,7 @@ async def _again(here: CommandContext, identity: str, project: Path) -> Output:
         "maxUsd": usd,
         "retries": order.retries,
     }
-    return await _added(here, project, {name: value for name, value in told.items() if value is not None})
+    return await _added(here, project, {name: value for name, value in fields.items() if value is not None})
 
 
 async def _added(here: CommandContext, folder: Path, arguments: dict[str, object]) -> Output:

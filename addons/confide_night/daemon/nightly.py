@@ -54,7 +54,7 @@ class Findings:
         """Return a line for the user with each problem and the command that handles it; an empty
         list without problems.
         """
-        told = [
+        findings = [
             (self.unsealed, "credentials in clear", "confide secrets scan --stored"),
             (self.clashes, "clashes", "confide sync names them"),
             (self.duplicates, "notes nearly the same as newer ones", "memory_dedupe"),
@@ -62,7 +62,7 @@ class Findings:
             (self.strays, "relations to deleted notes", "memory_get shows them"),
             (self.vectors, "chunks without vectors", "memory_status says why"),
         ]
-        said = [f"{what}: {count} ({way})" for count, what, way in told if count]
+        said = [f"{what}: {count} ({way})" for count, what, way in findings if count]
         said += ["no proven backup is young enough (confided doctor)"] if self.is_proven is False else []
         if not said:
             return []

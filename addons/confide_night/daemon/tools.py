@@ -275,11 +275,11 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
 
     found = await context.space.part(Tasks).read(work)
     most = WHOLE_CHARS if named and len(found) == 1 else SUMMARY_CHARS
-    told = [await _run_as_json(context, row, slot, most) for row, slot in found]
-    structured = {"results": told}
-    if not told:
+    runs = [await _run_as_json(context, row, slot, most) for row, slot in found]
+    structured = {"results": runs}
+    if not runs:
         return ToolResult(structured, "No run has ended yet.")
-    return ToolResult(structured, "\n".join([QUOTED, *(_result_lines(one) for one in told)]))
+    return ToolResult(structured, "\n".join([QUOTED, *(_result_lines(one) for one in runs)]))
 
 
 async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
@@ -295,8 +295,8 @@ async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     structured = {"id": row.id, "cancelled": could, "killed": killed, "queued": False, "warnings": []}
     if not could:
         return ToolResult(structured, f"Task {row.id} was {row.state} already.")
-    told = f" {killed} of its runs are being killed." if killed else ""
-    return ToolResult(structured, f"Task {row.id} is cancelled.{told}")
+    message = f" {killed} of its runs are being killed." if killed else ""
+    return ToolResult(structured, f"Task {row.id} is cancelled.{message}")
 
 
 def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, object]:

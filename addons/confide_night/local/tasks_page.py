@@ -93,14 +93,14 @@ async def act(desk: PageContext) -> Any:
     if does == "cancel":
         answer = await desk.call("task_cancel", id=identity)
         killed = f" {answer['killed']} of it runs, and is being killed." if answer["killed"] else ""
-        told = "Its end waits for the daemon." if answer["queued"] else f"It is cancelled.{killed}"
+        message = "Its end waits for the daemon." if answer["queued"] else f"It is cancelled.{killed}"
     elif does == "approve":
-        told = await _approved(desk, found, order)
+        message = await _approved(desk, found, order)
     else:
         body: SetRequest = {"task": identity, "state": _STATES[does]}
         stands = await SET.ask(desk.link, body, timeout_s=_ASK_S)
-        told = f"It is {stands['state']} now."
-    return desk.go("task", told, id=identity)
+        message = f"It is {stands['state']} now."
+    return desk.go("task", message, id=identity)
 
 
 async def _approved(desk: PageContext, found: TaskShown, order: Order) -> str:

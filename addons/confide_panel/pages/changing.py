@@ -57,8 +57,8 @@ async def restore(desk: PageContext) -> Response:
         body["revision"] = revision
     await desk.gateway.exchange.reach(project)
     answer = await RESTORE.ask(desk.link, body, timeout_s=ASK_S)
-    told = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It has this text already."
-    return desk.go("file", told, project=project, path=path)
+    message = f"Restored, as revision {answer['revision']}." if answer["changed"] else "It has this text already."
+    return desk.go("file", message, project=project, path=path)
 
 
 async def ask_delete(desk: PageContext) -> Response:

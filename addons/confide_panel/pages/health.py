@@ -91,8 +91,8 @@ def _link(desk: PageContext, status: Found | None, *, is_awaited: bool) -> Itera
     link = desk.gateway.exchange.link
     if link.is_up and status:
         name = status["link"].get("device") or status["link"]["caller"]
-        told = f"up, to {status['link']['space']} as {name}, daemon {status['daemonVersion']}"
-        yield HealthLine("link", "good", told)
+        message = f"up, to {status['link']['space']} as {name}, daemon {status['daemonVersion']}"
+        yield HealthLine("link", "good", message)
     elif link.is_up and is_awaited:
         yield HealthLine("link", "good", "up; the server's status is on its way")
     elif link.is_up:
@@ -110,8 +110,8 @@ def _waiting(waiting: JournalCounts, status: Found | None) -> Iterator[HealthLin
         yield HealthLine(
             "refused", "warn", f"the server refused {counted(waiting.dead, 'store')}", "look at them below"
         )
-    told = f"{counted(waiting.queued, 'store')} for the server" if waiting.queued else "empty"
-    yield HealthLine("queue", "warn" if waiting.queued else "good", told)
+    message = f"{counted(waiting.queued, 'store')} for the server" if waiting.queued else "empty"
+    yield HealthLine("queue", "warn" if waiting.queued else "good", message)
     if status and status["pendingUploads"]:
         yield HealthLine("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
 
@@ -119,9 +119,9 @@ def _waiting(waiting: JournalCounts, status: Found | None) -> Iterator[HealthLin
 def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
     health = status["health"]
     if health["state"] == "ok":
-        told = f"{status['totalChunks']:,} chunks of {status['totalFiles']:,} documents"
+        message = f"{status['totalChunks']:,} chunks of {status['totalFiles']:,} documents"
         healed = f", {counted(health['healed'], 'fault')} repaired" if health["healed"] else ""
-        yield HealthLine("index: words", "good", told + healed)
+        yield HealthLine("index: words", "good", message + healed)
     else:
         breaches = ", ".join(str(each["what"]) for each in health["breaches"]) or health["state"]
         yield HealthLine("index: words", "bad", breaches, "Confide repairs it by itself; if it stays: confided check")
@@ -131,26 +131,26 @@ def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
             "index: meaning", "warn", "no model is ready, so searches match words only", "see the models below"
         )
     else:
-        told = (
+        message = (
             f"{waits:,} chunks are queued, the oldest for {status['indexAge']:.0f} s"
             if waits
             else "every chunk has its embedding"
         )
         state = "warn" if waits and status["indexAge"] > 60 else "good"
-        yield HealthLine("index: meaning", state, f"{status['model']}: {told}")
+        yield HealthLine("index: meaning", state, f"{status['model']}: {message}")
     sealing = status["sealing"]
     keeper = "on your devices" if sealing["custody"] == "caller" else "on the server"
     yield HealthLine("database key", "good", f"{keeper}; {status['atRest']}")
     if sealing["secrets"] is not None:
         codes = sealing.get("recoveryCodes", 0)
-        told = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
-        yield HealthLine("sealed", "good", told + (f" and {counted(codes, 'recovery code')}" if codes else ""))
+        message = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
+        yield HealthLine("sealed", "good", message + (f" and {counted(codes, 'recovery code')}" if codes else ""))
     if unsealed and (findings := unsealed["findings"]):
-        told = f"{counted(findings, 'credential')} in clear"
-        yield HealthLine("in clear", "warn", told, "confide secrets scan --stored")
+        message = f"{counted(findings, 'credential')} in clear"
+        yield HealthLine("in clear", "warn", message, "confide secrets scan --stored")
     if status["clashes"]:
-        told = f"{counted(len(status['clashes']), 'document')} with a conflict"
-        yield HealthLine("conflicts", "warn", told, "see Conflicts")
+        message = f"{counted(len(status['clashes']), 'document')} with a conflict"
+        yield HealthLine("conflicts", "warn", message, "see Conflicts")
     for warning in status["warnings"]:
         yield HealthLine("warning", "warn", warning)
 
@@ -164,10 +164,10 @@ def _hooks(desk: PageContext, fired: list[tuple[float, str, str, int, str]]) -> 
         yield HealthLine("hooks", "good", "no hook has run yet", hint)
         return
     by = Counter(outcome for _, _, outcome, _, _ in fired)
-    told = f"{len(fired):,} ran: " + ", ".join(f"{by[name]} {name}" for name in _OUTCOMES if by[name])
+    message = f"{len(fired):,} ran: " + ", ".join(f"{by[name]} {name}" for name in _OUTCOMES if by[name])
     if by[counts.FAILED]:
-        yield HealthLine("hooks", "warn", told, "confide doctor shows the last failure")
+        yield HealthLine("hooks", "warn", message, "confide doctor shows the last failure")
     elif by[counts.LATE] > len(fired) * _LATE_SHARE:
-        yield HealthLine("hooks", "warn", told, "is a session stopped (Ctrl-Z), or this device busy?")
+        yield HealthLine("hooks", "warn", message, "is a session stopped (Ctrl-Z), or this device busy?")
     else:
-        yield HealthLine("hooks", "good", told)
+        yield HealthLine("hooks", "good", message)

@@ -54,18 +54,18 @@ async def take(desk: PageContext) -> Response:
         tags=tags or None,
         type=given["type"] or None,
     )
-    told = (
+    message = (
         "Saved here. Confide sends it when the server is back."
         if stored["queued"]
         else f"Remembered in {stored['path']}."
     )
     if near := stored["duplicates"][:1]:
-        told += f" A note with a similar text: “{near[0]['title']}”."
+        message += f" A note with a similar text: “{near[0]['title']}”."
     if stored["queued"]:
-        return desk.go("remember", told)
+        return desk.go("remember", message)
     if is_note and "shortId" in stored:
-        return desk.go(f"note/{stored['shortId']}", told)
-    return desk.go("file", told, project=stored["project"], path=stored["path"])
+        return desk.go(f"note/{stored['shortId']}", message)
+    return desk.go("file", message, project=stored["project"], path=stored["path"])
 
 
 def _places(desk: PageContext) -> list[str]:

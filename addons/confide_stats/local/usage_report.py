@@ -119,12 +119,12 @@ def check(paths: ProxyPaths) -> list[DoctorFinding]:
     total = report.total
     if not total.notes:
         return [DoctorFinding("usage", "ok", "no note has been shown to an agent yet")]
-    told = (
+    message = (
         f"{total.notes:,} notes shown in {DAYS} days, {total.used:,} used, about {total.tokens:,} tokens: confide stats"
     )
     if report.unused:
-        told += f"; {len(report.unused)} shown often and never used"
-    return [DoctorFinding("usage", "ok", told)]
+        message += f"; {len(report.unused)} shown often and never used"
+    return [DoctorFinding("usage", "ok", message)]
 
 
 def shown_name(note: NoteUsage) -> str:

@@ -149,8 +149,8 @@ async def _finished(here: CommandContext, begun: MoveNote, *, with_tasks: bool) 
         await journey.finish(here.paths, here.config, begun, with_tasks=with_tasks)
     except (ConfideError, TimeoutError) as error:
         hint = error.hint if isinstance(error, ConfideError) else None
-        told = f"the daemon that was left, {begun.source.name}, does not close its copy: {error}"
-        return [told, *([f"hint: {hint}"] if hint else [])]
+        message = f"the daemon that was left, {begun.source.name}, does not close its copy: {error}"
+        return [message, *([f"hint: {hint}"] if hint else [])]
     return []
 
 
@@ -228,19 +228,22 @@ def _output(
         "kept": kept,
         "aside": None if moved.aside is None else str(moved.aside),
     }
-    told = [f"moved to {target.name}: {_plan_line(plan)}", "every revision was compared, and every secret opened there"]
+    lines = [
+        f"moved to {target.name}: {_plan_line(plan)}",
+        "every revision was compared, and every secret opened there",
+    ]
     if target.joined is not None:
-        told.append(f"compare these words with the server's: {words}")
+        lines.append(f"compare these words with the server's: {words}")
     if source.joined is None:
-        told.append(
+        lines.append(
             f"the old copy is closed, and stays in {kept}; when you do not need it any more, delete that folder"
         )
     else:
-        told.append(f"the old copy is closed, and stays with the daemon at {kept}, whose operator can delete it")
+        lines.append(f"the old copy is closed, and stays with the daemon at {kept}, whose operator can delete it")
     if moved.aside is not None:
-        told.append(f"an older memory that was in the way is in {moved.aside} now")
+        lines.append(f"an older memory that was in the way is in {moved.aside} now")
     if others:
-        told += [_of_others(others), "for each: confide device invite NAME here, and confide join there"]
+        lines += [_of_others(others), "for each: confide device invite NAME here, and confide join there"]
     if moved.left.unreadable:
         notes.append(f"{counted(len(moved.left.unreadable), 'revision')} could not be read, and stayed behind")
     if moved.left.unopened:
@@ -249,7 +252,7 @@ def _output(
         notes.append(
             "the daemon that was left does not know yet, and has the tasks still; run confide daemon move again"
         )
-    return Output(data, "\n".join(told), notes)
+    return Output(data, "\n".join(lines), notes)
 
 
 def hint_of_move(here: CommandContext) -> None:

@@ -315,9 +315,9 @@ def _named(counter: Counter[str]) -> str:
 
 def _counts(outcome: ImportOutcome) -> str:
     words = _TOLD | {"known": _TOLD["known"] + outcome.known_elsewhere}
-    told = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
+    lines = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
     sealed = f"; credentials in it, which are sealed: {outcome.sealed:,}" if outcome.sealed else ""
-    return f"{counted(outcome.done, 'note')}: {', '.join(told)}{sealed}"
+    return f"{counted(outcome.done, 'note')}: {', '.join(lines)}{sealed}"
 
 
 def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is_dry: bool, is_told: str) -> None:

@@ -446,8 +446,8 @@ class Registry:
         with self.transaction() as database:
             caller = caller_now(database, public_key)
             alias = caller.alias if caller else None
-            told = {"alias": alias, "public_key": public_key, "session": session, "by": public_key}
-            record(database, self.clock(), "trusted", detail=f"text {content[:16]}", **told)  # type: ignore[arg-type]
+            fields = {"alias": alias, "public_key": public_key, "session": session, "by": public_key}
+            record(database, self.clock(), "trusted", detail=f"text {content[:16]}", **fields)  # type: ignore[arg-type]
 
     def note_proxy_version(self, public_key: bytes, version: str) -> None:
         """Record the version of confide on a caller's device."""

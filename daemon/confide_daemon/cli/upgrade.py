@@ -40,7 +40,7 @@ def _outlook(here: CommandContext) -> Output:
     pending = found.pending
     ends_others = log_store(config) is not None and pending is not None and pending.registry > 0
     behind = {name: version for name, version in found.proxies.items() if is_behind(version, __version__)}
-    told = {
+    fields = {
         "version": __version__,
         "writtenBy": pending.program if pending else __version__,
         "isNeeded": pending is not None,
@@ -66,7 +66,7 @@ def _outlook(here: CommandContext) -> Output:
         f"device {name} has confide {version}: more than {WINDOW} minor versions behind"
         for name, version in behind.items()
     ]
-    return Output(told, lines, ["nothing was changed"])
+    return Output(fields, lines, ["nothing was changed"])
 
 
 def _upgraded(here: CommandContext, *, wants_snapshot: bool) -> Output:

@@ -41,8 +41,8 @@ def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) ->
     last = first + count - 1
     if shown and len(shown[0]) > PAGE_CHARS:
         end = at + PAGE_CHARS - 1
-        told = f"line {first} of {total}, characters {at}-{end} of {at + len(shown[0]) - 1}"
-        return TextPart(shown[0][:PAGE_CHARS], f"{told}; more with fromLine {first}, fromChar {end + 1}")
+        message = f"line {first} of {total}, characters {at}-{end} of {at + len(shown[0]) - 1}"
+        return TextPart(shown[0][:PAGE_CHARS], f"{message}; more with fromLine {first}, fromChar {end + 1}")
     more = f"; {total - last} more after line {last}" if last < total else ""
     return TextPart("\n".join(shown[:count]), f"lines {first}-{last} of {total}{more}")
 

@@ -60,8 +60,8 @@ async def device_confirm(
         if problem is not None:
             remark(f"note: {problem.with_hint}")
 
-    told = {"canSeal": problem is None, "problem": str(problem) if problem else None}
-    return Output({"spaceWords": space_words, **told, "mended": mended}, print_text)
+    fields = {"canSeal": problem is None, "problem": str(problem) if problem else None}
+    return Output({"spaceWords": space_words, **fields, "mended": mended}, print_text)
 
 
 async def _resolve_fork(space: SpaceConnection, words: str | None, add_again: bool) -> dict[str, Any]:

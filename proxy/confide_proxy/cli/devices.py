@@ -59,8 +59,8 @@ async def device_ls(here: CommandContext) -> Output:
             keyring.problem = error
         mine = (await keyring.identity()).public_key
     found, problem = listed(keyring, mine), keyring.problem
-    told = {"problem": str(problem), "hint": problem.hint} if problem else {"problem": None, "hint": None}
-    return Output({**found, **told}, lambda: _print_devices(found, problem))
+    fields = {"problem": str(problem), "hint": problem.hint} if problem else {"problem": None, "hint": None}
+    return Output({**found, **fields}, lambda: _print_devices(found, problem))
 
 
 def _print_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
@@ -175,8 +175,8 @@ async def device_approve(here: CommandContext, name: Name, words: Words = None) 
         f"on it, run confide device confirm, and type the words that confide device ls shows here:\n"
         f"  change {roster.pin.number}  {roster.head_words}"
     )
-    told = f"added: {device['name']}  {device['words']}\n\n{further}"
-    return Output({**device, "spaceWords": roster.words, "headWords": roster.head_words}, told)
+    message = f"added: {device['name']}  {device['words']}\n\n{further}"
+    return Output({**device, "spaceWords": roster.words, "headWords": roster.head_words}, message)
 
 
 @asynccontextmanager

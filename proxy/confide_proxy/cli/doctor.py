@@ -149,13 +149,13 @@ def _rights(here: CommandContext, fix: bool) -> DoctorFinding:
     loose = [each for each in _private(here) if each.stat().st_mode & 0o077]
     if not loose:
         return ok("rights", f"{here.paths.state} is this user's alone")
-    told = f"other users can read {loose[0]}{' and more' if len(loose) > 1 else ''}"
+    message = f"other users can read {loose[0]}{' and more' if len(loose) > 1 else ''}"
     if fix:
         with suppress(OSError):
             for each in loose:
                 each.chmod(stat.S_IMODE(each.stat().st_mode) & 0o700)
-            return DoctorFinding("rights", "problem", told, isFixed=True)
-    return DoctorFinding("rights", "problem", told, f"chmod go-rwx {loose[0]}, or confide doctor --fix")
+            return DoctorFinding("rights", "problem", message, isFixed=True)
+    return DoctorFinding("rights", "problem", message, f"chmod go-rwx {loose[0]}, or confide doctor --fix")
 
 
 def _private(here: CommandContext) -> Iterator[Path]:
@@ -216,17 +216,20 @@ def _queue(here: CommandContext, _fix: bool) -> DoctorFinding:
         counts = Journal(here.paths.journal).counts()
     except ConfideError as error:
         return problem("queue", error)
-    told = status_lines.waiting_line(counts.queued, counts.dead)
+    message = status_lines.waiting_line(counts.queued, counts.dead)
     if counts.damaged:
         return DoctorFinding(
             "queue", "problem", f"{counts.damaged} damaged records", "confide sync --queue names their file"
         )
     if counts.dead:
         return DoctorFinding(
-            "queue", "problem", told, "confide sync --queue says why; then confide sync --queue --retry, or --drop ID"
+            "queue",
+            "problem",
+            message,
+            "confide sync --queue says why; then confide sync --queue --retry, or --drop ID",
         )
     return (
-        DoctorFinding("queue", "hint", told, "confide sync sends them")
+        DoctorFinding("queue", "hint", message, "confide sync sends them")
         if counts.queued
         else ok("queue", "nothing waits")
     )
@@ -283,14 +286,14 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
 
 
 def _versions(of_daemon: str) -> DoctorFinding:
-    told = f"confide {VERSION} here, confided {of_daemon}"
+    message = f"confide {VERSION} here, confided {of_daemon}"
     if is_behind(VERSION, of_daemon) or is_behind(of_daemon, VERSION):
         older = "confide on this device" if is_behind(VERSION, of_daemon) else "confided"
-        far = f"{told}: more than {WINDOW} minor versions apart, which is not tested"
+        far = f"{message}: more than {WINDOW} minor versions apart, which is not tested"
         return DoctorFinding("versions", "problem", far, f"upgrade {older}; the daemon goes first: docs/upgrading.md")
     if of_daemon and of_daemon != VERSION:
         return DoctorFinding(
-            "versions", "hint", told, "they work together; the newer one has more. Update the older one"
+            "versions", "hint", message, "they work together; the newer one has more. Update the older one"
         )
     return ok("versions", f"confide {VERSION}" + (f", confided {of_daemon}" if of_daemon else ""))
 
@@ -309,12 +312,12 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
         return problem("files", error)
     if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
         return DoctorFinding("files", "hint", "; ".join(missing))
-    told = f"{counted(count, 'memory file')} in {project.root}"
+    message = f"{counted(count, 'memory file')} in {project.root}"
     if here.config.extra and here.config.chosen(project.root) is None:
         state = "holds here, where files of it went up before" if extra else "does not hold here"
-        told += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"
-        return DoctorFinding("files", "hint", told, markdown_offer.advice(project.root, here.config.extra))
-    return ok("files", told)
+        message += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"
+        return DoctorFinding("files", "hint", message, markdown_offer.advice(project.root, here.config.extra))
+    return ok("files", message)
 
 
 def _imports(folder: Path) -> Iterator[DoctorFinding]:
@@ -322,9 +325,9 @@ def _imports(folder: Path) -> Iterator[DoctorFinding]:
     its author.
     """
     for file, what in presence.importing(folder):
-        told = f"{file} imports @{what}: your agent follows what an agent or another device stores there"
+        message = f"{file} imports @{what}: your agent follows what an agent or another device stores there"
         yield DoctorFinding(
-            "imports", "hint", told, "take the import out: hooks bring memory as quoted data (docs/agents.md)"
+            "imports", "hint", message, "take the import out: hooks bring memory as quoted data (docs/agents.md)"
         )
 
 
@@ -340,16 +343,16 @@ def _hooks(here: CommandContext) -> DoctorFinding:
     names = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE)
     parts = [f"{by[name]} {name}" for name in names if by[name]]
     parts += [f"{by[counts.ABSENT]} found no session to ask"] if by[counts.ABSENT] else []
-    told = f"{len(found)} ran since {clock(found[0][0])}: {', '.join(parts)}"
+    message = f"{len(found)} ran since {clock(found[0][0])}: {', '.join(parts)}"
     if failed:
         at, why = failed[-1]
-        told += f", {len(failed)} failed, last {why} at {clock(at)}"
+        message += f", {len(failed)} failed, last {why} at {clock(at)}"
     if by[counts.ABSENT] > len(found) * _LATE_SHARE:
         way = "a session that is just beginning has none yet; confide sync --watch answers from the first prompt on"
-        return DoctorFinding("hooks", "hint", told, way)
+        return DoctorFinding("hooks", "hint", message, way)
     if by[counts.LATE] > len(found) * _LATE_SHARE:
-        return DoctorFinding("hooks", "hint", told, "is a session stopped (Ctrl-Z), or this device busy?")
-    return ok("hooks", told)
+        return DoctorFinding("hooks", "hint", message, "is a session stopped (Ctrl-Z), or this device busy?")
+    return ok("hooks", message)
 
 
 async def _clients(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIterator[DoctorFinding]:
@@ -363,32 +366,32 @@ async def _clients(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIte
         if had.lost_plugin:
             yield _lost_plugin(client, had.lost_plugin[0])
         if lost:
-            told = f"{lost[0].file} starts {lost[0].command}, which is not there"
+            message = f"{lost[0].file} starts {lost[0].command}, which is not there"
             is_ours = Path(lost[0].command).name == NAME
-            yield _lost(here, client, folder, lost[0].file, told, fix=fix and is_ours)
+            yield _lost(here, client, folder, lost[0].file, message, fix=fix and is_ours)
         elif had.lost_hooks:
-            told = f"{client.title} is to load {had.lost_hooks[0]}, which is not there: it runs no hooks"
-            yield _lost(here, client, folder, None, told, fix=fix)
+            message = f"{client.title} is to load {had.lost_hooks[0]}, which is not there: it runs no hooks"
+            yield _lost(here, client, folder, None, message, fix=fix)
         elif had.is_set_up:
             yield await _well(here, client, had, folder)
         elif client.is_here() and not had.lost_plugin:
-            told = f"{client.title} is installed, but does not start confide"
-            yield DoctorFinding(client.name, "hint", told, f"confide setup {client.name} --write")
+            message = f"{client.title} is installed, but does not start confide"
+            yield DoctorFinding(client.name, "hint", message, f"confide setup {client.name} --write")
         shared = next((each.file for each in had.starts if projects.is_tracked(each.file)), None)
         if shared is not None:
-            told = (
+            message = (
                 f"{shared} is in the repository, and has paths of this device: other people's clients cannot start it"
             )
             hint = f"confide setup {client.name} --remove, then confide setup {client.name} --write --user"
-            yield DoctorFinding(client.name, "hint", told, hint)
+            yield DoctorFinding(client.name, "hint", message, hint)
 
 
 async def _well(here: CommandContext, client: KnownClient, had: Presence, folder: Path) -> DoctorFinding:
     """Check a client that is set up: its entry works, reaches this memory, and hooks bring memory."""
     start = next((each for each in had.starts if not each.off), None)
     if had.starts and start is None and not had.has_plugin:
-        told = f"{client.title} has confide switched off: {had.starts[0].off}"
-        return DoctorFinding(client.name, "hint", told, "switch it on in the client, or in that file")
+        message = f"{client.title} has confide switched off: {had.starts[0].off}"
+        return DoctorFinding(client.name, "hint", message, "switch it on in the client, or in that file")
     how, state = "has the plugin", "ok"
     if start is not None and start.address:
         return await _called(client, start, folder)
@@ -404,35 +407,35 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
         elif (wrong := await _tried(client, start, folder)) is not None:
             return wrong
     if had.hooks_off and (had.hooked or had.has_plugin):
-        told = f"{client.title} {how}; its hooks are switched off: {had.hooks_off}"
-        return DoctorFinding(client.name, "hint", told, "switch them on there")
+        message = f"{client.title} {how}; its hooks are switched off: {had.hooks_off}"
+        return DoctorFinding(client.name, "hint", message, "switch them on there")
     if had.has_hooks:
         return DoctorFinding(client.name, state, f"{client.title} {how}; with hooks")
     if client.name in hooks.NOT_POSSIBLE:
         return DoctorFinding(client.name, state, f"{client.title} {how}; it has no hooks")
-    told = f"{client.title} {how}; without hooks, so memory is used only when the agent asks"
-    return DoctorFinding(client.name, state, told, f"confide setup {client.name} --write --hooks")
+    message = f"{client.title} {how}; without hooks, so memory is used only when the agent asks"
+    return DoctorFinding(client.name, state, message, f"confide setup {client.name} --write --hooks")
 
 
 async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFinding:
     """Check a client's entry that calls a server at an address instead of starting one."""
-    told = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
+    message = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
     if start.file != client.file(folder, for_user=True):
-        return DoctorFinding(client.name, "hint", f"{told}; not tried, since a file of the project names it")
+        return DoctorFinding(client.name, "hint", f"{message}; not tried, since a file of the project names it")
     if why := await entry_trial.call(start.address):
         return DoctorFinding(
-            client.name, "problem", f"{told}; {why}", "is the gateway running there? docs/http-server.md"
+            client.name, "problem", f"{message}; {why}", "is the gateway running there? docs/http-server.md"
         )
-    return ok(client.name, f"{told}; it accepts connections; its login was not tried")
+    return ok(client.name, f"{message}; it accepts connections; its login was not tried")
 
 
 async def _tried(client: KnownClient, start: Start, folder: Path) -> DoctorFinding | None:
     """Start an entry's program as the client does; return None if it answers."""
     if not (why := await entry_trial.start(start, folder)):
         return None
-    told = f"{client.title} starts {start.command}: {start.file}; {why}"
+    message = f"{client.title} starts {start.command}: {start.file}; {why}"
     again = f"confide setup {client.name} --write puts it right, and confide mcp says in a terminal what is wrong"
-    return DoctorFinding(client.name, "problem", told, again)
+    return DoctorFinding(client.name, "problem", message, again)
 
 
 def _other_memory(client: KnownClient, start: Start) -> DoctorFinding | None:
@@ -444,10 +447,10 @@ def _other_memory(client: KnownClient, start: Start) -> DoctorFinding | None:
     if there == own:
         return None
     differing = ", ".join(sorted({*there, *own}))
-    told = f"{start.file} leads to another memory than this command uses: {differing} differ"
+    message = f"{start.file} leads to another memory than this command uses: {differing} differ"
     again = f"confide setup {client.name} --write"
     hint = f"{again} with the variables that it is to have" if own else f"take {differing} out of its entry"
-    return DoctorFinding(client.name, "problem", told, hint)
+    return DoctorFinding(client.name, "problem", message, hint)
 
 
 def _lost_plugin(client: KnownClient, folder: Path) -> DoctorFinding:
@@ -455,8 +458,8 @@ def _lost_plugin(client: KnownClient, folder: Path) -> DoctorFinding:
         "claude-code": "claude plugin marketplace remove confide, then add and install it again",
         "gemini": "gemini extensions uninstall confide, then link it again",
     }
-    told = f"{client.title} has the plugin from {folder}, which is not there: it loads nothing of it"
-    return DoctorFinding(client.name, "problem", told, f"{again[client.name]}: docs/clients.md")
+    message = f"{client.title} has the plugin from {folder}, which is not there: it loads nothing of it"
+    return DoctorFinding(client.name, "problem", message, f"{again[client.name]}: docs/clients.md")
 
 
 def _lost(

@@ -121,25 +121,25 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
             problem = client.sealing.keyring.problem
         result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
         files, pieces = counted(status["totalFiles"], "file"), counted(status["totalChunks"], "chunk")
-        told = f"the link works: {files}, {pieces} in this space"
+        message = f"the link works: {files}, {pieces} in this space"
         if problem is not None:
-            told += f"\n{problem}\n{problem.hint}"
+            message += f"\n{problem}\n{problem.hint}"
     except SpaceLockedError as error:
         result["locked"] = str(error)
-        told = f"joined, but {error}\n{error.hint}"
+        message = f"joined, but {error}\n{error.hint}"
     except RequestError as error:
         if error.code != "denied":
             raise
         # A device with access to some projects only may join from a folder of none of them.
         result["denied"] = str(error)
-        told = f"the link works, but for this folder {error}"
+        message = f"the link works, but for this folder {error}"
         if (problem := await space_connection.introduce(here.paths, here.config)) is not None:
-            told += f"\n{problem}\n{problem.hint}"
+            message += f"\n{problem}\n{problem.hint}"
     if as_json:
         print_json(result)
         return
     say(
-        f"{told}\ncompare these words with the server's: {words}\n\nnow let your agent start it:  confide setup claude-code --write"
+        f"{message}\ncompare these words with the server's: {words}\n\nnow let your agent start it:  confide setup claude-code --write"
     )
 
 

@@ -153,8 +153,10 @@ def key_import(
         except FileExistsError:  # a session has created one meanwhile
             raise _taken(paths.identity) from None
     public = _public(kept.public_key)
-    told = f"this device is now {public['words']}\n{file} still holds the same secret: delete it if you do not need it"
-    return Output({**public, "kept": kept.form.value, "file": str(paths.identity)}, told)
+    message = (
+        f"this device is now {public['words']}\n{file} still holds the same secret: delete it if you do not need it"
+    )
+    return Output({**public, "kept": kept.form.value, "file": str(paths.identity)}, message)
 
 
 @command
@@ -169,8 +171,8 @@ def key_rotate(here: CommandContext) -> Output:
     is_sealed = identities.stored(here.paths.identity).form is Form.PASSPHRASE
     passphrase = _passphrase() if is_sealed else None
     old, new = map(_public, asyncio.run(rotate(here.paths, here.config, passphrase=passphrase)))
-    told = f"old key: {old['words']}  (no longer valid)\nnew key: {new['words']}"
-    return Output({"old": old, "new": new}, told)
+    message = f"old key: {old['words']}  (no longer valid)\nnew key: {new['words']}"
+    return Output({"old": old, "new": new}, message)
 
 
 def _public(key: bytes) -> dict[str, str]:

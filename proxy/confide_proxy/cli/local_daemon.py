@@ -27,8 +27,8 @@ async def start(here: CommandContext) -> Output:
     found = before or await local_process.running(here.paths)
     pid = found.pid if found else None
     data = {"started": before is None, "pid": pid, "url": found.joined.url if found else None}
-    told = "runs already" if before else "started"
-    return Output(data, f"{told}: process {pid}, with its data in {here.paths.daemon_data}")
+    message = "runs already" if before else "started"
+    return Output(data, f"{message}: process {pid}, with its data in {here.paths.daemon_data}")
 
 
 @command

@@ -117,8 +117,10 @@ async def _stored(here: CommandContext, folder: Path, arguments: dict[str, Any],
         )
         shared = " [global]" if found.project == GLOBAL_PROJECT != this.name else ""
         data = {"path": found.path, "project": found.project, "linesWritten": 0, "line": found.line or None}
-        told = f"is there already: {where}{shared}"
-        return Output({**data, "queued": False, "warnings": []}, one_line(told), ["hint: --again stores it once more"])
+        message = f"is there already: {where}{shared}"
+        return Output(
+            {**data, "queued": False, "warnings": []}, one_line(message), ["hint: --again stores it once more"]
+        )
     result = await call(here, this, "memory_store", arguments)
     return Output(result, one_line(_stored_sentence(result)), notes=[*result["warnings"], *_near(result)])
 

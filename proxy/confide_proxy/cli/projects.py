@@ -96,8 +96,8 @@ async def link(
 
 
 def _links(name: str, answer: Linked) -> Output:
-    told = f"{name} is linked with {', '.join(answer['linked']) or 'no other project'}"
-    return Output({"project": name, "linked": answer["linked"]}, told)
+    message = f"{name} is linked with {', '.join(answer['linked']) or 'no other project'}"
+    return Output({"project": name, "linked": answer["linked"]}, message)
 
 
 def _folders(here: CommandContext) -> Output:

@@ -63,8 +63,8 @@ def retry(here: CommandContext, identity: str) -> Output:
             f"{identity[:32]} was not refused: it is queued already",
             hint="it is sent as soon as the daemon is reachable",
         )
-    told = f"{len(done)} {'is' if len(done) == 1 else 'are'} queued again; confide sync sends them now"
-    return Output({"retried": done}, told)
+    message = f"{len(done)} {'is' if len(done) == 1 else 'are'} queued again; confide sync sends them now"
+    return Output({"retried": done}, message)
 
 
 async def drop(here: CommandContext, identity: str, *, is_sure: bool) -> Output:

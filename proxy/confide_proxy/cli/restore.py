@@ -196,8 +196,8 @@ async def _many(
             )
 
     restored = list(done.values())
-    told = [{"path": path, "why": why} for path, why in failed.items()]
-    return Output({"project": name, "restored": restored, "failed": told}, print_text, exit_code=7 if failed else 0)
+    failures = [{"path": path, "why": why} for path, why in failed.items()]
+    return Output({"project": name, "restored": restored, "failed": failures}, print_text, exit_code=7 if failed else 0)
 
 
 _LONGEST_LIST: Final = 500

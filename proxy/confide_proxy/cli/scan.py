@@ -172,8 +172,8 @@ def _allow(here: CommandContext, given: list[str]) -> Output:
         )
     file = here.paths.config
     added = [each for each in dict.fromkeys(given) if add(file, each)]
-    told = f"allowed in {file}: {', '.join(added) or 'nothing: it was allowed already'}"
-    return Output({"allowed": added, "file": str(file)}, told)
+    message = f"allowed in {file}: {', '.join(added) or 'nothing: it was allowed already'}"
+    return Output({"allowed": added, "file": str(file)}, message)
 
 
 def _sights(text: OutgoingText, policy: Policy, prints: Fingerprints | None) -> Iterator[dict[str, object]]:

@@ -243,10 +243,10 @@ def _in_place_of_another(entry: ServerEntry) -> ServerEntry:
     host = client_files.asked(entry, entry.is_anothers)
     if host is None:
         return entry
-    told = f"{entry.file} has an entry confide that calls {host}"
-    if can_ask() and wanted(f"{told}: replace it by one that starts confide here?"):
+    message = f"{entry.file} has an entry confide that calls {host}"
+    if can_ask() and wanted(f"{message}: replace it by one that starts confide here?"):
         return replace(entry, replaces=True)
-    note(f"{told}: it is left as it is", "hint: take it out there, or run this in a terminal and say yes")
+    note(f"{message}: it is left as it is", "hint: take it out there, or run this in a terminal and say yes")
     return entry
 
 
@@ -342,8 +342,8 @@ def _may_take_notes(folder: Path) -> bool:
     number = own.count(place)
     if not number or client_files.is_in(own.entry(folder, projects.identify(folder).root)):
         return True
-    told = f"{counted(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
-    if not can_ask() or wanted(f"{told}: take them along?", by_default=True):
+    message = f"{counted(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
+    if not can_ask() or wanted(f"{message}: take them along?", by_default=True):
         return True
     note("they stay where Claude Code reads them, and so does its setting: --auto-memory is left out")
     return False

@@ -112,11 +112,11 @@ def _index(facts: Mapping[str, Any]) -> str:
 
 
 def _waiting(facts: Mapping[str, Any]) -> str:
-    told = waiting_line(facts["queuedOffline"] or 0, facts["deadLetters"] or 0)
+    message = waiting_line(facts["queuedOffline"] or 0, facts["deadLetters"] or 0)
     if pending := facts.get("pendingTranscriptBytes"):
         transcripts = f"{size(pending)} of transcripts"
-        return transcripts if told == "nothing" else f"{told}; {transcripts}"
-    return told
+        return transcripts if message == "nothing" else f"{message}; {transcripts}"
+    return message
 
 
 def _problems(facts: Mapping[str, Any]) -> list[str]:

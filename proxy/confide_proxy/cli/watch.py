@@ -81,8 +81,8 @@ class Teller:
         """Print the result of a comparison or a change, if it did anything."""
         counts = {"sent": report.sent, "received": report.pulled, "removed": report.removed}
         if any(counts.values()):
-            told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            self.say("synced", f"{project}: {told}", project=project, **counts)
+            message = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+            self.say("synced", f"{project}: {message}", project=project, **counts)
         for path in map(printable, report.removed_paths[:MOST_NAMED]):
             self.say("removed", f"{project}: removed {path}", project=project, path=path)
         if is_comparison and self._as_json:

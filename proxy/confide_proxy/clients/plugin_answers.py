@@ -65,10 +65,10 @@ def learning() -> str:
         with open(fd, "rb") as file:
             status = os.fstat(fd)
             is_ours = status.st_uid in (portable.user(), 0) and not status.st_mode & portable.ANYBODY_WRITES
-            told = json.loads(file.read(_MOST_BYTES)) if stat.S_ISREG(status.st_mode) and is_ours else {}
+            data = json.loads(file.read(_MOST_BYTES)) if stat.S_ISREG(status.st_mode) and is_ours else {}
     except (OSError, ValueError, RecursionError):
         return ""
-    enabled, answers = (_object(told, name) for name in ("enabledPlugins", "pluginConfigs"))
+    enabled, answers = (_object(data, name) for name in ("enabledPlugins", "pluginConfigs"))
     for name in answers:
         if name.startswith(_PLUGIN) and enabled.get(name) is True:
             mode = _object(_object(answers, name), "options").get("learn")

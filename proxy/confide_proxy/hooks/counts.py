@@ -41,8 +41,8 @@ def note(
     now = time.time()
     _append(state, EVENTS, MOST_BYTES, f"{int(now)} {_word(event)} {outcome} {ms} {_word(why)}\n")
     if is_logged:
-        told = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(now))} {_word(client)} {_word(event)} {outcome} {ms} ms {_word(why)}\n"
-        _append(state, LOG, MOST_LOG_BYTES, told)
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(now))} {_word(client)} {_word(event)} {outcome} {ms} ms {_word(why)}\n"
+        _append(state, LOG, MOST_LOG_BYTES, line)
 
 
 def read(state: str) -> list[tuple[float, str, str, int, str]]:

@@ -205,15 +205,15 @@ def _outcome(message: dict[str, Any], *, may_be_deep: bool) -> dict[str, Any] | 
     if isinstance(result, dict) and "error" not in message:
         # In the 2026-07-28 era, "input_required" is how a server elicits, samples and lists roots:
         # a request in the form of a result. Go's parser takes "ResultType" for it.
-        is_final = all(told == _COMPLETE for name, told in result.items() if name.casefold() == _RESULT_TYPE)
+        is_final = all(fields == _COMPLETE for name, fields in result.items() if name.casefold() == _RESULT_TYPE)
         return {"result": result} if is_final and not (may_be_deep and _is_too_deep(result)) else None
     if isinstance(error, dict) and "result" not in message:
         code, why = error.get("code"), error.get("message")
         if type(code) is int and code != _ASKS_FOR_ADDRESS and isinstance(why, str):
-            told = {"code": code, "message": why[:_MAX_SENTENCE]}
+            fields = {"code": code, "message": why[:_MAX_SENTENCE]}
             data = error.get("data")
             is_told = code == _OTHER_VERSION and not _is_too_deep(data)
-            return {"error": {**told, "data": data} if is_told else told}
+            return {"error": {**fields, "data": data} if is_told else fields}
     return None
 
 

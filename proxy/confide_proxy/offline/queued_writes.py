@@ -92,7 +92,7 @@ def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Ou
     if kept.tool not in _OF_NOTES:
         queued = addons.of_tool(kept.tool, "queued")
         assert queued is not None  # `placed` refuses other tools
-        about, told = queued(arguments, kept.id)
+        about, message = queued(arguments, kept.id)
         structured = {**about, "queued": True, "warnings": structured["warnings"]}
     elif kept.tool == "memory_store":
         is_note = not arguments.keys() <= OF_FILES
@@ -112,17 +112,17 @@ def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Ou
             "warnings": structured["warnings"],
         }
         structured = structured | stored if is_note else stored
-        told = f"Queued {f'as note {identity} ' if is_note else ''}for {kept.path} [{kept.target}]."
+        message = f"Queued {f'as note {identity} ' if is_note else ''}for {kept.path} [{kept.target}]."
     elif kept.tool == "memory_delete":
         named: dict[str, Any] = {name: arguments[name] for name in ("id", "path") if name in arguments}
         structured |= {"deleted": False, "project": kept.target} | named
-        told = f"The deletion of {kept.path} is queued."
+        message = f"The deletion of {kept.path} is queued."
     else:
         structured["changed"] = False
         if kept.tool == "memory_update":
             structured["id"] = arguments["id"]
-        told = f"The change of {kept.path} is queued."
-    return ToolAnswer("\n".join([told, *(f"warning: {text}" for text in structured["warnings"])]), structured)
+        message = f"The change of {kept.path} is queued."
+    return ToolAnswer("\n".join([message, *(f"warning: {text}" for text in structured["warnings"])]), structured)
 
 
 def _new_note(wish: QueuedCall, shown: Mapping[str, object]) -> QueuedCall:

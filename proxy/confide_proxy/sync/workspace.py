@@ -352,10 +352,10 @@ def _ignored(root: Path) -> str:
     file = ignore_memory(root)
     if file is None:
         return ""
-    told = f"added memory/ to {file}: memory is not for the repository"
+    message = f"added memory/ to {file}: memory is not for the repository"
     if not has_tracked_memory(root):
-        return told
-    return f"{told}, though files of it are tracked: git add -f takes a new one in, gitignore = false all of them"
+        return message
+    return f"{message}, though files of it are tracked: git add -f takes a new one in, gitignore = false all of them"
 
 
 def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:

@@ -54,13 +54,13 @@ def main() -> None:
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         try:
-            told = {"ok": _DO[asked.pop("do")](_Progress(), **asked)}
+            fields = {"ok": _DO[asked.pop("do")](_Progress(), **asked)}
         except ConfideError as error:
-            told = {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+            fields = {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
         except OSError as error:
             why = (error.strerror or type(error).__name__).lower()
-            told = {"error": {"kind": "OSError", "message": why, "errno": error.errno, "hint": None}}
-        _say(told)
+            fields = {"error": {"kind": "OSError", "message": why, "errno": error.errno, "hint": None}}
+        _say(fields)
 
 
 class _Progress:

@@ -59,18 +59,18 @@ class Worker:
                     line = await stdout.readline()
                 if not line:
                     raise StorageError("the process that makes backups has ended", hint="it is tried again")
-                told = json.loads(line)
-                if "read" in told:
-                    follow(int(told["read"]))
+                data = json.loads(line)
+                if "read" in data:
+                    follow(int(data["read"]))
                     continue
                 break
         except TimeoutError:
             raise StorageError("the process that makes backups hangs", hint="does the disk answer?") from None
         except OSError:
             raise StorageError("the process that makes backups has ended", hint="it is tried again") from None
-        if "ok" in told:
-            return dict(told["ok"])
-        error = told["error"]
+        if "ok" in data:
+            return dict(data["ok"])
+        error = data["error"]
         if error["kind"] == "OSError":
             raise RefusedError(error["errno"], error["message"])
         raise _KNOWN.get(error["kind"], ConfideError)(error["message"], hint=error["hint"])

@@ -173,8 +173,10 @@ class StreamableEndpoint:
             params = message.get("params")
             result = self._shown(identity).answer(method, params if isinstance(params, dict) else None) or {}
             session = self._sessions.open(identity)
-            told = {framing.SESSION_HEADER: session.identifier}
-            return framing.json_response(framing.answered(identifier, {"result": result}), is_later=False, headers=told)
+            fields = {framing.SESSION_HEADER: session.identifier}
+            return framing.json_response(
+                framing.answered(identifier, {"result": result}), is_later=False, headers=fields
+            )
         session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity)
         if method is None:
             return Response(status_code=202)  # a response without a request

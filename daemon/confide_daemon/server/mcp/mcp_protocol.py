@@ -366,8 +366,8 @@ class _Request:
     async def report(self, done: float, total: float | None, message: str) -> None:
         token = _meta(self.params).get("progressToken")
         if _is_id(token):
-            told = {"progressToken": token, "progress": done, "message": message}
-            await self.notify("notifications/progress", told if total is None else {**told, "total": total})
+            fields = {"progressToken": token, "progress": done, "message": message}
+            await self.notify("notifications/progress", fields if total is None else {**fields, "total": total})
 
 
 async def pong(_asked: McpRequest) -> Message:

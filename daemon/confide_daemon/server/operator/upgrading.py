@@ -61,8 +61,10 @@ def upgrade(
             snapshot = _snapshot(folder, config, config_file)
         except ConfideError as error:
             if not on_demand:
-                told = f"{error}; {error.hint}" if error.hint else str(error)
-                hint = f"there is no snapshot to go back to: {told}; without one, once: confided upgrade --no-snapshot"
+                message = f"{error}; {error.hint}" if error.hint else str(error)
+                hint = (
+                    f"there is no snapshot to go back to: {message}; without one, once: confided upgrade --no-snapshot"
+                )
                 raise UpgradeNeededError(folder.root, before.program, __version__, hint=hint) from None
             log.info("upgrading without a snapshot: %s", error)
     open_state(folder, may_upgrade=True, snapshot=snapshot).close()

@@ -317,10 +317,10 @@ def _quoted(
     short = found.get("shortId")
     known = short if isinstance(short, str) and is_id(short) else ""
     where = plain(known or path, _PLACE_CHARS) + (f":{line}" if line > 1 and not known else "")
-    told = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
+    message = f"- {prefix}{where} ({kind}, by {plain(author, _NAME_CHARS)}, {day[:10]}): {quoted}"
     document = f"{project}\0{path}"
     place = f"{document}\0{line}"
     # Texts that the daemon has cut end in the same way.
     is_whole = not quoted.endswith("…")
     covers = (place if line else document,) if is_whole else ()
-    return Quoted(told, document, place, is_whole, quoted, day, covers, 1, known, found.get("level") == "core")
+    return Quoted(message, document, place, is_whole, quoted, day, covers, 1, known, found.get("level") == "core")

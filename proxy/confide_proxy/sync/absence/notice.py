@@ -67,22 +67,22 @@ class Notice:
         if not self._file.exists():
             return []
         known = self._read()
-        told = []
+        lines = []
         if _is_recent(known.get("at")) and known.get("missing"):
             count, of = len(known["missing"]), max(known["of"], len(known["missing"]))
             files = f"{count} of {of} memory files" if of > 1 else "the one memory file"
             if known["waits"]:
                 said = f"{files} went missing in this folder ({known['why']}): no other device deletes anything"
-                told.append(
+                lines.append(
                     f"{said}; confide sync brings back what can be, and confide sync --deleted deletes all of it"
                 )
             else:
                 said = f"{files} went missing in this folder at {_clock(known['at'])} and came back ({known['why']})"
-                told.append(f"{said}; if they are to be deleted everywhere: confide sync --deleted")
+                lines.append(f"{said}; if they are to be deleted everywhere: confide sync --deleted")
         if _is_recent(known.get("droppedAt")):
             said = f"{known['dropped']} memory files were deleted here at {_clock(known['droppedAt'])}, as elsewhere"
-            told.append(f"{said}: confide restore --list lists them, confide restore brings one back")
-        return told
+            lines.append(f"{said}: confide restore --list lists them, confide restore brings one back")
+        return lines
 
     def _read(self) -> dict[str, Any]:
         try:
