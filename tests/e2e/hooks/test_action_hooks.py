@@ -47,6 +47,14 @@ def sooner_or_later(ask: Callable[[str], str]) -> tuple[str, str]:
     raise AssertionError
 
 
+def _is_counted(machine: Machine) -> bool:
+    found = machine.json("stats")
+    events = {event: (one["shown"] > 0, one["tokens"] > 0) for event, one in found["events"].items()}
+    notes = [(one["path"], one["read"], one["used"] > 1) for one in found["usedMost"]]
+    counted = [events[event] == (True, True) for event in ("action", "failure", "search")]
+    return all(counted) and notes == [("memory/2026-11-20.md", 1, True)]
+
+
 def test_a_tool_call_is_met_by_the_note_that_concerns_it_once(tmp_path: Path) -> None:
     """Before a command and an edit, and after a failure; by what this machine's own file says; never by what is hostile."""
     machine = Machine(tmp_path, "ann")
@@ -73,6 +81,10 @@ def test_a_tool_call_is_met_by_the_note_that_concerns_it_once(tmp_path: Path) ->
                 lambda one: context(fired(machine, "PostToolUseFailure", session_id=one, **MISSING))
             )
             assert "psycopg2-binary" in said
+
+            wire.tool("memory_search", {"query": "psycopg2"})
+            wire.tool("memory_read", {"path": "memory/2026-11-20.md"})
+            wait_until("all of it to be counted", lambda: _is_counted(machine))
 
             for quiet in (
                 bash("npx prisma migrate dev"),
