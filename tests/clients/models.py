@@ -46,22 +46,26 @@ class Model:
         with self._lock:
             return list(self._requests)
 
+    def step(self, _body: Json) -> Step:
+        """The next step of the script."""
+        return self._steps.pop(0) if self._steps else Step()
+
     def next(self, body: Json, offered: Sequence[str]) -> tuple[int, Step]:
         """The number of a request and the step that answers it, its tool by the whole name that the client gives it."""
         with self._lock:
             if not offered:
                 return 0, Step(text="a title")
             self._requests.append(body)
-            step = self._steps.pop(0) if self._steps else Step()
+            step = self.step(body)
             number = len(self._requests)
         name = next((name for name in offered if step.tool and name.endswith(step.tool)), step.tool)
         return number, Step(name, step.arguments, step.text, step.input_tokens)
 
 
 @contextmanager
-def playing(*steps: Step) -> Iterator[Model]:
-    """A model that listens on `port`."""
-    model = Model(steps)
+def playing(*steps: Step, model: Model | None = None) -> Iterator[Model]:
+    """A model that listens on `port`: one that plays these steps, or another one."""
+    model = model or Model(steps)
     handler = type("Scripted", (_Handler,), {"model": model})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

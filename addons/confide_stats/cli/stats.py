@@ -10,7 +10,7 @@ from confide_proxy.hooks.server.usage import SINKS_AFTER
 from confide_stats.local import usage_report
 from confide_stats.local.usage_report import DAYS, NAMES, UsageReport
 
-_WIDTHS: Final = (20, 7, 7, 7, 9, 8)
+_WIDTHS: Final = (20, 9, 9, 9, 10, 10)
 
 
 @command
@@ -26,7 +26,8 @@ def _tell(report: UsageReport) -> None:
         say("no note has been shown to an agent on this device yet")
         note("confide setup CLIENT --write --hooks brings notes to an agent automatically")
         return
-    say(f"The last {DAYS} days on this device: notes were shown {total.notes:,} times, and used {total.used:,} times.")
+    shown, used = counted(total.notes, "time"), counted(total.used, "time")
+    say(f"The last {DAYS} days on this device: notes were shown {shown}, and used {used}.")
     met, again = report.failures
     if met:
         say(
