@@ -22,7 +22,8 @@ from confide_http.local.local_tokens import DAYS, MOST_DAYS, TokenFile
 from confide_memory.wire.sealing import GatewayClient
 from confide_panel.drawing.qr import qr_code
 from confide_panel.page_context import Found, PageContext
-from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, remover, require_keys, waiting
+from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, require_keys, waiting
+from confide_proxy.devices.members import remove as remove_device
 from confide_proxy.errors import DeviceError, TokenError
 from confide_proxy.link import daemon
 
@@ -70,7 +71,9 @@ async def approve(desk: PageContext) -> Response:
 
 
 async def remove(desk: PageContext) -> Response:
-    """Remove a device after its name was typed again. It can no longer open sealed secrets."""
+    """Remove a device after its name was typed again. Its access ends, and it can no longer open
+    sealed secrets.
+    """
     words, typed = desk.said("words", 256), desk.said("typed", 256)
     keyring, link = _keyring(desk), desk.gateway.exchange.link
     await keyring.refresh(link)
@@ -83,9 +86,9 @@ async def remove(desk: PageContext) -> Response:
     if typed != printable(device.name):
         raise DeviceError("that is not its name, and nothing was changed", hint="type it as it stands in the list")
     brought = [printable(each.name) for each in keyring.roster.brought_in_by(device.key)]
-    await keyring.extend(link, remover(identity, device.key))
+    ended = await remove_device(keyring, link, device.key)
     told = f"{printable(device.name)} is removed. Change the secrets that it could open at their source: see Secrets."
-    if not device.is_paper:
+    if ended is None and not device.is_paper:
         told += (
             f" It can still read and write your memory. On the server, run: confided device rm {printable(device.name)}"
         )

@@ -12,7 +12,7 @@ import math
 import secrets
 import shlex
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -291,6 +291,32 @@ def insert_ended(database: apsw.Connection, ended: EndedKey) -> None:
            SELECT ?, ?, name, 'read', 'file', ?, ?, ? FROM spaces ORDER BY created_at LIMIT 1""",
         (ended.key, f"revoked-{ended.key[:4].hex()}", ended.at, ended.at, ended.successor),
     )
+
+
+def end_access_through(
+    database: apsw.Connection, key: bytes, *, space_id: str, kept: Collection[bytes], now: float
+) -> list[Caller]:
+    """Revoke a key and all callers of the space that have access through it; return those that had
+    access until then.
+
+    Through it came its successor, those whom its invites and approvals let in, those whom these let
+    in, and so on, except the keys in `kept` and those whom these let in.
+    """
+    found: dict[bytes, Caller | None] = {}
+    waiting = [key]
+    while waiting:
+        one = waiting.pop()
+        if one in found or (one in kept and one != key):
+            continue
+        found[one] = caller = caller_now(database, one)
+        waiting += [each.public_key for each in select_callers(database, "WHERE invited_by = ?", one)]
+        waiting += (
+            [caller.successor] if caller is not None and caller.closed(now) == "rotated" and caller.successor else []
+        )
+    ended = [one for one in found.values() if one is not None and one.revoked_at is None and one.space_id == space_id]
+    for each in ended:
+        end_caller(database, EndedKey(each.public_key, max(now, each.added_at)))
+    return ended
 
 
 def drop_invites_by(database: apsw.Connection, public_key: bytes) -> None:

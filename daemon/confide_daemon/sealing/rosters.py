@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apsw
 
@@ -22,7 +22,7 @@ from confide_crypto.errors import OversizedRosterError, ReplayedEntryError, Rost
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import RosterChange, RosterEntry
 from confide_daemon.access.audit import record
-from confide_daemon.access.enrolled_callers import Caller
+from confide_daemon.access.enrolled_callers import Caller, caller_now, end_access_through
 from confide_daemon.access.registry import Registry
 from confide_daemon.access.registry_invites import Invites
 from confide_daemon.errors import StorageError
@@ -36,6 +36,21 @@ _DONE: Final = {
     RosterChange.REMOVE: "one removed",
     RosterChange.ROTATE: "new epoch",
 }
+
+
+class Extension(NamedTuple):
+    """The result of bringing an entry.
+
+    Attributes:
+        roster: the roster with the entry.
+        is_new: True if the roster did not have it before.
+        ended: the callers whose access it ended; empty if it was there, or removes no device. None: it
+            removes a device that may still connect, since its signer may not end access.
+    """
+
+    roster: Roster
+    is_new: bool
+    ended: tuple[Caller, ...] | None = ()
 
 
 class Rosters:
@@ -75,12 +90,15 @@ class Rosters:
         self._remember(space_id, roster)
         return roster
 
-    def extend(self, space_id: str, data: bytes, *, by: str) -> tuple[Roster, bool]:
-        """Append an entry and return the roster, and True if the entry is new. Of two entries with
-        the same predecessor exactly one is accepted.
+    def extend(self, space_id: str, data: bytes, *, by: str) -> Extension:
+        """Append an entry. Of two entries with the same predecessor exactly one is accepted.
 
         An entry that is on the roster already gets the same answer as the first time, which may
         have been lost.
+
+        The removal of a device also ends its access to the daemon, and that of all who came in
+        through it and are no devices themselves, if its signer may write and reaches the whole
+        space.
 
         `by` is the name of the calling device for the audit log, which need not be the signer.
         Raises RosterError or a subclass if the entry may not follow; StorageError if it cannot be
@@ -92,7 +110,7 @@ class Rosters:
                 roster = known.extend([data]) if known is not None else Roster.read([data])
             except ReplayedEntryError:
                 assert known is not None
-                return known, False
+                return Extension(known, is_new=False, ended=self._replayed(space_id, RosterEntry.parse(data)))
             entry, before = roster.entries[-1], known and (known.pin.number, known.head)
             if entry.change in (RosterChange.ADD, RosterChange.ROTATE) and not roster.leaves_room:
                 # Otherwise one device could use up the room that others need to remove it.
@@ -105,9 +123,18 @@ class Rosters:
                 database.execute(
                     "INSERT INTO roster_entries VALUES (?, ?, ?, ?)", (space_id, entry.number, roster.head, data)
                 )
-                _write_down(database, self._registry.clock(), roster, entry, by)
+                now = self._registry.clock()
+                _write_down(database, now, roster, entry, by)
+                ended = _end_access(database, now, space_id, roster, entry) if entry.removed else ()
             self._remember(space_id, roster)
-            return roster, True
+            return Extension(roster, is_new=True, ended=ended)
+
+    def _replayed(self, space_id: str, entry: RosterEntry) -> tuple[Caller, ...] | None:
+        """Return no ended callers for an entry that is on the roster; None if it removed a device
+        that may connect.
+        """
+        with self._registry.reading() as database:
+            return None if _may_connect(database, space_id, entry.removed, self._registry.clock()) else ()
 
     def proposed(self, space_id: str, entries: Sequence[bytes]) -> Roster:
         """Verify the whole roster of a space that is being moved to this daemon; it must continue
@@ -172,6 +199,28 @@ def _write_down(database: apsw.Connection, now: float, roster: Roster, entry: Ro
     changed = entry.device.key if entry.device is not None else entry.removed or None
     detail = f"{_DONE[entry.change]}; {len(roster.devices)} in epoch {roster.epoch}"
     record(database, now, "devices", alias=by, public_key=changed, detail=detail)
+
+
+def _end_access(
+    database: apsw.Connection, now: float, space_id: str, roster: Roster, entry: RosterEntry
+) -> tuple[Caller, ...] | None:
+    """End the access of the device that an entry removes, and write it down; return the ended
+    callers as `Extension` has them.
+    """
+    signer = caller_now(database, entry.signer)
+    is_ours = signer is not None and signer.space_id == space_id and signer.closed(now) is None
+    if signer is None or not is_ours or not signer.grants.may_write or not signer.grants.reaches_all:
+        return None if _may_connect(database, space_id, entry.removed, now) else ()
+    ended = end_access_through(database, entry.removed, space_id=space_id, kept=roster.devices, now=now)
+    for one in ended:
+        detail = f"removed from the devices by {signer.alias}"
+        record(database, now, "revoked", alias=one.alias, public_key=one.public_key, detail=detail, by=entry.signer)
+    return tuple(ended)
+
+
+def _may_connect(database: apsw.Connection, space_id: str, key: bytes, now: float) -> bool:
+    caller = caller_now(database, key) if key else None
+    return caller is not None and caller.space_id == space_id and caller.closed(now) is None
 
 
 Follower = Callable[[], None]

@@ -145,7 +145,19 @@ GatewayClients = TypedDict("GatewayClients", {"clients": Annotated[list[GatewayC
 MoveRosterRequest = TypedDict("MoveRosterRequest", {"entries": Annotated[list[Entry], MAX_ENTRIES]})
 MovedRoster = TypedDict("MovedRoster", {"number": Number})
 ExtendRequest = TypedDict("ExtendRequest", {"entry": Entry})
-Extended = TypedDict("Extended", {"number": NotRequired[Annotated[int, UNREAD]]})
+EndedCaller = TypedDict("EndedCaller", {"key": Key, "name": Shown, "isApp": bool})
+
+
+class Extended(TypedDict):
+    """The answer to an entry.
+
+    Attributes:
+        ended: the callers whose access the removal of a device has ended, apps by HTTP among them. None:
+            the removed device may still connect, or the daemon is one of before 0.4.0.
+    """
+
+    number: NotRequired[Annotated[int, UNREAD]]
+    ended: NotRequired[Annotated[list[EndedCaller], MAX_LISTED] | None]
 
 
 class PairingRequest(TypedDict):

@@ -140,8 +140,14 @@ COMMANDS: Final[Groups] = {
                 Entry(
                     "rm",
                     "device_removal:device_rm",
-                    "Remove a device, and seal all secrets again without it.",
+                    "Remove a device and its access, and seal all secrets again without it.",
                     "confide device rm phone",
+                ),
+                Entry(
+                    "lost",
+                    "device_removal:device_lost",
+                    "Shut out a lost or stolen device, and list the secrets to change.",
+                    "confide device lost phone",
                 ),
                 Entry(
                     "key",

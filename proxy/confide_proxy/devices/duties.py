@@ -1,5 +1,5 @@
 """Work that a device does when its space's roster changes: it answers the devices that it has
-invited, and completes its own key rotation.
+invited, removes those that were declared lost, and completes its own key rotation.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from confide_crypto.errors import ConfideError, PairingError, RequestError, RosterError
-from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.keys.private_files import read_private_file, remove_private_file, write_private_file
 from confide_crypto.sealing.roster import Roster
-from confide_crypto.sealing.roster_entry import Card, Device
+from confide_crypto.sealing.roster_entry import MAX_DEVICES, Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import RequestChannel
 from confide_proxy import addons
@@ -29,6 +29,7 @@ from confide_proxy.link.key_rotation import MachineKeys
 log = logging.getLogger(__name__)
 
 _KEY_CHANGE: Final = "succession.json"
+_LOST: Final = "lost.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,40 @@ class KeyChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LostDevices:
+    """The devices that a person has declared lost while the daemon was away: they are to be removed
+    at the next connection.
+
+    Attributes:
+        folder: folder of the roster cache.
+    """
+
+    folder: Path
+
+    def of(self, space: bytes) -> list[bytes]:
+        """Return their keys, of the space with this id in its roster. Raises KeyFileError if the
+        record cannot be read.
+        """
+        if not (self.folder / _LOST).exists():
+            return []
+        with suppress(ValueError, KeyError, TypeError):
+            record = json.loads(read_private_file(self.folder / _LOST))
+            if record["space"] == space.hex():
+                return [bytes.fromhex(key) for key in record["keys"]][:MAX_DEVICES]
+        return []
+
+    def add(self, space: bytes, key: bytes) -> None:
+        """Write down a device. Raises KeyFileError."""
+        keys = dict.fromkeys([*self.of(space), key])
+        record = {"space": space.hex(), "keys": [each.hex() for each in keys]}
+        write_private_file(self.folder / _LOST, json.dumps(record).encode(), replace=True)
+
+    def forget(self) -> None:
+        """Delete the record. Raises KeyFileError."""
+        remove_private_file(self.folder / _LOST)
+
+
+@dataclass(frozen=True, slots=True)
 class Duties:
     """The work of one device at one moment.
 
@@ -99,6 +134,34 @@ class Duties:
         invitations = Invitations(self.folder)
         for invitation in await asyncio.to_thread(invitations.of, self.space, time.time()):
             await self._answer(invitations, invitation, joiners)
+
+    async def remove_lost(self, space: bytes) -> None:
+        """Remove the devices that were declared lost while the daemon was away.
+
+        Args:
+            space: id of the space in its roster.
+
+        Raises as `answer`.
+        """
+        lost = LostDevices(self.folder)
+        keys = await asyncio.to_thread(lost.of, space)
+        for key in keys:
+
+            def make(roster: Roster, held: SpaceKeys | None, key: bytes = key) -> Roster | None:
+                if held is None or key not in roster.devices:
+                    return None
+                return roster.remove(self.identity, key, held, now=int(time.time()))[0]
+
+            try:
+                await self.extend(self.link, make)
+            except (RequestError, RosterError) as error:
+                if isinstance(error, RequestError) and error.code not in ("denied", "invalid"):
+                    raise
+                log.warning("a device that was declared lost cannot be removed: %s", error)
+                return
+            log.warning("removed a device that was declared lost: %s", fingerprint_words(key))
+        if keys:
+            await asyncio.to_thread(lost.forget)
 
     async def _answer(
         self, invitations: Invitations, invitation: Invitation, joiners: tuple[roster_client.Joiner, ...]
@@ -171,7 +234,7 @@ def _as_it_is(_roster: Roster, _keys: SpaceKeys | None) -> None:
 def are_due(folder: Path, space: str) -> bool:
     """Return True if the files of this device show that there may be work in this space. Blocks."""
     is_inviting = bool(Invitations(folder).of(space, time.time()))
-    return is_inviting or KeyChange.read(folder, space) is not None
+    return is_inviting or KeyChange.read(folder, space) is not None or (folder / _LOST).exists()
 
 
 def _card_of(invitation: Invitation, joiners: tuple[roster_client.Joiner, ...]) -> Card | None:

@@ -38,6 +38,7 @@ from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import ProxyPaths
 
 if TYPE_CHECKING:
+    from confide_memory.wire.sealing import EndedCaller
     from confide_proxy.devices.device_pairing import Joining
     from confide_proxy.devices.fork import Fork
     from confide_proxy.devices.roster_client import ShownRoster
@@ -71,6 +72,8 @@ class Keyring:
         shown: the daemon's last answer.
         custody: where the database key is kept, "server" or "caller"; "" before the daemon says so.
         was_taken: True if the server keeps it now and the devices kept it before.
+        ended: the callers whose access the last change by this device has ended, as `Extended` has
+            them.
     """
 
     def __init__(self, paths: ProxyPaths, machine: MachineKeys) -> None:
@@ -87,6 +90,7 @@ class Keyring:
         self.shown: ShownRoster | None = None
         self.custody = ""
         self.was_taken = False
+        self.ended: list[EndedCaller] | None = None
 
     @functools.cached_property
     def _cache(self) -> RosterCache:
@@ -410,6 +414,8 @@ class Keyring:
         epoch = self.keys.epoch
         duties = Duties(self._paths.rosters, self.space, identity, link, self._extend)
         try:
+            if self.roster is not None:
+                await duties.remove_lost(self.roster.space)
             await duties.answer(self.shown.waiting)
             await duties.finish_key_change(self._machine)
         except KeyFileError as error:  # a full disk must not prevent sealing: retried later
@@ -531,7 +537,7 @@ class Keyring:
             if made is None:
                 return roster
             try:
-                await roster_client.extend(link, made.entries[-1])
+                self.ended = await roster_client.extend(link, made.entries[-1])
             except RequestError as error:
                 if error.code != "conflict":
                     raise

@@ -16,6 +16,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import RequestChannel
+from confide_memory.wire.sealing import EndedCaller
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.device_pairing import Invitation, Invitations
 from confide_proxy.devices.keyring import Keyring
@@ -157,6 +158,22 @@ def remover(identity: Any, key: bytes) -> Any:
         return roster.remove(identity, key, keys, now=int(time.time()))[0]
 
     return make
+
+
+async def remove(keyring: Keyring, link: RequestChannel, key: bytes) -> list[EndedCaller] | None:
+    """Remove a device from the roster; return the callers whose access to the daemon this has ended,
+    as `Extended` has them. Raises as `Keyring.extend`, and the keyring's problem if this device was
+    removed itself meanwhile.
+    """
+    keyring.ended = None
+    roster = await keyring.extend(link, remover(await keyring.identity(), key))
+    if key in roster.devices:
+        require_keys(keyring)
+    if keyring.ended is None:
+        # It was removed before, maybe by another device just now: ask whether it may connect.
+        entry = next(each for each in reversed(roster.entries) if each.removed == key)
+        keyring.ended = await roster_client.extend(link, entry)
+    return keyring.ended
 
 
 def require_keys(keyring: Keyring) -> SpaceKeys:

@@ -26,6 +26,7 @@ from confide_memory.wire.sealing import (
     RECORD_LIST,
     ROSTER,
     UNLOCK,
+    EndedCaller,
     InviteRequest,
     PairingRequest,
     RecordListRequest,
@@ -106,11 +107,11 @@ async def roster(link: RequestChannel, since: int) -> ShownRoster:
             raise UnfitAnswerError
 
 
-async def extend(link: RequestChannel, entry: RosterEntry) -> None:
-    """Send an entry to the daemon. Raises RequestError: `conflict` if the roster has changed
-    meanwhile.
+async def extend(link: RequestChannel, entry: RosterEntry) -> list[EndedCaller] | None:
+    """Send an entry to the daemon, and return the callers whose access it has ended, as `Extended`
+    has them. Raises RequestError: `conflict` if the roster has changed meanwhile.
     """
-    await EXTEND.ask(link, {"entry": entry.encode()}, timeout_s=DEADLINE_S)
+    return (await EXTEND.ask(link, {"entry": entry.encode()}, timeout_s=DEADLINE_S)).get("ended")
 
 
 async def pair(link: RequestChannel, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:

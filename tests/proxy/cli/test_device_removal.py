@@ -50,9 +50,8 @@ async def test_a_list_that_does_not_go_on_is_none() -> None:
 def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str]) -> None:
     """The daemon's name for the machine may have been changed, and this one be another's."""
     device = {"name": "laptop", "words": "one two three four five six", "isPaper": False}
-    device_removal.print_removal(
-        {"removed": device, "alsoRemoved": [], "added": [], "epoch": 2, "exposed": [], "resealed": 0}
-    )
+    result = {"removed": device, "alsoRemoved": [], "added": [], "letIn": [], "apps": [], "exposed": []}
+    device_removal.print_removal({**result, "hasAccess": True, "databaseKey": "server"})
     told = capsys.readouterr()
     assert "removed: laptop  one two three four five six" in told.out
     assert "can still read and write your memory. On the server, run: confided device rm NAME" in told.err

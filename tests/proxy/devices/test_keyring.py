@@ -312,6 +312,7 @@ async def test_a_machine_that_was_removed_has_no_key_of_the_new_epoch(daemon: Se
         await keyring.extend(link, remover(ann.identity, bob.identity.public_key))
     assert keyring.keys is not None
     assert keyring.keys.epoch == 2
+    bob.take_in_again()
     removed = await bob.visit()
     assert removed.keys is None
     assert "removed" in str(removed.problem)

@@ -72,6 +72,7 @@ async def test_a_space_lives_and_tells_nothing(
         roster = await keyring.extend(link, remover(ann.identity, bob.identity.public_key))
         told += [repr(vars(keyring)), repr(listed(keyring, ann.identity.public_key))]
         told += [repr(roster.open(WrapKey(ann.identity)))]
+    bob.take_in_again()
     gone = await opened(bob)
     assert last.keys is not None
     assert gone.keys is None

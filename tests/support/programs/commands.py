@@ -49,6 +49,7 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "device approve": (("other", "--words", WORDS),),
     "device confirm": (("--words", WORDS), ("--moved",)),
     "device rm": (("other", "--yes"), ("stranger", "--yes")),
+    "device lost": (("other", "--yes"), ("stranger", "--yes")),
     "device key show": ((),),
     "device key move": (("file",), ("passphrase", "--new")),
     "device key unlock": ((),),

@@ -14,6 +14,7 @@ from tests.support.deadline import DEADLINE_S
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.transport.open_channel import Connection, connect
+from confide_daemon.access.enrolled_callers import Grants
 from confide_proxy.devices.device_pairing import Invitation, Invitations
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.link.daemon import KnownDaemon, save_pin
@@ -38,6 +39,11 @@ class Device:
     def identity(self) -> Identity:
         """Its key."""
         return Identity.load(self.paths.identity)
+
+    def take_in_again(self) -> None:
+        """Have access again after a removal: the operator, or an older copy of the daemon, lets it in."""
+        registry = self._serving.state.registry
+        registry.add_caller(self.identity.public_key, Grants(self.name), space=SPACE, added_by="line")
 
     def keyring(self) -> Keyring:
         """That of a process that has just started."""

@@ -36,7 +36,7 @@ from confide_daemon.sealing.rosters import WaitingDevice
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.tools.tool_context import SealingFacts
 from confide_memory.documents import iso
-from confide_memory.forms import Carried
+from confide_memory.forms import MAX_LISTED, Carried
 from confide_memory.wire import sealing as wire
 from confide_memory.wire.files import NEWS, DevicesNews
 from confide_memory.wire.operation import Nothing
@@ -170,7 +170,7 @@ class RosterRequests:
             await self._check_right(parsed)
             caller = self._session.caller_now()
             rosters = self._desk.rosters
-            roster, is_new = await asyncio.to_thread(rosters.extend, caller.space_id, entry, by=caller.alias)
+            roster, is_new, ended = await asyncio.to_thread(rosters.extend, caller.space_id, entry, by=caller.alias)
         except RosterError as error:
             is_late = isinstance(error, ForkedRosterError | MissingEntryError)
             # If two devices begin a space at once, each creates a roster of its own.
@@ -181,7 +181,14 @@ class RosterRequests:
             raise RequestError("invalid", error.message, error.hint) from error
         if is_new:
             self._desk.announce(caller.space_id, self._changed.set)
-        return {"number": _number(roster)}
+        if not parsed.removed:
+            return {"number": _number(roster)}
+        if ended is None:
+            return {"number": _number(roster), "ended": None}
+        told: list[wire.EndedCaller] = [
+            {"key": one.public_key, "name": one.alias, "isApp": one.gateway is not None} for one in ended[:MAX_LISTED]
+        ]
+        return {"number": _number(roster), "ended": told}
 
     async def _move(self, asked: wire.MoveRosterRequest) -> wire.MovedRoster:
         """Accept the whole roster of a space that moves here; its first device need not be the

@@ -412,7 +412,8 @@ def test_a_machine_is_let_in_by_its_words_and_removed_by_its_name(tmp_path: Path
             assert visit.post("devices/remove", words=words, typed="bobby").status >= 400
             gone = words_of(visit.follow(visit.post("devices/remove", words=words, typed="bob")))
             assert "bob is removed" in gone
-            assert "confided device rm" in gone
+            assert "confided device rm" not in gone
+            assert "revoked" in bob.run("status", code=6)
             assert [each["name"] for each in ann.json("device", "ls")["devices"]] == ["ann"]
 
 
