@@ -52,6 +52,7 @@ BENCHES = (
     "hooks",
     "hook_prompts",
     "action.judge",
+    "stale.judge",
     "gateway",
     "gateway_attacks",
     "panel",

@@ -7,6 +7,7 @@ Fields that a person wrote are accepted as far as they make sense; the others ar
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +43,16 @@ MAX_KEYWORDS = 32
 MAX_RELATIONS = 64
 MAX_METADATA_BYTES = 16 * 1024
 
+ABOUT = "about"
+"""The field that names the parts of a project of which a note speaks."""
+SEEN = "seen"
+"""The field with hashes of these parts, which devices write (PROTOCOL.md 9.9)."""
+MAX_SEEN = 16
+MAX_SEEN_NAME = 300  # characters of a part's name
+SEEN_VALUE = re.compile(
+    r"[0-9a-f]{16}(?:\.[1-9][0-9]{0,6})? (?:[0-9a-f]{16}|-) (?:[0-9a-f]{7,64}|-) [0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII
+)
+
 # The order of the fields in a new note.
 FIELDS = (
     "id",
@@ -59,6 +70,7 @@ FIELDS = (
     "sensitive",
     "relations",
     "metadata",
+    SEEN,
     "created",
     "updated",
 )
@@ -120,6 +132,21 @@ class Note:
         the headings.
         """
         return " ".join(filter(None, [*self.tags, *self.keywords, self.entity, self.category, self.type]))
+
+
+def seen_of(value: Any) -> dict[str, str]:
+    """Return the entries of a field `seen` that have its form, at most `MAX_SEEN`."""
+    entries = value.items() if isinstance(value, dict) else ()
+    found = {
+        name: said
+        for name, said in entries
+        if isinstance(name, str)
+        and 0 < len(name) <= MAX_SEEN_NAME
+        and name.isprintable()
+        and isinstance(said, str)
+        and SEEN_VALUE.fullmatch(said)
+    }
+    return dict(list(found.items())[:MAX_SEEN])
 
 
 def digest_of(body: str) -> bytes:

@@ -30,6 +30,7 @@ _SECRET_ID_PERSON: Final = b"confide-secret-1"
 _RECORD_KEY_PERSON: Final = b"confide-record-1"
 _COMMITMENT_PERSON: Final = b"confide-epoch-1"
 _DATABASE_KEY_PERSON: Final = b"confide-dbkey-1"
+_TIE_KEY_PERSON: Final = b"confide-ties-1"
 _WRAP_SEED_PERSON: Final = b"confide-wrap-1"
 _WRAP_INFO_LABEL: Final = b"confide/space-wrap/1"
 _KEM_PUBLIC_LENGTH: Final = 1184
@@ -81,6 +82,12 @@ class SpaceKeys:
         id_key = hashlib.blake2b(key=self.epochs[0], person=_ID_KEY_PERSON, digest_size=KEY_LENGTH).digest()
         named = joined(kind.encode(), value)
         return hashlib.blake2b(named, key=id_key, person=_SECRET_ID_PERSON, digest_size=SECRET_ID_LENGTH).digest()
+
+    def tie_key(self) -> bytes:
+        """Return the key, 32 bytes, for hashes of a project's files in notes (PROTOCOL.md 10.2); the
+        same during the life of the space.
+        """
+        return hashlib.blake2b(key=self.epochs[0], person=_TIE_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
     def record_key(self, epoch: int, secret_id: bytes) -> bytes:
         """Return the key that encrypts one secret in one epoch, 32 bytes. Raises as `key`."""

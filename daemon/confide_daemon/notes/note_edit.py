@@ -38,6 +38,7 @@ class Draft:
     sensitive: bool = False
     relations: tuple[Relation, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
+    seen: Mapping[str, str] = field(default_factory=dict)
     updated: float | None = None
     id: str | None = None  # None: it gets one
 
@@ -75,6 +76,7 @@ class Draft:
             "sensitive": self.sensitive or None,
             "relations": [relation.as_field() for relation in self.relations],
             "metadata": dict(self.metadata),
+            note.SEEN: dict(self.seen),
             "created": iso(self.created),
             "updated": iso(self.created if self.updated is None else self.updated),
         }
@@ -91,7 +93,7 @@ Change = Callable[[str], str]
 
 def united(draft: Draft) -> Change:
     """Return the change that adds the draft's tags, keywords and relations to a note of the same
-    text.
+    text, and what the draft has seen.
 
     The change raises ToolError: too many tags or keywords, or front matter that cannot be read or
     changed in this way.
@@ -110,6 +112,8 @@ def united(draft: Draft) -> Change:
                 raise ToolError(f"a note has at most {most} {name}")
             if lacking:
                 text = _edited(text, {name: [*own, *lacking]})
+        if draft.seen:
+            text = _edited(text, {note.SEEN: dict(draft.seen)})
         for relation in draft.relations:
             others = [one.other for one in said.relations if one.kind == relation.kind]
             if relation.other not in others:

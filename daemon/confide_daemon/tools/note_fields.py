@@ -134,6 +134,7 @@ def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) 
         sensitive=arguments.get("sensitive", False),
         relations=tuple(Relation(kind, other) for other in dict.fromkeys(arguments.get("relatedTo", ()))),
         metadata=arguments.get("metadata", {}),
+        seen=context.seen or {},
         **words,
     )
 

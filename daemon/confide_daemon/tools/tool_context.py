@@ -178,6 +178,8 @@ class ToolContext:
     is_unasked: bool = False  # a search is for what may be put before a model that did not ask for it
     key: bytes = b""  # the caller's Ed25519 key; empty for callers without one, such as HTTP clients
     notes: tuple[str, ...] = ()  # what its machine says of its files, for the warnings of an answer
+    # hashes of what the note of the call speaks of, for its field `seen`; None: its machine says nothing
+    seen: Mapping[str, str] | None = None
     has_machine: bool = True  # else no working copies bind it to the projects of its connection
 
     @property

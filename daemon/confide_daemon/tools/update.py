@@ -14,6 +14,7 @@ from confide_daemon.tools import get, note_fields
 from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES, WITH_NOTES
 from confide_daemon.tools.tool_context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
 from confide_memory.markdown_blocks import is_sensitive
+from confide_memory.note import SEEN
 from confide_memory.tools.search_text import called
 
 REVISION: dict[str, object] = {"type": "integer", "minimum": 1, "maximum": 2**53}
@@ -73,7 +74,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             f"'{fixed}' of a note is where its file lies, and stays",
             hint="store it where it belongs with memory_store, and memory_delete this one",
         )
-    if not given:
+    if not given and context.seen is None:
         raise ToolError("there is nothing to change", hint="give content, a field such as tags, or restoreRevision")
     operation = context.operation_of(DEFINITION.name, arguments)
     if "restoreRevision" in arguments:
@@ -92,6 +93,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         )
         return await _answer(context, identity, project, path, result)
     fields, stated = _fields(arguments), _stated(arguments)
+    if context.seen is not None:
+        fields[SEEN] = dict(context.seen)
     row = await context.writable(identity)
     if stated is not None:
         others = [(await context.space.notes.row(other, context.reachable())).id for other in stated[1]]

@@ -23,6 +23,7 @@ COMMAND: Final = "command"
 ERROR: Final = "error"
 
 MAX_ENTRY: Final = 4096  # characters of an entry that are read
+MAX_READ: Final = 64 * 1024  # characters of a text in which named files are looked for
 MAX_SHOWN: Final = 600  # characters of its text that are kept to be shown
 _MOST_ENTRIES: Final = 2000  # of one document
 
@@ -38,6 +39,8 @@ _NAMED: Final = frozenset(
 _PLACE: Final = re.compile(r"(?::\d+(?:-\d+|:\d+)?|#[\w.$-]+)$")
 _SPAN: Final = re.compile(r"(?<!`)`([^`\n]{1,200})`(?!`)")
 _BARE: Final = re.compile(r"(?<![\w/.@:`-])[\w@.+-]+(?:/[\w@.+-]+)*(?![\w/@-])")
+
+_PLACED: Final = re.compile(r"(?<![\w@.+/:~-])[\w@.+-]+(?:/[\w@.+-]+)*(?:#[\w.$-]+|:\d+(?:-\d+)?)?")
 
 _CAUTION: Final = re.compile(
     r"\b(?:never|don't|do not|doesn't|does not|must(?: not)?|mustn't|always|careful(?:ly)?|avoid|beware|pitfalls?|gotchas?|"
@@ -277,6 +280,14 @@ def _is_beside_fence(lines: Sequence[str], number: int, is_behind: bool) -> bool
     paragraph.
     """
     return is_behind or (number < len(lines) and FENCE.match(lines[number]) is not None)
+
+
+def places(text: str) -> list[str]:
+    """Return the files that a text names, each once and with the place that it states:
+    `src/auth.py#login`, `src/db.py:10-40`.
+    """
+    found = (word.rstrip(".") for word in _PLACED.findall(text[:MAX_READ]))
+    return list(dict.fromkeys(word for word in found if _bare_path(_PLACE.sub("", word))))
 
 
 def path_key(path: str) -> str:

@@ -25,6 +25,7 @@ from confide_proxy.link.services import ServiceRunner
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.fallback import Fallback
 from confide_proxy.mcp.jsonrpc import PendingCall
+from confide_proxy.mcp.late_ties import LateTies
 from confide_proxy.mcp.tunnel import Tunnel
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import ProxyPaths
@@ -83,11 +84,13 @@ class AgentSession:
         self._streamer = Streamer(
             paths.seats, self.files, self.sealing, self.link, bodies, self.services, debounce_s=debounce_s
         )
-        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush)
+        self._tied = LateTies(project, self.sealing)
+        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self._tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self.files.notices
         tunnel.on_result = self._on_result
+        tunnel.marked = self._tied.marked
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: TaskGroup
         self._reads: NoteReads | None = None

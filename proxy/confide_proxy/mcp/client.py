@@ -19,7 +19,7 @@ from confide_crypto.errors import ConnectionLost
 from confide_crypto.transport.open_channel import Connection
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
-from confide_memory.tools.call import DATED, NOTED, NOTES, OPERATION, SAID, STRUCTURED, said_now
+from confide_memory.tools.call import DATED, NOTED, NOTES, OPERATION, SAID, SEEN_PARTS, STRUCTURED, said_now
 from confide_memory.wire.session import RECEIPT, Attached, AttachRequest
 from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
@@ -31,6 +31,7 @@ from confide_proxy.link.restore_detection import DaemonReceipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
 from confide_proxy.mcp.incoming import PROGRESS, NotificationMessage, ResponseMessage
+from confide_proxy.mcp.late_ties import LateTies
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import SessionSealing
@@ -85,7 +86,8 @@ class CommandClient:
         self._machine = MachineKeys(paths)
         self._receipts = DaemonReceipts(paths)
         self.sealing = SessionSealing(paths, config, self._machine)
-        self.sealed = SealedCalls(self.sealing, project.name)
+        self.tied = LateTies(project, self.sealing)
+        self.sealed = SealedCalls(self.sealing, project.name, seen=self.tied.of_call)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
         self.since = 0.0
         self.round_trip_s = 0.0
@@ -157,6 +159,8 @@ class CommandClient:
             **({SAID: said_now()} if tool in DATED else {}),
             **(more_meta or {}),
         }
+        if (seen := await self.sealed.seen(asked)) is not None:
+            meta[SEEN_PARTS] = seen
         if tool in NOTED and (notes := await asyncio.to_thread(self.files.notices)):
             meta[NOTES] = notes
         if progress:

@@ -163,13 +163,13 @@ def with_zone(message: dict[str, Any]) -> dict[str, object]:
 
 
 def without_claims(message: dict[str, Any]) -> dict[str, object]:
-    """Return a tool call without the client's claim about the class of the stored text
-    (docs/agents.md): only this device sets it.
+    """Return a tool call without the client's claims about the class of the stored text
+    (docs/agents.md) and about what was seen: only this device makes them.
     """
     meta = message["params"].get("_meta")
-    if not isinstance(meta, dict) or call_keys.CLASS not in meta:
+    if not isinstance(meta, dict) or _CLAIMS.isdisjoint(meta):
         return message
-    kept = {name: value for name, value in meta.items() if name != call_keys.CLASS}
+    kept = {name: value for name, value in meta.items() if name not in _CLAIMS}
     return {**message, "params": {**message["params"], "_meta": kept}}
 
 
@@ -189,6 +189,9 @@ def with_claims(message: dict[str, Any], claims: Mapping[str, object]) -> dict[s
     given = params.get("_meta")
     meta = {**(given if isinstance(given, dict) else {}), **claims}
     return {**message, "params": {**params, "_meta": meta}}
+
+
+_CLAIMS = frozenset({call_keys.CLASS, call_keys.SEEN_PARTS})
 
 
 class _TwiceError(ValueError):

@@ -11,7 +11,8 @@ It forwards messages and is not a second MCP server. It acts in these cases only
 - it replays subscriptions, and an `initialize` without the client's capabilities, to each new
   session of the daemon;
 - it seals credentials in the messages to the daemon (`sealing.sealed_calls`);
-- it puts this device's own questions to the client (`questions`).
+- it puts this device's own questions to the client (`questions`);
+- it marks hits that are no longer true of this checkout (`freshness`).
 
 All other messages are forwarded unchanged. From the daemon, only responses to these calls and a few
 notifications pass, encoded again (`incoming`); sealed values in them stay sealed.
@@ -51,6 +52,7 @@ from confide_proxy.mcp.jsonrpc import (
     with_zone,
     without_claims,
 )
+from confide_proxy.mcp.late_ties import MARKED, names_notes, unchecked
 from confide_proxy.mcp.subscriptions import (
     ACKNOWLEDGED,
     CHANGED,
@@ -146,6 +148,8 @@ class Tunnel:
         self.questions: Questions | None = None
         self._declared: tuple[object, bool] = (None, False)
         """The capabilities that the client declared, and True if it is of the 2026-07-28 era."""
+        self.marked: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+        """Returns a tool's result with marks at outdated notes; the same object without any. Blocks."""
         self._turns: deque[PendingCall] = deque()
         self._is_live = False
         self._root = ""
@@ -363,7 +367,40 @@ class Tunnel:
             call.disarm()
             self._fallback.spawn(self._completed(call, answer, result))
             return
+        if self.marked is not None and call.tool in MARKED and result is not None and names_notes(result):
+            call.is_taken = call.is_answered = True
+            call.disarm()
+            self._fallback.spawn(self._deliver(call, answer, result))
+            return
         self._pass_on(call, answer)
+
+    async def _deliver(self, call: PendingCall, answer: ResponseMessage, result: dict[str, Any]) -> None:
+        """Respond with the daemon's result, or with one that this device made of it, and marks."""
+        made = await self._with_marks(call, result)
+        if self._calls.get(call.key) is not call:
+            return  # its client cancelled it
+        if answer.outcome is not None and made is answer.outcome.get("result"):
+            self._pass_on(call, answer)
+            return
+        if not call.is_structured:
+            incoming.as_text(made)
+        self._settle(call.key)
+        self.on_result(call, made)
+        self._answer(call.identifier, self._with_question(call, made))
+
+    async def _with_marks(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
+        if self.marked is None or call.tool not in MARKED or not names_notes(result):
+            return result
+        import asyncio
+
+        try:
+            return await asyncio.to_thread(self.marked, call.tool, result)
+        except Exception as error:
+            # The client waits for an answer. It may not pass for one about fresh notes.
+            import logging
+
+            logging.getLogger(__name__).error("notes could not be checked: %s", type(error).__name__)
+            return unchecked(result)
 
     async def _completed(self, call: PendingCall, answer: ResponseMessage, result: dict[str, object]) -> None:
         """Respond with the daemon's result, completed with what this device's files contain beyond
@@ -383,14 +420,8 @@ class Tunnel:
         if made is None and self._is_live:
             call.is_taken, call.is_answered, call.is_asked_again = False, False, True
             self._dispatch(call, may_hold=False)
-        elif made is None or made is result:
-            self._pass_on(call, answer)
         else:
-            if not call.is_structured:
-                incoming.as_text(made)
-            self._settle(call.key)
-            self.on_result(call, made)
-            self._answer(call.identifier, self._with_question(call, made))
+            await self._deliver(call, answer, result if made is None else made)
 
     def _pass_on(self, call: PendingCall, answer: ResponseMessage) -> None:
         """Pass the daemon's response to the client."""
@@ -729,11 +760,11 @@ class Tunnel:
             result = ToolAnswer(f"this device could not answer the call ({type(error).__name__}); try again")
         if result is None:
             return  # its client cancelled it
+        made = await self._with_marks(call, _result(call, result))
         if self._calls.get(call.key) is call:
             self._settle(call.key)
-            told = _result(call, result)
-            self.on_result(call, told)
-            self._answer(call.identifier, told)
+            self.on_result(call, made)
+            self._answer(call.identifier, made)
         if call.offline == "queue" and self._is_live:
             self._fallback.send_queue(self._dispatch_waiting)
 

@@ -21,7 +21,7 @@ from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.sealing.placeholder import STANDIN, Placeholder
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import RequestChannel
-from confide_memory.tools.call import OPERATION, SENT, is_blank
+from confide_memory.tools.call import OPERATION, SEEN_PARTS, SENT, is_blank
 from confide_memory.wire.sealing import IS_SENSITIVE, RECORD, SensitiveRequest
 from confide_proxy import addons
 from confide_proxy.errors import LATER, TASK, ToolError, UnsealableError
@@ -110,9 +110,18 @@ class SealedCalls:
     """The sealer of the messages of one session or command."""
 
     def __init__(
-        self, sealing: SessionSealing, project: str, *, flush: Callable[[str, str], Awaitable[None]] | None = None
+        self,
+        sealing: SessionSealing,
+        project: str,
+        *,
+        flush: Callable[[str, str], Awaitable[None]] | None = None,
+        seen: Callable[[str, Mapping[str, Any]], Mapping[str, str] | None] | None = None,
     ) -> None:
-        """`project` is the session's. `flush` sends a changed file, given its project and path."""
+        """`project` is the session's. `flush` sends a changed file, given its project and path.
+        `seen` returns the parts of the project of which the note of a call speaks, given the tool
+        and its arguments (`freshness`); it blocks.
+        """
+        self._seen = seen
         self.sealing = sealing
         self._project = project
         self._flush = flush
@@ -132,7 +141,8 @@ class SealedCalls:
         if called is not None:
             query = called.arguments.get(QUERY)
             is_harmless = called.tool != ADD_TASK and (not isinstance(query, str) or is_plain_query(query))
-            is_told = not _is_whole(called) and _asked_about(called) is None and is_harmless
+            is_noted = self._seen is not None and called.tool in (STORE, UPDATE)
+            is_told = not is_noted and not _is_whole(called) and _asked_about(called) is None and is_harmless
             if not is_told or self._gives_reason(called.arguments):
                 return False
         return not any(self._gives_reason(part) for _, part in _said(message))
@@ -156,12 +166,25 @@ class SealedCalls:
         if called is not None:
             sent = await self._sent(called)
             given = await self.arguments(link, called, is_lookup=is_lookup)
-            if sent or given is not called.arguments:
+            seen = await self.seen(called)
+            if sent or seen is not None or given is not called.arguments:
                 params = {**message["params"], "arguments": given}
-                if sent:
-                    params["_meta"] = {**(params.get("_meta") or {}), SENT: sent}
+                more = {**({SENT: sent} if sent else {}), **({} if seen is None else {SEEN_PARTS: dict(seen)})}
+                if more:
+                    params["_meta"] = {**(params.get("_meta") or {}), **more}
                 message = {**message, "params": params}
         return await asyncio.to_thread(self._looked_up, message)
+
+    async def seen(self, called: ToolCall) -> Mapping[str, str] | None:
+        """Return the parts of the project of which the note of a call speaks; None for another call,
+        or one without such parts.
+        """
+        if self._seen is None or called.tool not in (STORE, UPDATE):
+            return None
+        try:
+            return await asyncio.to_thread(self._seen, called.tool, called.arguments)
+        except OSError:
+            return None  # the note matters more
 
     async def arguments(self, link: RequestChannel, called: ToolCall, *, is_lookup: bool) -> Mapping[str, Any]:
         """Return a call's sealed arguments, after their records have been sent. Raises as

@@ -60,6 +60,7 @@ from confide_daemon.tools.tool_context import Definition, Tool, ToolContext, Too
 from confide_memory.classes import AGENT, lowest
 from confide_memory.classes import CLASSES as ALL_CLASSES
 from confide_memory.forms import Carried
+from confide_memory.note import seen_of
 from confide_memory.tools.arguments import check
 from confide_memory.tools.call import (
     CLASS,
@@ -71,6 +72,7 @@ from confide_memory.tools.call import (
     NOTES,
     OPERATION,
     SAID,
+    SEEN_PARTS,
     SENT,
     UNASKED,
     WITHIN,
@@ -198,6 +200,7 @@ class CallOrigin:
     is_unasked: bool = False  # the search is for what may be put before a model that did not ask for it
     bounds: Bounds | None = None  # what the call may reach at most; None: all that its machine does
     notes: tuple[str, ...] = ()  # what its machine says of its files
+    seen: Mapping[str, str] | None = None  # of what the note of a call speaks, for its field of that name
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> CallOrigin:
@@ -233,7 +236,8 @@ class CallOrigin:
         said = meta.get(NOTES)
         notes = said[:MOST_NOTES] if isinstance(said, list) else []
         told = tuple(printable(note[:MAX_NOTE_CHARS]) for note in notes if isinstance(note, str))
-        return replace(origin, class_=class_, classes=asked, is_unasked=unasked, bounds=bounds, notes=told)
+        seen = seen_of(meta[SEEN_PARTS]) if SEEN_PARTS in meta else None
+        return replace(origin, class_=class_, classes=asked, is_unasked=unasked, bounds=bounds, notes=told, seen=seen)
 
     @classmethod
     def of_client(cls, meta: Mapping[str, object] | None, class_: str) -> CallOrigin:
@@ -254,6 +258,7 @@ class CallOrigin:
             classes=self.classes,
             is_unasked=self.is_unasked,
             notes=self.notes,
+            seen=self.seen,
             rights=self.bounds.upon(context.rights) if self.bounds else context.rights,
         )
 

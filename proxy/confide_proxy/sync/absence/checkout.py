@@ -29,6 +29,7 @@ _JUST_S: Final = 0.3
 files, then the index, and `HEAD` last.
 """
 _REFS: Final = "ref: "
+_AMID: Final = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 
 
 class Checkout:
@@ -46,6 +47,22 @@ class Checkout:
         kept = self._kept()
         named = _first_line(kept / "HEAD") if kept is not None else ""
         return self._commit_of(named.removeprefix(_REFS)) if named.startswith(_REFS) else named
+
+    def branch(self, name: str) -> str | None:
+        """Return the id of the commit at the tip of a local branch, or of `remote/branch`; "" if there
+        is none, None where git does not keep refs in files.
+        """
+        kept = self._kept()
+        if kept is None or (kept / (_first_line(kept / "commondir") or ".") / "reftable").exists():
+            return None
+        return self._commit_of(f"refs/heads/{name}") or self._commit_of(f"refs/remotes/{name}")
+
+    def is_amid(self) -> bool:
+        """Return True while a rebase, a merge or a pick waits for its user, so that the files are
+        those of no commit.
+        """
+        kept = self._kept()
+        return kept is not None and any((kept / name).exists() for name in _AMID)
 
     def stash(self) -> str:
         """Return the id of the newest stash commit, or "" without one."""

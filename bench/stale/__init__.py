@@ -1,0 +1,1 @@
+"""Notes about code that changes: which of them are shown as true."""

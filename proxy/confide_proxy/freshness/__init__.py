@@ -1,0 +1,1 @@
+"""Ties of notes to the files that they speak of, and what has become of these files since."""

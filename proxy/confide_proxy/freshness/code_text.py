@@ -1,0 +1,445 @@
+"""Source text in a form in which two versions are equal if they differ only in comments, blank space
+and line ends.
+
+Where it is not certain that a text is a comment, it counts as code: a difference too many shows a
+note as changed, and one too few would show an outdated note as current.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+MOST_DUMPED: Final = 128 * 1024
+"""Characters of a Python file that is compared by its syntax tree; a larger one, by its lines, takes a
+tenth of the time.
+"""
+_ENDINGS: Final = {
+    "python": "py pyi",
+    "braces": "js jsx ts tsx mjs cjs go mod rs java kt kts scala c h cc cpp hpp cs swift m dart zig php proto gradle groovy "
+    "scss less prisma jsonc",
+    "hash": "rb sh bash zsh fish yaml yml ini cfg conf env tf hcl ex exs r pl mk cmake ps1 nim jl graphql gql properties",
+    "dash": "sql lua hs elm",
+    "json": "json ipynb webmanifest",
+    "toml": "toml lock",
+}
+_NAMES: Final = frozenset({"Makefile", "Dockerfile", "Gemfile", "Rakefile", "Justfile", "Caddyfile", "Procfile"})
+_LINE_MARKS: Final = {"python": "#", "hash": "#", "toml": "#", "dash": "--", "braces": "//"}
+
+_STRING: Final = r'"""[\s\S]*?"""|"(?:\\.|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`|'
+_WORDED: Final = _STRING + r"'(?:\\.|[^'\\\n])*'"
+_LETTERED: Final = _STRING + r"'(?:\\[^\n]{1,10}?|[^'\\\n])'"
+"""Strings of languages in which `'` encloses one letter, or begins a lifetime."""
+_LETTERED_ENDINGS: Final = frozenset("rs java kt kts go mod c h cc cpp hpp cs swift scala zig m proto".split())  # noqa: SIM905
+_LIFETIME: Final = re.compile(r"'[A-Za-z_]\w*")
+_COMMENT: Final = r"(?:(?<=[\s;{}(),=])|(?<![\s\S]))(?:/\*[\s\S]*?\*/|//[^\n]*)"
+"""A comment, but not `//` in an address, nor `/*` in a regular expression."""
+_PYTHON: Final = r'(#[^\n]*)|("""(?:\\[\s\S]|[^\\])*?"""|\'\'\'(?:\\[\s\S]|[^\\])*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')'
+_QUOTED: Final = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
+_SPANNING: Final = re.compile(r"<<[-~]?\s*[\"'\\]?\w|\"\"\"|'''|[|>][+-]?\d?[+-]?[ \t]*$|\\$", re.MULTILINE)
+"""Text that goes on over several lines, in which blank space and `#` may be data."""
+_ENDING_WORDS: Final = re.compile(r"(?:^|\W)(?:return|break|continue|throw|yield|await)$")
+
+
+class CodeLine(NamedTuple):
+    """A line with code.
+
+    Attributes:
+        number: its number in the file, from 1.
+        step: how many levels it is indented more or less than the line before.
+        text: its text without surrounding blank space.
+    """
+
+    number: int
+    step: int
+    text: str
+
+
+def family_of(path: str) -> str:
+    """Return the family of languages of a file: python, braces, hash, dash, json, toml, or plain."""
+    name = path.rpartition("/")[2]
+    return "hash" if name in _NAMES else _families().get(_ending(path), "plain")
+
+
+@cache
+def _families() -> dict[str, str]:
+    return {ending: family for family, endings in _ENDINGS.items() for ending in endings.split()}
+
+
+def _ending(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(".")[2].lower()
+
+
+def whole(path: str, text: str) -> str:
+    """Return a whole file in the form for comparison."""
+    family = family_of(path)
+    if family == "python" and len(text) <= MOST_DUMPED and (tree := parsed(text)) is not None:
+        return dumped(tree)
+    if family in ("json", "toml"):
+        try:
+            return canonical(data(path, text))
+        except ValueError:
+            pass  # with comments, or broken: its lines count
+    if family == "braces" or _ending(path) == "json":
+        return _joined(path, text)
+    return "\n".join(f"{line.step} {line.text}" for line in lines(path, text))
+
+
+# -- data ---------------------------------------------------------------------------------------------------------
+
+
+def data(path: str, text: str) -> Any:
+    """Return the value of a JSON or TOML file. Raises ValueError."""
+    try:
+        if family_of(path) == "toml":
+            return tomllib.loads(text)
+        return json.loads(text, parse_float=_Number, parse_int=_Number)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+class _Number(str):
+    """A number as it is written, so that no digit is lost."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def canonical(value: Any) -> str:
+    """Return a value of JSON or TOML as text; equal values, in the same order, give the same."""
+    return repr(value)
+
+
+# -- Python -------------------------------------------------------------------------------------------------------
+
+
+def parsed(text: str) -> ast.Module | None:
+    """Return the syntax tree of a Python file; None if it has no valid syntax for this Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def dumped(node: ast.AST) -> str:
+    """Return a syntax tree as text without places; the same for every version of Python that reads
+    the code alike, unlike `ast.dump`.
+    """
+    parts: list[str] = []
+    waiting: list[Any] = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.AST):
+            parts.append(f"({type(one).__name__}")
+            waiting.append(_End(")"))
+            for name in reversed(one._fields):
+                value = getattr(one, name, None)
+                if value is not None and value != [] and name not in ("kind", "ctx", "type_comment"):
+                    waiting += (value, _End(f" {name}="))
+        elif isinstance(one, list):
+            parts.append("[")
+            waiting.append(_End("]"))
+            waiting += reversed(one)
+        else:
+            parts.append(one if isinstance(one, _End) else f"{one!r},")
+    return "".join(parts)
+
+
+class _End(str):
+    """A piece of the text of a tree, to be told from a name in it."""
+
+    __slots__ = ()
+
+
+# -- lines --------------------------------------------------------------------------------------------------------
+
+
+def lines(path: str, text: str) -> list[CodeLine]:
+    """Return the lines of a file that are not blank, nor only a comment."""
+    family = family_of(path)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    mark = _LINE_MARKS.get(family)
+    is_lexed = family in ("python", "braces")
+    is_exact = mark is not None and not is_lexed and _spans(text, mark)
+    if is_lexed:
+        text = _lexed(path, text, keeps_strings=True)
+    found: list[CodeLine] = []
+    levels = [0]
+    before = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip()
+        if not stripped or (mark is not None and not is_lexed and not is_exact and stripped.startswith(mark)):
+            continue
+        indent = _width(line)
+        while levels[-1] > indent:
+            levels.pop()
+        if levels[-1] < indent:
+            levels.append(indent)
+        depth = len(levels) - 1
+        said = line.rstrip() if is_exact else _spaced(stripped, "" if is_lexed else mark)
+        found.append(CodeLine(number, depth - before, said))
+        before = depth
+    return found
+
+
+def _width(line: str) -> int:
+    """Return the columns of blank space before a line's text."""
+    plain = line.expandtabs(8)
+    return len(plain) - len(plain.lstrip())
+
+
+def _spans(text: str, mark: str) -> bool:
+    """Return True if strings in a text may go over line ends."""
+    if _SPANNING.search(text):
+        return True
+    for line in text.split("\n"):
+        bare = _QUOTED.sub("", line.replace('\\"', "").replace("\\'", ""))
+        if ('"' in bare or "'" in bare) and not bare.lstrip().startswith(mark):
+            return True
+    return False
+
+
+def _spaced(line: str, mark: str | None) -> str:
+    """Return a line with single blanks outside of quotes, and without the comment behind it where
+    it is certain that it is one.
+    """
+    if '"' not in line and "'" not in line and "`" not in line:
+        at = line.find(f" {mark}") if mark else -1
+        return " ".join((line if at < 0 else line[:at]).split())
+    parts: list[str] = []
+    at = 0
+    for quoted in _QUOTED.finditer(line):
+        parts += (_SPACE.sub(" ", line[at : quoted.start()]), quoted[0])
+        at = quoted.end()
+    return "".join((*parts, _SPACE.sub(" ", line[at:])))
+
+
+# -- strings and comments -----------------------------------------------------------------------------------------
+
+_SPACE: Final = re.compile(r"\s+")
+_OPERATORS: Final = frozenset("+-*/&|<>=!.?:%^~@#\\")
+_HIDDEN: Final = "\x02"
+
+
+@cache
+def _pattern(family: str, *, is_lettered: bool) -> re.Pattern[str]:
+    """Return a pattern whose first group is a comment, and the second a string."""
+    if family == "python":
+        return re.compile(_PYTHON)
+    return re.compile(f"({_COMMENT})|({_LETTERED if is_lettered else _WORDED})")
+
+
+def _pattern_of(path: str) -> re.Pattern[str]:
+    return _pattern(family_of(path), is_lettered=_ending(path) in _LETTERED_ENDINGS)
+
+
+def _lexed(path: str, text: str, *, keeps_strings: bool) -> str:
+    """Return a text of the same length and lines with blanks for its comments; without
+    `keeps_strings`, with a mark for each character of a string.
+    """
+    pattern = _pattern_of(path)
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] is not None and _is_certain(path, match, pattern):
+            return re.sub(r"[^\n]", " ", match[0])
+        return match[0] if keeps_strings else re.sub(r"[^\n]", _HIDDEN, match[0])
+
+    return pattern.sub(replaced, text)
+
+
+def _is_certain(path: str, comment: re.Match[str], pattern: re.Pattern[str]) -> bool:
+    """Return True if what looks like a comment is none within a string that is not understood."""
+    text = comment.string
+    before = text[text.rfind("\n", 0, comment.start()) + 1 : comment.start()]
+    if not before.strip() or comment[0].startswith("/*"):
+        return True
+    if family_of(path) == "python":  # a string within another one, as `f"{row["#"]}"`
+        return '"' not in comment[0] and "'" not in comment[0]
+    if _ending(path) in ("jsx", "tsx") and ("</" in text or "/>" in text):
+        return False  # a text between tags has no quotes
+    bare = pattern.sub("", before)
+    if _ending(path) in _LETTERED_ENDINGS:
+        bare = _LIFETIME.sub("", bare)
+    return not any(mark in bare for mark in "\"'`")
+
+
+def _joined(path: str, text: str) -> str:
+    """Return code without comments, with a blank only where it separates two words or two
+    operators.
+    """
+    pattern = _pattern_of(path)
+    strings: list[str] = []
+
+    def parted(match: re.Match[str]) -> str:
+        if match[1] is not None and _is_certain(path, match, pattern):
+            return "\n" if "\n" in match[1] else " "
+        strings.append(match[0])
+        return "\x00"
+
+    bare = pattern.sub(parted, text.replace("\r\n", "\n").replace("\x00", "\ufffd"))
+    spaced = _SPACE.sub(lambda blank: _between(bare, blank), bare)
+    return "\x01".join((spaced, *strings))
+
+
+def _between(text: str, blank: re.Match[str]) -> str:
+    before, after = text[blank.start() - 1 : blank.start()], text[blank.end() : blank.end() + 1]
+    if "\n" in blank[0] and before.isalnum() and _ENDING_WORDS.search(text[max(0, blank.start() - 12) : blank.start()]):
+        return "\n"
+    is_word = _is_word(before) and _is_word(after)
+    return " " if is_word or (before in _OPERATORS and after in _OPERATORS) else ""
+
+
+def _is_word(letter: str) -> bool:
+    return letter.isalnum() or letter in ("_", "$", "\x00")
+
+
+# -- definitions --------------------------------------------------------------------------------------------------
+
+_KEYWORDS: Final = (
+    r"function\*?|func|fn|fun|def|defp|sub|proc|procedure|class|struct|interface|enum|union|trait|impl|type|typedef|record|object|"
+    r"protocol|extension|module|namespace|package|const|let|var|val|static|table|view|index|trigger|message|service|rpc|"
+    r"resource|define|defmodule|macro_rules!|mixin|constructor|schema|model|query|mutation|input|data|newtype"
+)
+_TOKEN: Final = re.compile(r"[()\[\]{};\n]")
+_GOES_ON: Final = re.compile(
+    r"\s*(?:[{.=?:&|+*/,)\]-]|(?:throws|where|extends|implements|noexcept|override|const|returns|with)\b)"
+)
+_OPEN_ENDS: Final = "=,([{+-*/&|?:.<>"
+
+
+def definitions(path: str, text: str, symbol: str) -> list[str]:
+    """Return each definition of a symbol in a file, in the form for comparison. `Class.method` names
+    one within another. Several definitions of one name may all be meant.
+    """
+    if family_of(path) == "python":
+        tree = parsed(text)
+        if tree is not None:
+            return [dumped(node) for node in _defined(tree, symbol.split("."))]
+    source = text.replace("\r\n", "\n").replace("\r", "\n")
+    blocks = [(1, source.count("\n") + 1)]
+    for name in symbol.split("."):
+        blocks = [found for block in blocks for found in _blocks(path, source, name, block)]
+    own = source.split("\n")
+    return [whole(path, "\n".join(own[first - 1 : last])) for first, last in dict.fromkeys(blocks)]
+
+
+def _defined(tree: ast.Module, names: list[str]) -> Iterator[ast.AST]:
+    waiting: list[tuple[ast.AST, tuple[str, ...]]] = [(tree, ())]
+    found: list[tuple[int, ast.AST]] = []
+    while waiting:
+        node, within = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            named = _names_of(child)
+            if any((*within, name)[-len(names) :] == tuple(names) for name in named):
+                found.append((getattr(child, "lineno", 0), child))
+            is_scope = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if is_scope or isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                waiting.append((child, (*within, *named) if is_scope else within))
+    yield from (node for _, node in sorted(found, key=lambda one: one[0]))
+
+
+def _names_of(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _blocks(path: str, source: str, name: str, within: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return first and last line of each definition of a name between two lines."""
+    code = _lexed(path, source, keeps_strings=False) if family_of(path) == "braces" else source
+    starts = _line_starts(source)
+    begin, end = starts[within[0] - 1], starts[within[1]] if within[1] < len(starts) else len(source)
+    word = re.escape(name)
+    before = r"(?:[\w@*&<>\[\],.:\"' \t]+[ \t])?"
+    keyed = re.compile(
+        rf"^[ \t]*{before}(?:{_KEYWORDS})[ \t*&]+(?:\([^)\n]*\)[ \t]*)?(?:[\w.:]+[.:])?{word}(?![\w-])",
+        re.MULTILINE | re.IGNORECASE,
+    )
+    called = re.compile(
+        rf"^[ \t]*(?:[\w$<>\[\],.?*&:~@ \t]+[ \t*&])?(?:[\w]+::)?{word}[ \t]*(?:<[^>\n]*>)?\(", re.MULTILINE
+    )
+    stated = re.compile(rf"^[ \t]*(?:[-+.$@]?[ \t]*)[\"']?{word}[\"']?[ \t]*(?:[:=]|\{{|\()", re.MULTILINE)
+    found = list(keyed.finditer(code, begin, end))
+    found += [match for match in called.finditer(code, begin, end) if _has_body(code, match.end() - 1)]
+    if not found:
+        found = list(stated.finditer(source, begin, end))
+    places = sorted({match.start() for match in found})
+    return [(_line_of(starts, at), _last_line(path, code, starts, at, end)) for at in places]
+
+
+def _has_body(code: str, opening: int) -> bool:
+    """Return True if the parentheses that open here are followed by a block."""
+    depth = 0
+    for token in _TOKEN.finditer(code, opening, opening + 4000):
+        depth += (token[0] in "([{") - (token[0] in ")]}")
+        if depth == 0 and token[0] in ")]}":
+            return re.compile(r"[^;{}=()]{0,200}\{").match(code, token.end()) is not None
+    return False
+
+
+def _line_starts(text: str) -> list[int]:
+    return [0, *(match.end() for match in re.finditer("\n", text))]
+
+
+def _line_of(starts: list[int], at: int) -> int:
+    return bisect_right(starts, at)
+
+
+def _last_line(path: str, code: str, starts: list[int], at: int, end: int) -> int:
+    """Return the last line of a definition: that of its closing brace, and of all lines below that
+    are indented more.
+    """
+    first = _line_of(starts, at)
+    last = _line_of(starts, _closed(code, at, end)) if family_of(path) == "braces" else first
+    indent = _width(_line(code, starts, first))
+    number = first
+    while number < len(starts) and starts[number] < end:
+        number += 1
+        line = _line(code, starts, number)
+        if not line.strip():
+            continue
+        if _width(line) <= indent:
+            is_end = re.match(r"\s*(?:end\b|[})\]]|esac\b|fi\b|done\b)", line) and _width(line) == indent
+            last = max(last, number) if is_end else last
+            if number > last:
+                break
+            continue
+        last = max(last, number)
+    return last
+
+
+def _line(text: str, starts: list[int], number: int) -> str:
+    return text[starts[number - 1] : starts[number] if number < len(starts) else len(text)]
+
+
+def _closed(code: str, at: int, end: int) -> int:
+    """Return the place at which the statement that begins here ends."""
+    depth = 0
+    for token in _TOKEN.finditer(code, at, end):
+        sign = token[0]
+        if sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+            if depth < 0 or (depth == 0 and sign == "}"):
+                return token.start()
+        elif depth == 0 and (sign == ";" or not _goes_on(code, at, token.start())):
+            return token.start()
+    return max(at, end - 1)
+
+
+def _goes_on(code: str, at: int, line_end: int) -> bool:
+    said = code[at:line_end].rstrip()
+    return not said or said[-1] in _OPEN_ENDS or _GOES_ON.match(code, line_end + 1) is not None

@@ -1,0 +1,421 @@
+"""Ties of a note: what it speaks of, as this device's checkout had it, and what it has become.
+
+The front matter field `about` names parts of the project as a person or an agent writes them:
+`src/auth.py`, `src/auth.py#login`, `src/db.py:10-40`, `package.json#dependencies.next`, `git:main`.
+The field `seen` is written here, with a line for each part:
+
+    src/auth.py#login: <hash of the part> <hash of the file> <commit> <day>
+
+Both hashes are keyed by the space's first key (PROTOCOL.md 10.2), so the daemon, which stores the
+note, cannot learn or guess any code by them.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import date
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from confide_crypto.sealing.encoding import joined
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory import front_matter
+from confide_memory.actions.triggers import path_key, places
+from confide_memory.documents import is_in_memory
+from confide_memory.note import ABOUT, MAX_SEEN, MAX_SEEN_NAME, SEEN, seen_of
+from confide_proxy.freshness import code_text
+from confide_proxy.freshness.project_files import FileStamp, OpenedFile, UncheckedError
+from confide_proxy.sync.absence.checkout import Checkout
+
+MOST_KNOWN: Final = 16_384
+MOST_SYMBOLS: Final = 4
+"""Symbols of one file to which a note is tied without being told."""
+MOST_NAMED: Final = 2
+"""Parts that a mark names."""
+AT_ONCE_BYTES: Final = 16 * 1024
+"""Size up to which a changed file is compared at once; a larger one in a thread of its own."""
+NO_KEYS: Final = "no keys of the space"
+_LATE: Final = "not in time"
+_AMID: Final = "git is in the middle of a rebase or a merge"
+_GIT: Final = "git:"
+_LINES: Final = re.compile(r":([1-9]\d{0,6})(?:-([1-9]\d{0,6}))?$")
+_SYMBOL: Final = re.compile(r"[^\s#`]{1,120}")
+_BRANCH: Final = re.compile(r"(?!.*(?:\.\.|//|@\{))[\w][\w./@+-]{0,120}(?<![./])")
+_WORD: Final = re.compile(r"`([A-Za-z_$][\w$.]{2,80})(?:\([^`\n]{0,80})?`")
+_UNTIED: Final = re.compile(
+    r"(?:^|/)(?:[^/]*[.-]lock(?:\.[a-z]+)?|changelog[^/]*|readme[^/]*|[^/]*\.min\.[a-z]+)$", re.IGNORECASE
+)
+"""Files that change all the time, or that say nothing about code: a note gets no tie to them unless
+`about` names them.
+"""
+
+
+class ProjectPart(NamedTuple):
+    """A part of a project.
+
+    Attributes:
+        name: as `about` writes it.
+        path: its file, relative to the project's root; "" for a branch.
+        symbol: a definition in it, a key of JSON or TOML, or the name of a branch; "" for none.
+        first, last: lines, from 1; 0 for none.
+    """
+
+    name: str
+    path: str
+    symbol: str = ""
+    first: int = 0
+    last: int = 0
+
+
+class TieState(enum.Enum):
+    """What has become of a part since the note was stored; the value orders them, the worst last."""
+
+    FRESH = 0
+    UNCHECKED = 1
+    CHANGED = 2
+    GONE = 3
+
+
+class TieVerdict(NamedTuple):
+    """What has become of all that a note speaks of.
+
+    Attributes:
+        state: GONE only if all parts are gone.
+        since: the day, in ISO 8601, on which the note was last confirmed.
+        parts: what is not as it was, with the reason for what is unchecked.
+    """
+
+    state: TieState
+    since: str
+    parts: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """Return the words that a reader sees; "" for a fresh note."""
+        if self.state is TieState.FRESH:
+            return ""
+        more = len(self.parts) - MOST_NAMED
+        named = ", ".join(self.parts[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        how = {
+            TieState.CHANGED: f"changed since {self.since}",
+            TieState.GONE: "gone",
+            TieState.UNCHECKED: "not checked",
+        }
+        return f"{how[self.state]}: {named}"
+
+
+def part_of(name: str) -> ProjectPart | None:
+    """Return the part that an entry of `about` names; None if it is not understood."""
+    name = name.strip()
+    if not name or len(name) > MAX_SEEN_NAME or not name.isprintable():
+        return None
+    if name.startswith(_GIT):
+        branch = name.removeprefix(_GIT)
+        return ProjectPart(name, "", symbol=branch) if _BRANCH.fullmatch(branch) else None
+    written, _, symbol = name.partition("#")
+    lines = None if symbol else _LINES.search(written)
+    path = path_key(written[: lines.start()] if lines else written)
+    if not path or (symbol and not _SYMBOL.fullmatch(symbol)):
+        return None
+    first = int(lines[1]) if lines else 0
+    last = int(lines[2] or first) if lines else 0
+    return ProjectPart(name, path, symbol, first, last) if first <= last else None
+
+
+def stated(fields: Mapping[str, Any]) -> list[str]:
+    """Return the entries of a note's field `about`."""
+    about = fields.get(ABOUT)
+    items = about if isinstance(about, list) else [about]
+    return [item.strip() for item in items if isinstance(item, str) and item.strip()][:MAX_SEEN]
+
+
+def seen_in(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the entries of a note's field `seen` that are understood."""
+    return seen_of(fields.get(SEEN))
+
+
+class ProjectTies:
+    """The parts of one checkout. Its methods block: they read files, and no longer than they must."""
+
+    def __init__(self, root: Path, keys: Callable[[], SpaceKeys | None]) -> None:
+        self._root = root
+        self._keys = keys
+        self._git = Checkout(root)
+        self._known: dict[tuple[str, str], tuple[FileStamp, TieState]] = {}
+        self._waiting: dict[tuple[str, str], Future[TieState]] = {}
+        self._slow = ThreadPoolExecutor(1, thread_name_prefix="ties")
+        self._lock = threading.Lock()
+
+    # -- making ---------------------------------------------------------------------------------------------------
+
+    def tied(self, text: str, *, given: Iterable[str] = ()) -> dict[str, str]:
+        """Return the field `seen` for a note of this text, which has no front matter: for the parts
+        that are `given`, and for those that the text names. Empty if this device has no keys, or
+        none of these parts.
+        """
+        stated = list(dict.fromkeys(given))
+        return self.made([*stated, *(name for name in self._named(text) if name not in stated)])
+
+    def made(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the field `seen` for parts, as they are now, without those that do not exist here."""
+        key = self._key()
+        found: dict[str, str] = {}
+        commit = ""
+        for name in names:
+            part = part_of(name)
+            if key is None or part is None or len(found) == MAX_SEEN:
+                continue
+            hashes = self._hashes(part, key)
+            if hashes:
+                commit = commit or self._git.head()[:12] or "-"
+                found[name] = f"{hashes} {commit} {date.today().isoformat()}"
+        return found
+
+    def _named(self, text: str) -> list[str]:
+        """Return the parts that a text names: a file's symbols instead of the file, if code in the
+        text names some that the file defines.
+        """
+        found: list[str] = []
+        words = list(dict.fromkeys(_WORD.findall(text)))
+        for name in places(text):
+            part = part_of(name)
+            if part is None or is_in_memory(part.path) or _UNTIED.search(part.path):
+                continue
+            try:
+                with OpenedFile(self._root, part.path) as file:
+                    code = _text(file.read())
+            except (FileNotFoundError, UncheckedError):
+                continue
+            if part.symbol or part.first:
+                found.append(name if self._is_there(part, code) else part.path)
+                continue
+            symbols = [
+                word
+                for word in words
+                if word in code and word != part.path and code_text.definitions(part.path, code, word)
+            ]
+            found += [f"{part.path}#{word}" for word in symbols[:MOST_SYMBOLS]] or [part.path]
+        return list(dict.fromkeys(found))[:MAX_SEEN]
+
+    @staticmethod
+    def _is_there(part: ProjectPart, code: str) -> bool:
+        return bool(_window(part, code) if part.first else _content(part, code))
+
+    def _hashes(self, part: ProjectPart, key: bytes) -> str:
+        """Return the two hashes of a part as it is now; "" if it is not there, or is not read."""
+        if not part.path:
+            commit = self._git.branch(part.symbol)
+            return f"{_hash(key, part, commit.encode())} -" if commit else ""
+        try:
+            with OpenedFile(self._root, part.path) as file:
+                data = file.read()
+        except (FileNotFoundError, UncheckedError):
+            return ""
+        if part.first:
+            window = _window(part, _text(data))
+            return f"{_hash(key, part, _joined(window))}.{len(window)} {_raw(key, part, data)}" if window else ""
+        content = _content(part, _text(data))
+        return (
+            ""
+            if content is None
+            else f"{_hash(key, part, content.encode('utf-8', 'surrogatepass'))} {_raw(key, part, data)}"
+        )
+
+    # -- checking -------------------------------------------------------------------------------------------------
+
+    def verdict(self, seen: Mapping[str, str], *, until: float) -> TieVerdict | None:
+        """Return what has become of the parts of a note's field `seen`; None without any.
+
+        `until`: on the clock of `time.monotonic`; what takes longer is unchecked, and known later.
+        """
+        states: list[tuple[str, TieState, str]] = []
+        days = []
+        for name, value in list(seen.items())[:MAX_SEEN]:
+            if (part := part_of(name)) is not None:
+                state, why = self._state(part, value, until)
+                states.append((name, state, why))
+                days.append(value.rsplit(" ", 1)[1])
+        if not states:
+            return None
+        # Least: one part may have been confirmed later than another.
+        since = min(days)
+        if all(state is TieState.GONE for _, state, _ in states):
+            return TieVerdict(TieState.GONE, since, tuple(name for name, _, _ in states))
+        worst = max((min(state.value, TieState.CHANGED.value) for _, state, _ in states))
+        return TieVerdict(
+            TieState(worst), since, tuple(_told(*each) for each in states if each[1] is not TieState.FRESH)
+        )
+
+    def _state(self, part: ProjectPart, value: str, until: float) -> tuple[TieState, str]:
+        key = self._key()
+        if key is None:
+            return TieState.UNCHECKED, NO_KEYS
+        own, raw = value.split(" ", 2)[:2]
+        try:
+            if not part.path:
+                return self._state_of_branch(part, key, own)
+            state = self._state_of_file(part, key, own, raw, until)
+        except FileNotFoundError:
+            state = TieState.GONE
+        except UncheckedError as error:
+            return TieState.UNCHECKED, str(error)
+        # Git puts the files of other commits in place for a while, and conflicts into them.
+        is_amid = state in (TieState.CHANGED, TieState.GONE) and self._git.is_amid()
+        return (TieState.UNCHECKED, _AMID) if is_amid else (state, "")
+
+    def _state_of_branch(self, part: ProjectPart, key: bytes, own: str) -> tuple[TieState, str]:
+        commit = self._git.branch(part.symbol)
+        if commit is None:
+            return TieState.UNCHECKED, "no branches in files here"
+        if not commit:
+            return TieState.GONE, ""
+        return (TieState.FRESH if _hash(key, part, commit.encode()) == own else TieState.CHANGED), ""
+
+    def _state_of_file(self, part: ProjectPart, key: bytes, own: str, raw: str, until: float) -> TieState:
+        with OpenedFile(self._root, part.path) as file:
+            asked = (part.name, own)
+            known = self._known.get(asked)
+            if known is not None and known[0] == file.stamp:
+                return known[1]
+            data = file.read()
+            stamp = file.stamp
+        if _raw(key, part, data) == raw:
+            return self._note(asked, stamp, TieState.FRESH)
+        if len(data) <= AT_ONCE_BYTES:
+            return self._note(asked, stamp, _compared(part, key, own, data))
+        return self._note(asked, stamp, self._compared_later(asked, stamp, part, key, own, data, until))
+
+    def _compared_later(
+        self,
+        asked: tuple[str, str],
+        stamp: FileStamp,
+        part: ProjectPart,
+        key: bytes,
+        own: str,
+        data: bytes,
+        until: float,
+    ) -> TieState:
+        with self._lock:
+            work = self._waiting.get(asked)
+            if work is None:
+                work = self._waiting[asked] = self._slow.submit(_compared, part, key, own, data)
+                work.add_done_callback(lambda done: self._on_compared(asked, stamp, done))
+        try:
+            return work.result(max(0.0, until - monotonic()))
+        except FutureTimeout:
+            raise UncheckedError(_LATE) from None
+
+    def _on_compared(self, asked: tuple[str, str], stamp: FileStamp, done: Future[TieState]) -> None:
+        with self._lock:
+            self._waiting.pop(asked, None)
+        if not done.cancelled() and done.exception() is None:
+            self._note(asked, stamp, done.result())
+
+    def _note(self, asked: tuple[str, str], stamp: FileStamp, state: TieState) -> TieState:
+        if stamp.is_settled:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[asked] = (stamp, state)
+        return state
+
+    def _key(self) -> bytes | None:
+        keys = self._keys()
+        return keys.tie_key() if keys is not None else None
+
+
+def _compared(part: ProjectPart, key: bytes, own: str, data: bytes) -> TieState:
+    """Return the state of a part in a file that is not as it was, byte by byte."""
+    code = _text(data)
+    if part.first:
+        wanted, _, count = own.partition(".")
+        is_found = any(_hash(key, part, window) == wanted for window in _windows(part, code, int(count or 1)))
+        return TieState.FRESH if is_found else TieState.CHANGED
+    content = _content(part, code)
+    if content is None:
+        return TieState.GONE
+    return TieState.FRESH if _hash(key, part, content.encode("utf-8", "surrogatepass")) == own else TieState.CHANGED
+
+
+def _content(part: ProjectPart, code: str) -> str | None:
+    """Return a whole file, a definition or a value in the form for comparison; None if the file has
+    no such part.
+    """
+    if not part.symbol:
+        return code_text.whole(part.path, code)
+    if code_text.family_of(part.path) in ("json", "toml"):
+        try:
+            return _value(code_text.data(part.path, code), part.symbol)
+        except ValueError:
+            return code  # broken now, so it is not as it was
+    found = code_text.definitions(part.path, code, part.symbol)
+    return "\x01".join(found) if found else None
+
+
+def _value(data: Any, name: str) -> str | None:
+    """Return the value at a path such as `dependencies.next`, whose names may have dots themselves."""
+    if not name:
+        return code_text.canonical(data)
+    if isinstance(data, list):
+        index, _, rest = name.partition(".")
+        is_index = index.isdecimal() and len(index) < 9 and int(index) < len(data)
+        return _value(data[int(index)], rest) if is_index else None
+    if not isinstance(data, dict):
+        return None
+    for key, value in data.items():
+        if name == key or name.startswith(f"{key}."):
+            found = _value(value, name[len(key) + 1 :])
+            if found is not None:
+                return found
+    return None
+
+
+def _window(part: ProjectPart, code: str) -> list[code_text.CodeLine]:
+    return [line for line in code_text.lines(part.path, code) if part.first <= line.number <= part.last]
+
+
+def _windows(part: ProjectPart, code: str, count: int) -> Iterable[bytes]:
+    """Yield all runs of so many lines, those near the part's place first."""
+    lines = code_text.lines(part.path, code)
+    starts = range(max(0, len(lines) - count + 1))
+    for at in sorted(starts, key=lambda at: abs(lines[at].number - part.first)):
+        yield _joined(lines[at : at + count])
+
+
+def _joined(lines: list[code_text.CodeLine]) -> bytes:
+    said = [lines[0].text, *(f"{line.step} {line.text}" for line in lines[1:])] if lines else []
+    return "\n".join(said).encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+
+
+def _hash(key: bytes, part: ProjectPart, content: bytes) -> str:
+    return hashlib.blake2b(
+        joined(part.name.encode(), content), key=key, person=b"confide-part-1", digest_size=8
+    ).hexdigest()
+
+
+def _raw(key: bytes, part: ProjectPart, data: bytes) -> str:
+    return hashlib.blake2b(
+        joined(part.path.encode(), data), key=key, person=b"confide-file-1", digest_size=8
+    ).hexdigest()
+
+
+def _told(name: str, state: TieState, why: str) -> str:
+    if state is TieState.UNCHECKED:
+        return f"{name} ({why})"
+    return f"{name} (gone)" if state is TieState.GONE else name
+
+
+def fields_of(text: str) -> dict[str, object]:
+    """Return the front matter of a note that may have ties; empty for others, without parsing them."""
+    head = text[: front_matter.MAX_BYTES]
+    return front_matter.parse(text).fields if f"\n{SEEN}:" in head or f"\n{ABOUT}:" in head else {}

@@ -1,0 +1,237 @@
+"""The notes of one project on this device, with their ties: what a call stores in them, and the marks
+of those that are no longer true in search results.
+
+The verdicts come from this device's own files: the note's, with what was seen, and those that it
+speaks of. The daemon has no part in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory import front_matter, note_names
+from confide_memory.documents import NOTES, TASKS, is_memory
+from confide_memory.markdown_blocks import is_sensitive
+from confide_proxy.freshness.note_ties import ProjectTies, TieVerdict, fields_of, seen_in, stated
+from confide_proxy.freshness.project_files import FileStamp, OpenedFile, UncheckedError
+from confide_proxy.offline.local_notes import identity_of
+from confide_proxy.sealing.sealed_calls import CONTENT, OF_FILES, STORE, UPDATE
+
+BUDGET_S: Final = 0.15
+"""Seconds that an answer waits for the verdicts on its hits; the rest is unchecked in it."""
+MOST_LINES: Final = 64
+"""Hits of one answer that are looked at."""
+MOST_HELD: Final = 16_384
+_LISTED: Final = re.compile(r"(?P<path>(?<= · )\S.*?\.md) \[(?P<project>[^\]]+)\]$")
+_READ: Final = re.compile(r"(?P<path>\S.*?\.md) \[(?P<project>[^\]]+)\] (?:lines?|revision) [^\n]*")
+_FOUND: Final = re.compile(
+    r"(?:(?P<id>mem_\S+)|(?P<path>\S.*?\.md):\d+(?:-\d+)?)(?: \[(?P<project>[^\]]+)\])?(?: \d{4}-\d\d-\d\d)?(?: · .*)?"
+)
+_DIGITS: Final = re.compile(r"-([0-9a-f]{4,16})\.md$")
+
+
+class _Listing(NamedTuple):
+    """The notes of one folder, by the digits of their ids, and the state of the folder."""
+
+    stamp: int
+    notes: list[tuple[str, str]]
+
+
+class _KnownTies(NamedTuple):
+    stamp: FileStamp
+    seen: dict[str, str]
+
+
+class TiedNotes:
+    """Its methods block: they read files."""
+
+    def __init__(self, root: Path, project: str, keys: Callable[[], SpaceKeys | None]) -> None:
+        """`root`: the project's folder on this device. `keys` returns the keys of the space, if this
+        device has any.
+        """
+        self._root = root
+        self._project = project
+        self.ties = ProjectTies(root, keys)
+        self._listings: dict[str, _Listing] = {}
+        self._held: dict[str, _KnownTies] = {}
+
+    # -- storing --------------------------------------------------------------------------------------------------
+
+    def of_call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str] | None:
+        """Return the field `seen` for the note that a call stores or changes; None to say nothing."""
+        if tool == STORE:
+            content = arguments.get(CONTENT)
+            is_note = not arguments.keys() <= OF_FILES
+            is_own = arguments.get("project") in (None, "", self._project) and arguments.get("scope") != "global"
+            if not (is_note and is_own and isinstance(content, str)) or arguments.get("sensitive"):
+                return None
+            return self.ties.tied(content) or None
+        if tool != UPDATE or not isinstance(arguments.get("id"), str) or arguments.get("restoreRevision"):
+            return None
+        path = self.path_of(arguments["id"])
+        return None if path is None else self.again(path, arguments.get(CONTENT))
+
+    def again(self, path: str, content: object = None) -> dict[str, str] | None:
+        """Return the field `seen` for a note that is confirmed now, with its own or another text;
+        None for a note without ties.
+        """
+        text = self._text(path)
+        if text is None:
+            return None
+        fields, seen = fields_of(text), self._seen(path)
+        names = stated(fields)
+        body = content if isinstance(content, str) else "" if seen else front_matter.split(text)[1]
+        found = self.ties.tied(
+            "" if is_sensitive(text) else body, given=names if isinstance(content, str) else [*names, *seen]
+        )
+        return found if found or seen else None
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def verdict(self, path: str, *, until: float | None = None) -> TieVerdict | None:
+        """Return what has become of the parts of which a memory file speaks; None if it has no ties.
+
+        `until`: on the clock of `time.monotonic`; `BUDGET_S` from now if missing.
+        """
+        seen = self._seen(path)
+        return self.ties.verdict(seen, until=until or monotonic() + BUDGET_S) if seen else None
+
+    def all(self) -> Iterator[tuple[str, TieVerdict]]:
+        """Yield the tied notes of the project with their verdicts, however long it takes."""
+        for folder in self._folders():
+            for path in sorted(path for _, path in self._listed(folder)):
+                found = self.verdict(path, until=monotonic() + 60)
+                if found is not None:
+                    yield path, found
+
+    def marked(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a tool's result with a mark at each hit that is no longer what it was; the same
+        object if there is none.
+        """
+        content = result.get("content")
+        if result.get("isError") is True or not isinstance(content, list):
+            return result
+        made = [self._marked_text(tool, part) for part in content]
+        return (
+            result if all(new is old for new, old in zip(made, content, strict=True)) else {**result, "content": made}
+        )
+
+    def _marked_text(self, tool: str, part: Any) -> Any:
+        text = part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str):
+            return part
+        until = monotonic() + BUDGET_S
+        lines = text.split("\n")
+        changed = False
+        for at in _places(tool, lines):
+            verdict = self._verdict_at(tool, lines[at], until)
+            if verdict is not None and verdict.mark:
+                lines[at] += f" · {verdict.mark}"
+                changed = True
+        return {**part, "text": "\n".join(lines)} if changed else part
+
+    def _verdict_at(self, tool: str, line: str, until: float) -> TieVerdict | None:
+        match = _pattern(tool, line)
+        if match is None or match["project"] not in (None, self._project):
+            return None
+        identity = match.groupdict().get("id")
+        path = self.path_of(identity) if identity else match["path"]
+        return self.verdict(path, until=until) if path and is_memory(path) else None
+
+    def path_of(self, said: str) -> str | None:
+        """Return the path of a note by its id, whole or short, or its path; None if it is not in this
+        project's folder here, or several may be meant.
+        """
+        if not note_names.is_id(said):
+            path = note_names.file_of(said)
+            return path if is_memory(path) else None
+        short = note_names.SHORT.fullmatch(said)
+        digits = short[1] if short else note_names.digits_of(said)
+        found = [
+            path
+            for folder in self._folders()
+            for own, path in self._listed(folder)
+            if (own.startswith(digits) if short else own == digits)
+        ]
+        return found[0] if len(found) == 1 else None
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _folders(self) -> Iterator[str]:
+        yield NOTES
+        try:
+            tasks = sorted(entry.name for entry in (self._root / TASKS).iterdir() if entry.is_dir())
+        except OSError:
+            return
+        yield from (f"{TASKS}{name}/" for name in tasks)
+
+    def _listed(self, folder: str) -> list[tuple[str, str]]:
+        """Return the notes of a folder, by the digits of their ids; from the last listing if no name
+        has changed since.
+        """
+        place = self._root / folder
+        try:
+            stamp = place.stat().st_mtime_ns
+            known = self._listings.get(folder)
+            if known is not None and known.stamp == stamp:
+                return known.notes
+            names = [name for name in (entry.name for entry in place.iterdir()) if name.endswith(".md")]
+        except OSError:
+            return []
+        notes = [(self._digits_of(folder + name), folder + name) for name in names]
+        listing = _Listing(stamp, notes)
+        if FileStamp(0, 0, stamp, stamp).is_settled:
+            self._listings[folder] = listing
+        return notes
+
+    def _digits_of(self, path: str) -> str:
+        match = _DIGITS.search(path)
+        return match[1] if match else note_names.digits_of(identity_of(self._project, path, self._text(path) or ""))
+
+    def _text(self, path: str) -> str | None:
+        try:
+            with OpenedFile(self._root, path, is_memory=True) as file:
+                return file.read().decode("utf-8", "replace")
+        except (FileNotFoundError, UncheckedError):
+            return None
+
+    def _seen(self, path: str) -> dict[str, str]:
+        """Return what a memory file says was seen; empty if it is not on this device."""
+        try:
+            with OpenedFile(self._root, path, is_memory=True) as file:
+                held = self._held.get(path)
+                if held is not None and held.stamp == file.stamp:
+                    return held.seen
+                text = file.read().decode("utf-8", "replace")
+                stamp = file.stamp
+        except (FileNotFoundError, UncheckedError):
+            return {}
+        seen = seen_in(fields_of(text))
+        if stamp.is_settled:
+            if len(self._held) >= MOST_HELD:
+                self._held.clear()
+            self._held[path] = _KnownTies(stamp, seen)
+        return seen
+
+
+def _places(tool: str, lines: list[str]) -> list[int]:
+    """Return the lines of a result that may name a note, counted from 0."""
+    if tool == "memory_read":
+        return [0]
+    if tool == "memory_get":
+        return [1] if len(lines) > 1 else []
+    after = (at for at, line in enumerate(lines) if at and not lines[at - 1] and line)
+    return [at for at in after if _pattern(tool, lines[at])][:MOST_LINES]
+
+
+def _pattern(tool: str, line: str) -> re.Match[str] | None:
+    if tool == "memory_search":
+        return _FOUND.fullmatch(line)
+    if tool == "memory_list":
+        return _LISTED.search(line)
+    return _READ.fullmatch(line)

@@ -1,0 +1,62 @@
+"""The ties of a session's notes, loaded at the first call that needs them: a start needs neither
+parsers nor threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from confide_proxy.freshness.tied_notes import TiedNotes
+    from confide_proxy.sealing.context import SessionSealing
+    from confide_proxy.sync.project import Project
+
+MARKED: Final = frozenset({"memory_search", "memory_list", "memory_read", "memory_get"})
+"""Tools whose results get marks."""
+_UNKNOWN: Final = "warning: it could not be checked which of these notes are still true of the files here"
+
+
+class LateTies:
+    """The tied notes of one project. All methods block."""
+
+    def __init__(self, project: Project, sealing: SessionSealing) -> None:
+        self._project = project
+        self._sealing = sealing
+        self._notes: TiedNotes | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def notes(self) -> TiedNotes:
+        """The notes; the first use loads the module."""
+        with self._lock:
+            if self._notes is None:
+                from confide_proxy.freshness.tied_notes import TiedNotes
+
+                keyring = self._sealing.keyring
+                self._notes = TiedNotes(
+                    self._project.root, self._project.name, lambda: keyring.keys or keyring.last_keys
+                )
+            return self._notes
+
+    def of_call(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Return what the note of a call has seen (`TiedNotes.of_call`)."""
+        return self.notes.of_call(tool, arguments)
+
+    def marked(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a result with marks at outdated notes (`TiedNotes.marked`)."""
+        return self.notes.marked(tool, result)
+
+
+def names_notes(result: Mapping[str, Any]) -> bool:
+    """Return True if a tool's result may name a note, so that it has to be looked at in a thread."""
+    content = result.get("content")
+    texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return any(isinstance(text, str) and ("mem_" in text or ".md" in text) for text in texts)
+
+
+def unchecked(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool's result with a warning that its notes were not checked."""
+    content = result.get("content")
+    return {**result, "content": [{"type": "text", "text": _UNKNOWN}, *(content if isinstance(content, list) else [])]}
