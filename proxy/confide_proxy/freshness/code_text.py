@@ -157,7 +157,7 @@ def dumped(node: ast.AST) -> str:
 
 
 class _End(str):
-    """A piece of the text of a tree, to be told from a name in it."""
+    """A piece of the text of a tree that is no name in it."""
 
     __slots__ = ()
 
@@ -259,7 +259,7 @@ def _lexed(path: str, text: str, *, keeps_strings: bool) -> str:
 
 
 def _is_certain(path: str, comment: re.Match[str], pattern: re.Pattern[str]) -> bool:
-    """Return True if what looks like a comment is none within a string that is not understood."""
+    """Return False if what looks like a comment may be within a string that is not understood."""
     text = comment.string
     before = text[text.rfind("\n", 0, comment.start()) + 1 : comment.start()]
     if not before.strip() or comment[0].startswith("/*"):

@@ -36,7 +36,7 @@ from confide_proxy.sync.absence.checkout import Checkout
 
 MOST_KNOWN: Final = 16_384
 MOST_SYMBOLS: Final = 4
-"""Symbols of one file to which a note is tied without being told."""
+"""Symbols of one file that a note gets ties to by itself."""
 MOST_NAMED: Final = 2
 """Parts that a mark names."""
 AT_ONCE_BYTES: Final = 16 * 1024
@@ -75,7 +75,7 @@ class ProjectPart(NamedTuple):
 
 
 class TieState(enum.Enum):
-    """What has become of a part since the note was stored; the value orders them, the worst last."""
+    """The state of a part, compared with what was seen; values rise from the best to the worst."""
 
     FRESH = 0
     UNCHECKED = 1
@@ -84,12 +84,12 @@ class TieState(enum.Enum):
 
 
 class TieVerdict(NamedTuple):
-    """What has become of all that a note speaks of.
+    """The verdict on a note, by all parts of which it speaks.
 
     Attributes:
-        state: GONE only if all parts are gone.
+        state: GONE only if no part exists any more.
         since: the day, in ISO 8601, on which the note was last confirmed.
-        parts: what is not as it was, with the reason for what is unchecked.
+        parts: names of the parts that are not fresh; of an unchecked one with the reason.
     """
 
     state: TieState

@@ -30,7 +30,7 @@ class UncheckedError(Exception):
 
 
 class FileStamp(NamedTuple):
-    """What tells one state of a file from another one without reading it."""
+    """Metadata by which two states of a file are distinguished without reading it."""
 
     inode: int
     size: int

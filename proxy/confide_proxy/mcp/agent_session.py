@@ -18,6 +18,7 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import catalogue_hash
 from confide_memory.wire.session import CATALOGUE, Attached
 from confide_proxy.config import ProxyConfig
+from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.daemon_link import Callbacks, Link
 from confide_proxy.link.key_rotation import MachineKeys
@@ -25,7 +26,6 @@ from confide_proxy.link.services import ServiceRunner
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.fallback import Fallback
 from confide_proxy.mcp.jsonrpc import PendingCall
-from confide_proxy.mcp.late_ties import LateTies
 from confide_proxy.mcp.tunnel import Tunnel
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import ProxyPaths

@@ -24,6 +24,7 @@ from confide_memory.wire.session import RECEIPT, Attached, AttachRequest
 from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import ToolError, UnfitAnswerError
+from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, attach_body
 from confide_proxy.link.daemon_link import ATTACH_DEADLINE_S, CONNECT_DEADLINE_S, attach, end, open_connection
 from confide_proxy.link.key_rotation import MachineKeys
@@ -31,7 +32,6 @@ from confide_proxy.link.restore_detection import DaemonReceipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
 from confide_proxy.mcp.incoming import PROGRESS, NotificationMessage, ResponseMessage
-from confide_proxy.mcp.late_ties import LateTies
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import SessionSealing

@@ -32,6 +32,7 @@ from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import DATED, NOTED, NOTES, OPERATION, WITHIN, ToolAnswer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError, NotNowError
+from confide_proxy.freshness.late_ties import MARKED, names_notes, unchecked
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
@@ -52,7 +53,6 @@ from confide_proxy.mcp.jsonrpc import (
     with_zone,
     without_claims,
 )
-from confide_proxy.mcp.late_ties import MARKED, names_notes, unchecked
 from confide_proxy.mcp.subscriptions import (
     ACKNOWLEDGED,
     CHANGED,

@@ -49,8 +49,8 @@ class Checkout:
         return self._commit_of(named.removeprefix(_REFS)) if named.startswith(_REFS) else named
 
     def branch(self, name: str) -> str | None:
-        """Return the id of the commit at the tip of a local branch, or of `remote/branch`; "" if there
-        is none, None where git does not keep refs in files.
+        """Return the id of the commit at the tip of a local branch, or of `remote/branch`; "" if no
+        such branch exists, None where git does not keep refs in files.
         """
         kept = self._kept()
         if kept is None or (kept / (_first_line(kept / "commondir") or ".") / "reftable").exists():
