@@ -36,6 +36,10 @@ days of a search begin and end.
 """
 DATED: Final = frozenset({"memory_search", "memory_list"})
 """Tools whose calls name days."""
+COUNTED: Final = frozenset(
+    {"memory_search", "memory_read", "memory_get", "memory_update", "memory_link", "memory_delete"}
+)
+"""Tools whose calls a device counts, as showing notes to an agent or as using them."""
 SENT: Final = "confide/sent"
 """On a call: `{"project", "path"}` of a file that the device has just sent if changed, so that the
 daemon need not request it.

@@ -113,8 +113,6 @@ async def rm(
             targets = [await _found(client, this, name, is_global=is_global) for name in dict.fromkeys(names)]
             await agreed(_question(targets), is_sure=yes)
             done = [await _deleted(client, target) for target in targets]
-            for each in targets:
-                await asyncio.to_thread(usage.forget, here.paths.state, each.project, [each.path])
     except (RequestError, ToolError, FolderError, DeclinedError):
         raise
     except (ConfideError, TimeoutError) as error:
@@ -124,6 +122,8 @@ async def rm(
         asked = [_said("memory_delete", _arguments(target)) for target in targets]
         answers = [await without_daemon(here, this, each, error, began) for each in asked]
         done = [_outcome(*each) for each in zip(targets, answers, strict=True)]
+    for target in targets:
+        await asyncio.to_thread(usage.forget, here.paths.state, target.project, [target.path])
     warnings = [warning for each in done for warning in each["warnings"]]
     is_done = all(each["deleted"] or each["queued"] for each in done)
 

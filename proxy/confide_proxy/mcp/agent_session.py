@@ -15,7 +15,7 @@ from confide_crypto import heaps
 from confide_crypto.errors import ConfideError
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_memory.tools.call import catalogue_hash
+from confide_memory.tools.call import COUNTED, catalogue_hash
 from confide_memory.wire.session import CATALOGUE, Attached
 from confide_proxy.config import ProxyConfig
 from confide_proxy.freshness.late_ties import LateTies
@@ -146,6 +146,8 @@ class AgentSession:
             self._spawn(self.services.keep(name, work))
 
     def _on_result(self, call: PendingCall, result: dict[str, Any]) -> None:
+        if call.tool not in COUNTED:
+            return
         ms = int((time.monotonic() - call.began) * 1000)
         self._attempt("counting what notes are used for", lambda: self._count(call, result, ms))
 

@@ -10,20 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from confide_memory.note_names import is_id
+from confide_memory.tools.call import COUNTED
 from confide_proxy.hooks.server import usage
 
 SEARCH: Final = "memory_search"
 READ: Final = frozenset({"memory_read", "memory_get"})
-CHANGED: Final = frozenset({"memory_update", "memory_link"})
 DELETED: Final = "memory_delete"
-COUNTED: Final = READ | CHANGED | {SEARCH, DELETED}
 MOST_SHOWN: Final = 50
 _HIT: Final = re.compile(
     r"^(?P<name>[^\n]{1,512}?)(?::\d+(?:-\d+)?)?(?: \[(?P<project>[^\]\n]{1,256})\])? \d{4}-\d\d-\d\d(?: · .*)?$",
     re.MULTILINE,
 )
 """The line above a hit in the text of a search's result (`search_text._places`)."""
+_ID: Final = "mem_"
+"""The start of a note's id. `note_names` says more, with tables that a session needs for nothing else."""
 _NAMES: Final = ("id", "path", "relatedId")
 
 
@@ -67,10 +67,10 @@ def _shown(text: str, project: str) -> Iterator[usage.ShownNote]:
         if number == MOST_SHOWN:
             return
         name, of = hit["name"], hit["project"] or project
-        if is_id(name):
-            yield usage.ShownNote(of, "", name)
-        elif name.endswith(".md"):
+        if name.endswith(".md"):
             yield usage.ShownNote(of, name)
+        elif name.startswith(_ID):
+            yield usage.ShownNote(of, "", name)
 
 
 def _text(result: Mapping[str, Any]) -> str:

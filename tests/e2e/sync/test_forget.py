@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon
+
+from confide_proxy.hooks.server import usage
 
 DIARY = "Private/Diary.md"
 SECRET = "The zanzibar plan begins at dawn."
@@ -94,6 +97,13 @@ def test_what_went_up_by_mistake_is_taken_back(daemon: Daemon, tmp_path: Path) -
     assert paths(ann) == {"Inbox.md", DIARY, "Private/ann.md"}
 
 
+def counted(machine: Machine, *paths: str) -> None:
+    """Count that an agent was shown these."""
+    file, shown = usage.UsageFile(machine.home / "proxy"), [usage.ShownNote("vault", path) for path in paths]
+    file.add(lambda state: state.show(usage.PROMPT, shown, tokens=1, now=time.time()))
+    file.flush()
+
+
 def test_a_whole_project_is_forgotten(daemon: Daemon, tmp_path: Path) -> None:
     """By its name, from any folder; it is in no list, and its folder sends nothing more."""
     ann = joined(tmp_path, daemon, "ann")
@@ -108,7 +118,9 @@ def test_a_whole_project_is_forgotten(daemon: Daemon, tmp_path: Path) -> None:
     ann.run("forget", "", "--yes", code=2)
     ann.run("forget", "--project", "valt", "--yes", code=7)
     assert "run it in a terminal, or with --yes" in ann.run("forget", "--project", "vault", code=7)
+    counted(ann, "memory/1.md", "memory/2.md")
     assert "130 files of vault erased" in ann.run("forget", *where)
+    assert usage.UsageFile(ann.home / "proxy").refresh().notes == {}
     assert [each["name"] for each in ann.json("projects")["projects"]] == []
     ann.write("memory/new.md", "# New\n")
     assert "131 files are not sent, because you erased them" in ann.run("sync")
@@ -131,7 +143,9 @@ def test_what_is_no_memory_any_more_is_deleted_and_told_of_in_one_line(daemon: D
     assert "41 files are on the daemon, but not memory on this device: Daily/0.md" in told
     assert told.count("Daily/") == 3
     assert "confide rm --erase" in told
+    counted(ann, DIARY, "memory/other.md")
     assert f"deleted {DIARY}" in ann.run("rm", DIARY, "--yes")
+    assert list(usage.UsageFile(ann.home / "proxy").refresh().notes) == ["vault\0memory/other.md"]
     assert "zanzibar" not in ann.run("search", "zanzibar", "--min-score", "0")
     assert SECRET in (ann.project / DIARY).read_text()
     assert "restored" in ann.run("restore", DIARY)

@@ -251,13 +251,16 @@ class UsageState:
                 found[event].add(one)
         return found
 
-    def prune(self, now: float) -> None:
-        """Delete counters that are older than `KEPT_DAYS`, and the oldest beyond `MOST_NOTES`."""
+    def prune(self, now: float, most: int | None = None) -> None:
+        """Delete counters that are older than `KEPT_DAYS`, and the oldest beyond `most`, by default
+        `MOST_NOTES`.
+        """
         oldest = _day(now - (TOTAL_DAYS - 1) * _DAY_S)
         self.days = {day: events for day, events in self.days.items() if oldest <= day <= _day(now + _DAY_S)}
         kept = [note for note in self.notes.values() if now - note.at < KEPT_DAYS * _DAY_S]
         kept.sort(key=lambda note: note.at)
-        self.notes = {_key_of(note): note for note in kept[-MOST_NOTES:]}
+        gone = max(0, len(kept) - (MOST_NOTES if most is None else most))
+        self.notes = {_key_of(note): note for note in kept[gone:]}
 
     def _note(self, shown: ShownNote) -> NoteUsage:
         """Return the counters of a note; make them if it has none."""
@@ -355,7 +358,9 @@ class UsageFile:
                 is_changed = change(state) or is_changed
             if is_changed:
                 state.prune(time.time())
-                atomic.write(self._file, state.encoded(), is_kept=False)
+                while len(data := state.encoded()) > MOST_BYTES:
+                    state.prune(time.time(), most=len(state.notes) // 2)
+                atomic.write(self._file, data, is_kept=False)
             self.state, self._stamp = state, self._stamp_now()
         except OSError:
             self._waiting.extendleft(reversed(changes))

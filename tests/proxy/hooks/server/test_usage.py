@@ -136,6 +136,21 @@ def test_old_and_many_counters_are_deleted(monkeypatch: pytest.MonkeyPatch) -> N
     assert state.total(30, NOW)[usage.PROMPT].notes == 5
 
 
+def test_a_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever names notes have: the oldest go, so that it can be read again."""
+    monkeypatch.setattr(usage.time, "time", lambda: NOW + 100)
+    monkeypatch.setattr(usage, "MOST_BYTES", 8192)
+    file = UsageFile(tmp_path)
+    for number in range(50):
+        note = ShownNote("shop", f"memory/{number:02}-{'x' * 2000}.md")
+        file.add(lambda state, note=note, at=NOW + number: state.show(usage.PROMPT, [note], tokens=1, now=at))  # type: ignore[misc]
+    file.flush()
+    assert (tmp_path / "hooks" / usage.FILE).stat().st_size <= usage.MOST_BYTES
+    kept = sorted(UsageFile(tmp_path).refresh().notes)
+    assert kept
+    assert kept[-1].startswith("shop\0memory/49")
+
+
 def test_a_file_holds_no_words(tmp_path: Path) -> None:
     """Ids, paths, days and numbers; it is this user's alone."""
     file = UsageFile(tmp_path)
