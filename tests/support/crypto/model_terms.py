@@ -23,6 +23,7 @@ LABELS = {
     "label_answer": (b"confide/pair-answer/1", b"confide-pair-a-1"),
     "label_order": b"confide/task-order/1",
     "label_approval": b"confide/task-approval/1",
+    "label_node": b"confide-node/1",
 }
 _TOKEN = re.compile(r"\s*([A-Za-z0-9_]+|[(),])")
 
@@ -90,3 +91,9 @@ def term(text: str, begin: str) -> Term:
     _, found, rest = text.partition(begin)
     assert found, begin
     return Term.read(rest)
+
+
+def holds(condition: str, **values: object) -> bool:
+    """A condition of a model, for these values of its variables."""
+    text = condition.replace("&&", " and ").replace("||", " or ").replace("not(", "not (").replace("\n", " ")
+    return bool(eval(re.sub(r"=", "==", text), {}, values))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from bench.proof import FORMAL
-from tests.support.crypto.model_terms import model, term
+from tests.support.crypto.model_terms import holds, model, term
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, STRANGER, device, founded
 
 from confide_crypto.errors import OrderSignerError
@@ -30,12 +30,6 @@ def test_an_order_and_an_approval_are_the_models() -> None:
     assert approved.bytes(known, DESKTOP) == approve_order(DESKTOP, SPACE, ORDER).signature
 
 
-def read(condition: str, **values: object) -> bool:
-    """A condition of a model, for these values of its variables."""
-    text = condition.replace("&&", " and ").replace("||", " or ").replace("<>", "!=")
-    return bool(eval(re.sub(r"(?<!!)=", "==", text).replace("\n", " "), {}, values))
-
-
 @pytest.mark.parametrize(("by2", "by3"), [(by2, by3) for by2 in (0, 1) for by3 in (0, 1, 2)])
 def test_who_may_approve_is_the_models(by2: int, by3: int) -> None:
     """PROTOCOL.md 11.4: for each roster of four devices, and each two of them."""
@@ -54,7 +48,7 @@ def test_who_may_approve_is_the_models(by2: int, by3: int) -> None:
             may = False
         else:
             may = True
-        assert may == read(condition, **names, signer=signer, approver=approver, by2=by2, by3=by3), (signer, approver)
+        assert may == holds(condition, **names, signer=signer, approver=approver, by2=by2, by3=by3), (signer, approver)
 
 
 def test_what_the_ledger_notes_is_the_models() -> None:
@@ -62,4 +56,4 @@ def test_what_the_ledger_notes_is_the_models() -> None:
     (condition,) = re.findall(r"IsAgain\(.*?= (.*)\.", (FORMAL / "again_own.pvl").read_text("ascii"))
     for own, said in itertools.product((*Slot, AGAIN), Slot):
         noted = supervisor._in_our_books(own, said)
-        assert (noted == AGAIN) == read(condition, own=own, said=said, again=AGAIN, ready=Slot.READY)
+        assert (noted == AGAIN) == holds(condition, own=own, said=said, again=AGAIN, ready=Slot.READY)
