@@ -152,6 +152,7 @@ class ProxyConfig:
             default.
         transcript_quiet_s: seconds for which a transcript must be unchanged before a rest that
             is smaller than a batch is sent.
+        own_addresses: e-mail addresses that the user commits with, beside git's `user.email`.
         hooks: answer hooks of clients, which add text to a model's input (docs/agents.md).
         action_hooks: also those before and after tool calls.
         secrets: the section [secrets], the rules for credentials.
@@ -173,6 +174,7 @@ class ProxyConfig:
     claude_code_folder: str = ""
     codex_folder: str = ""
     transcript_quiet_s: int = 60
+    own_addresses: tuple[str, ...] = ()
     hooks: bool = True
     action_hooks: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen

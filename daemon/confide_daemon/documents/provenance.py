@@ -72,9 +72,23 @@ def _is_doubted(by: str, text: str, added: Sequence[TextBlock]) -> bool:
     return by == UNTRUSTED or (by != OWNER and _speaks(text, added))
 
 
-def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str) -> WrittenText:
+def lines_of_others(text: str, others: Iterable[Lines]) -> frozenset[str]:
+    """Return the lines of a text, without surrounding blanks, that the one who sends it has not
+    written: those of the ranges `others`, except what stands in other lines too.
+    """
+    lines = text.split("\n")
+    theirs: set[str] = set()
+    for first, last in others:
+        theirs.update(line.strip() for line in lines[first - 1 : last])
+        lines[first - 1 : last] = [""] * len(lines[first - 1 : last])
+    return frozenset(theirs - {line.strip() for line in lines})
+
+
+def written(
+    store: Store, row: DocumentRow | None, path: str, text: str, by: str, *, others: Collection[str] = ()
+) -> WrittenText:
     """Return the provenance of a text that a writer of class `by` makes the newest of a document;
-    `row` is its current state.
+    `row` is its current state. Lines among `others` have another author, and are untrusted until a user trusts them.
     """
     lines = text.split("\n")
     exact = store.classes.of_text(row.id, text_hash(text)) if row is not None else None
@@ -108,6 +122,10 @@ def written(store: Store, row: DocumentRow | None, path: str, text: str, by: str
         if by in (AGENT, DERIVED) and not lost <= {line.strip() for line in lines}:
             # An agent's replacement for untrusted lines may say the same in other words.
             sources = added
+    trusted = store.classes.trusted(row.id) if others and row is not None else frozenset()
+    if of_others := [one for one in _with_any(lines, blocks, others) if _hash(lines, path, one) not in trusted]:
+        made = UNTRUSTED if is_note(path) else made
+        sources = [*sources, *of_others]
     found.update(sources)
     return WrittenText(TextOrigin(made, tuple(sorted(found)), by), tuple(sources))
 

@@ -13,6 +13,7 @@ from confide_daemon.documents.merge import Merge, merge_texts
 from confide_daemon.errors import ConflictError, DamagedError, NotFoundError, OperationError
 from confide_daemon.store.rows import DocumentRow, OperationRow, PieceChanges, TextOrigin
 from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.class_table import Lines
 from confide_daemon.store.tables.receipt_table import NUMBERS
 from confide_memory import documents, markdown_blocks
 from confide_memory.classes import UNTRUSTED
@@ -96,6 +97,7 @@ class Writer:
         base_hash: str | None = None,
         sent: Collection[str] = (),
         by: str = UNTRUSTED,
+        others: Sequence[Lines] = (),
     ) -> PutResult:
         """Store a device's version of a document, made from revision `base` (0: from none), and
         merge it if there is a newer revision.
@@ -104,6 +106,8 @@ class Writer:
         none. `sent`: the hashes of the device's later versions whose outcome it does not know; the
         newest of them that arrived is the real base of this one. With `base` instead, the text
         would be merged with changes that it already contains.
+
+        `others`: the lines of the text that are not by this author (`provenance.lines_of_others`).
 
         A text without a base that equals an earlier revision was made from that one and contains no
         change: the document stays as it is, as when an old commit was cloned.
@@ -115,6 +119,7 @@ class Writer:
         documents.check_path(path)
         documents.check_text(text)
         key, digest = (project, path, author), text_hash(text)
+        lines = provenance.lines_of_others(text, others)
         with self.store.writing():
             row = self.store.documents.find(project, path)
             known = ancestor_of(self.store, row, base, base_hash) if row is not None else 0
@@ -135,22 +140,31 @@ class Writer:
                     sent=sent,
                     author=author,
                     by=by,
+                    others=lines,
                     is_late=is_late,
                     is_earlier=is_earlier,
                 )
                 if not is_late:
                     self._note_overtaken(key, digest, known, sent)
             else:
-                self._save_deleted(row, project, path, text, author=author, by=by)
+                self._save_deleted(row, project, path, text, author=author, by=by, others=lines)
         if result is None:
             raise NotFoundError("the file was deleted on this machine after this was sent")
         return replace(result, queued=self._queued())
 
     def _save_deleted(
-        self, row: DocumentRow | None, project: str, path: str, text: str, *, author: str, by: str
+        self,
+        row: DocumentRow | None,
+        project: str,
+        path: str,
+        text: str,
+        *,
+        author: str,
+        by: str,
+        others: frozenset[str],
     ) -> None:
         """Keep a late version in the history of a document that stays deleted."""
-        saved = self._save(row, project, path, text, author=author, by=by)
+        saved = self._save(row, project, path, text, author=author, by=by, others=others)
         self._save(saved, project, path, None, author=author, by=by)
         # A second time it is accepted: another folder of the device, which knows nothing of the
         # deletion, may have such a file.
@@ -182,27 +196,28 @@ class Writer:
         sent: Collection[str],
         author: str,
         by: str,
+        others: frozenset[str],
         is_late: bool,
         is_earlier: bool,
     ) -> PutResult:
         # An empty hash: the newest text is lost, and any text is better.
         if row is None or row.deleted or not row.hash:
-            return self._keep(row, project, path, text, author=author, by=by)
+            return self._keep(row, project, path, text, author=author, by=by, others=others)
         if row.hash == text_hash(text):
             if base == row.revision and not set(sent) <= {row.hash}:
                 # Versions that the device undoes with this may still arrive, made from the same
                 # revision, so this gets a revision of its own.
-                return self._keep(row, project, path, text, author=author, by=by)
+                return self._keep(row, project, path, text, author=author, by=by, others=others)
             return self._result(row, text, changed=False)
         again = self.store.documents.newest_of(row.id, [text_hash(text)], after=base, author=author)
         if is_late:
             if again:
                 return self._result(row, self._text(row), changed=False, merged=True)
-            self._save(row, project, path, text, author=author, by=by)
+            self._save(row, project, path, text, author=author, by=by, others=others)
             return self._keep(row, project, path, self._text(row), author=author, by=by, merged=True)
         base = max(again, self.store.documents.newest_of(row.id, sent, after=base), base)
         if base == row.revision:
-            return self._keep(row, project, path, text, author=author, by=by)
+            return self._keep(row, project, path, text, author=author, by=by, others=others)
         if is_earlier:
             return self._result(row, self._text(row), changed=False, merged=True)
         merge = self._merge(row, text, base=base, author=author)
@@ -211,8 +226,10 @@ class Writer:
         if merge.text != text:
             # The incoming text stays in the history as it was sent, whatever the merge produced:
             # the device may make its next version from it before the answer arrives.
-            self._save(row, project, path, text, author=author, by=by)
-        return self._keep(row, project, path, merge.text, author=author, by=by, merged=True, clash=merge.clash)
+            self._save(row, project, path, text, author=author, by=by, others=others)
+        return self._keep(
+            row, project, path, merge.text, author=author, by=by, others=others, merged=True, clash=merge.clash
+        )
 
     def _is_late(self, key: tuple[str, str, str], digest: str, base: int, sent: Collection[str]) -> bool:
         """Return True if the device's next version arrived before this one, as over a new
@@ -606,27 +623,36 @@ class Writer:
         *,
         author: str,
         by: str,
+        others: frozenset[str] = frozenset(),
         merged: bool = False,
         clash: bool = False,
         lines: int = 0,
     ) -> PutResult:
         previous = None if row is None or row.deleted else row.hash
-        saved = self._save(row, project, path, text, author=author, by=by)
+        saved = self._save(row, project, path, text, author=author, by=by, others=others)
         self.store.behind(self._judge(self.store, saved, text, time.time()))
         return self._result(saved, text, changed=True, merged=merged, clash=clash, previous=previous, lines=lines)
 
     def _save(
-        self, row: DocumentRow | None, project: str, path: str, text: str | None, *, author: str, by: str
+        self,
+        row: DocumentRow | None,
+        project: str,
+        path: str,
+        text: str | None,
+        *,
+        author: str,
+        by: str,
+        others: frozenset[str] = frozenset(),
     ) -> DocumentRow:
         """Store a new revision of the document, which is `row` now; a `text` of None deletes it.
-        `by`: the class of the author.
+        `by`: the class of the author; `others`: lines by another author.
         """
         now = time.time()
         if text is None:
             origin = TextOrigin(row.made if row is not None else UNTRUSTED, (), by)
             return self.store.documents.save(project, path, None, author=author, now=now, origin=origin)
         document_history.check_taken(self.store, project, path)
-        found = provenance.written(self.store, row, path, text, by)
+        found = provenance.written(self.store, row, path, text, by, others=others)
         saved = self.store.documents.save(project, path, text, author=author, now=now, origin=found.origin)
         provenance.keep(self.store, saved, text, found)
         return saved

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from confide_crypto.errors import RequestError, printable
 from confide_memory.classes import CLASSES, OWNER
-from confide_memory.documents import BUCKETS, MAX_SENT, text_hash
+from confide_memory.documents import BUCKETS, MAX_SENT, MAX_TEXT_BYTES, text_hash
 from confide_memory.forms import (
     HASH_CHARS,
     MAX_FILES,
@@ -36,6 +36,8 @@ from confide_memory.wire.operation import OF_DAEMONS, Nothing, Operation
 MAX_TROUBLES: Final = 16
 MAX_TOLD_CHARS: Final = 256
 """Characters of a name or a reason that a device reports; longer ones are cut."""
+MAX_OTHERS: Final = 1024
+"""Runs of lines of other authors in one `put`; with more, the whole file counts as untrusted."""
 _MAX_NAMED: Final = 2 * MAX_FILES
 """Files in one list of a comparison."""
 
@@ -88,6 +90,13 @@ def _hash_of_text(body: Carried, name: str) -> str:
     if body.get(name) != found:
         raise RequestError("invalid", f"'{name}' is not that of the text")
     return found
+
+
+def _lines(item: Any) -> tuple[int, int]:
+    match item:
+        case [int(first), int(last)] if 1 <= first <= last <= MAX_TEXT_BYTES:
+            return first, last
+    raise RequestError("invalid", "lines are not [first, last]")
 
 
 def _held(kind: Kind) -> Kind:
@@ -153,8 +162,11 @@ class Upon(TypedDict):
 
 
 class PutRequest(OfDocument, Upon, _FromAgent):
+    """A file to store; `others` are its lines that another person wrote, first and last, from 1."""
+
     text: str
     hash: str
+    others: NotRequired[Annotated[Sequence[tuple[int, int]], optional(items(MAX_OTHERS, _lines), ())]]
 
 
 class PutAnswer(TypedDict):

@@ -1,5 +1,5 @@
-"""Detection of memory files that another person has committed: they came with a clone and are
-unchanged here (docs/agents.md).
+"""Detection of the lines of memory files that another person has committed: they came with a clone,
+a pull or a merge (docs/agents.md).
 """
 
 from __future__ import annotations
@@ -8,19 +8,28 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from confide_memory.documents import text_hash
+from confide_crypto.sealing.placeholder import STANDIN
 from confide_proxy.sync.folder import Content
 from confide_proxy.sync.project import WARY
 
+Lines = tuple[int, int]
+"""First and last line, counted from 1."""
+
 _DEADLINE_S: Final = 10.0
-"""Seconds for one git command; finding an author may read a long history."""
+"""Seconds for one git command; finding authors may read a long history."""
 _REST_S: Final = 60.0
 """Seconds without further git commands after one timed out, so that many files do not each wait for
 it.
 """
+_MOST_BYTES: Final = 2**24
+"""Largest committed file whose authors are looked up, in bytes."""
+_HEADS: Final = ("HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD")
+"""Commits whose lines a file may have; the last two exist while a conflict is being resolved."""
 _CONVERTED: Final = ("filter", "ident", "working-tree-encoding")
 """Attributes by which git writes another text into a file than was committed; the other person may
 have set them.
@@ -29,7 +38,16 @@ _ALONE: Final = (*WARY, "-c", "protocol.allow=never", "--no-replace-objects", "-
 """Options that keep git from fetching, starting programs or replacing objects, whatever the
 repository configures.
 """
-_LONE_LINE_END: Final = re.compile(rb"(?<!\r)\n")
+_BLAME: Final = (
+    *("-c", "blame.showRoot=false", "-c", "core.commitGraph=false", "blame", "--porcelain", "--no-textconv"),
+    # Also those of the configuration: it may name commits that are to be passed over.
+    "--ignore-revs-file=",
+    # Changed indentation and moved lines keep their commit.
+    *("-w", "-M"),
+)
+"""A command that the repository cannot make attribute lines to other commits than they come from."""
+_BLOB: Final = re.compile(rb"[0-9a-f]{40,64} blob (\d+)")
+_LINE: Final = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+(?: \d+)?")
 
 
 class _NoAnswerError(Exception):
@@ -39,72 +57,144 @@ class _NoAnswerError(Exception):
 class Commits:
     """Queries to git about the files of one folder. Methods block."""
 
-    def __init__(self) -> None:
+    def __init__(self, addresses: Collection[str] = ()) -> None:
+        """`addresses`: e-mail addresses that the user commits with, beside those that git has
+        configured.
+        """
+        self._addresses = frozenset(map(_folded, addresses))
         self._rests_until = 0.0
 
-    def has_a_strangers(self, file: Path, content: Content) -> bool:
-        """Return True if a file with this content is as another person committed it, and also if
-        git does not answer.
+    def by_others(self, file: Path, content: Content) -> list[Lines]:
+        """Return the lines of a file with this content that another person has committed; all
+        lines if git does not answer.
         """
         if not any(os.path.lexists(above / ".git") for above in file.parents):
-            return False
+            return []
+        lines = content.text.split("\n")
         if time.monotonic() < self._rests_until:
-            return True
+            return [(1, len(lines))]
         try:
-            return _is_a_strangers(file, content)
+            return _by_others(file, lines, self._addresses)
         except FileNotFoundError:
-            return False  # no git on this device, or the file was just deleted
+            return []  # no git on this device, or the file was just deleted
         except subprocess.TimeoutExpired:
             self._rests_until = time.monotonic() + _REST_S
-            return True
         except (OSError, ValueError, _NoAnswerError):
-            return True
+            pass
+        return [(1, len(lines))]
 
 
-def _is_a_strangers(file: Path, content: Content) -> bool:
-    committed = _committed(file)
-    if committed is None:
-        return False
-    blob, size = committed
-    if _author(file) == _own_address(file):
-        return False
-    # Converting line ends only adds bytes, so a blob that is larger is another text.
-    if size <= content.size and _is_same(_git(file, "cat-file", "blob", blob), content):
-        return True
-    # Otherwise it was changed here, unless git itself converted it at checkout.
+def is_whole(content: Content, lines: Collection[Lines]) -> bool:
+    """Return True if these lines are all lines of a content that have letters or digits."""
+    left = content.text.split("\n")
+    for first, last in lines:
+        left[first - 1 : last] = [""] * (last - first + 1)
+    return bool(lines) and not any(map(_says, left))
+
+
+def _by_others(file: Path, lines: Sequence[str], addresses: frozenset[str]) -> list[Lines]:
+    committed = [line for head in _committed(file) for line in _blamed(file, head)]
+    if not committed:
+        return []
+    authors = _authors(file, {each.commit for each in committed})
+    own = (addresses | _own_addresses(file)) - {""}
+    is_own = {commit for commit, address in authors.items() if address in own}
+    if any(each.is_boundary and each.commit in is_own for each in committed) and _is_shallow(file):
+        # The oldest commit of a shallow clone seems to have written whatever was there before it.
+        is_own -= {each.commit for each in committed if each.is_boundary}
+    mine = {each.text for each in committed if each.commit in is_own}
+    theirs = {each.text for each in committed if _says(each.text)} - mine
+    if not theirs:
+        return []
     told = _git(file, "check-attr", "-z", *_CONVERTED, "--", file.name).split(b"\0")
-    return any(value not in (b"unspecified", b"unset") for value in told[2::3])
+    if any(value not in (b"unspecified", b"unset") for value in told[2::3]):
+        return [(1, len(lines))]
+    found = (number for number, line in enumerate(lines, 1) if _is_among(line, theirs, mine))
+    # Successive numbers have the same distance from their place.
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(found), lambda each: each[1] - each[0])]
+    return [(run[0], run[-1]) for run in runs]
 
 
-def _committed(file: Path) -> tuple[str, int] | None:
-    """Return id and size of a file's blob in `HEAD`; None without such a blob or repository."""
+def _is_among(line: str, theirs: Collection[str], mine: Collection[str]) -> bool:
+    """Return True for a line of theirs, and for one with a sealed credential, which is not
+    committed in this form.
+    """
+    text = line.strip()
+    return text in theirs or (text not in mine and STANDIN.search(text) is not None)
+
+
+def _says(line: str) -> bool:
+    return any(map(str.isalnum, line))
+
+
+def _committed(file: Path) -> list[str]:
+    """Return those of `_HEADS` that have the file."""
+    given = "".join(f"{head}:./{file.name}\n" for head in _HEADS)
     try:
-        told = _git(file, "cat-file", "--batch-check", given=f"HEAD:./{file.name}\n").split()
+        told = _git(file, "cat-file", "--batch-check", given=given).splitlines()
     except _NoAnswerError as error:
         if str(error).startswith("fatal: not a git repository"):
-            return None
+            return []
         raise
-    return (told[0].decode(), int(told[2])) if len(told) == 3 and told[1] == b"blob" else None
+    found = [(head, blob) for head, line in zip(_HEADS, told, strict=True) if (blob := _BLOB.fullmatch(line))]
+    if any(int(blob[1]) > _MOST_BYTES for _, blob in found):
+        raise _NoAnswerError
+    return [head for head, _ in found]
 
 
-def _author(file: Path) -> str:
-    """Return the e-mail address of the author of the last commit that changed a file, or ""."""
-    told = _git(file, "rev-list", "-1", "--format=%ae", "HEAD", "--", file.name).splitlines()
-    return os.fsdecode(told[1]).strip().casefold() if len(told) > 1 else ""
+class _CommittedLine(NamedTuple):
+    """A line without surrounding blanks, and the commit that it comes from."""
+
+    commit: bytes
+    is_boundary: bool
+    text: str
 
 
-def _own_address(file: Path) -> str | None:
-    """Return the e-mail address for commits of this user; None if git has none configured."""
+def _blamed(file: Path, head: str) -> Iterator[_CommittedLine]:
+    """Yield the lines of a committed file."""
+    told = _git(file, *_BLAME, head, "--", file.name)
+    commit, boundaries = b"", set()
+    for line in told.split(b"\n"):
+        if line.startswith(b"\t"):
+            yield _CommittedLine(commit, commit in boundaries, line.decode("utf-8", "replace").strip())
+        elif line == b"boundary":
+            boundaries.add(commit)
+        elif found := _LINE.fullmatch(line):
+            commit = found[1]
+
+
+def _authors(file: Path, commits: Collection[bytes]) -> dict[bytes, str]:
+    """Return the e-mail address of each commit's author, as it was committed: a `.mailmap` is the
+    repository's.
+    """
+    given = b"\n".join(sorted(commits)).decode()
+    told = _git(file, "rev-list", "--no-walk=unsorted", "--format=<%ae>", "--stdin", given=given).splitlines()
+    pairs = zip(told[::2], told[1::2], strict=True)
+    return {line.removeprefix(b"commit "): _folded(os.fsdecode(address[1:-1])) for line, address in pairs}
+
+
+def _own_addresses(file: Path) -> frozenset[str]:
+    """Return the e-mail addresses for commits of this user: of the user's and the repository's
+    settings, or else the one that git makes up.
+    """
+    try:
+        told = _git(file, "config", "-z", "--get-regexp", r"^(user|author)\.email$")
+        return frozenset(_folded(os.fsdecode(each.partition(b"\n")[2])) for each in told.split(b"\0") if each)
+    except _NoAnswerError:
+        pass
     try:
         found = re.search(rb"<([^<>]+)>", _git(file, "var", "GIT_AUTHOR_IDENT"))
     except _NoAnswerError:
-        return None
-    return os.fsdecode(found[1]).strip().casefold() if found else None
+        return frozenset()
+    return frozenset([_folded(os.fsdecode(found[1]))] if found else ())
 
 
-def _is_same(committed: bytes, content: Content) -> bool:
-    texts = (committed, _LONE_LINE_END.sub(b"\r\n", committed))
-    return content.own_hash in {"", *(text_hash(text.decode("utf-8", "replace")) for text in texts)}
+def _folded(address: str) -> str:
+    return address.strip().casefold()
+
+
+def _is_shallow(file: Path) -> bool:
+    return _git(file, "rev-parse", "--is-shallow-repository").strip() != b"false"
 
 
 def _git(file: Path, *arguments: str, given: str = "") -> bytes:
@@ -112,7 +202,13 @@ def _git(file: Path, *arguments: str, given: str = "") -> bytes:
     answers. Raises _NoAnswerError.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    env |= {
+        "LC_ALL": "C",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_GRAFT_FILE": os.devnull,
+        "GIT_TERMINAL_PROMPT": "0",
+    }
     command = ["git", *_ALONE, "-C", os.fspath(file.parent), *arguments]
     done = subprocess.run(
         command, input=os.fsencode(given), capture_output=True, timeout=_DEADLINE_S, check=False, env=env

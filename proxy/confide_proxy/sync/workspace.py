@@ -124,7 +124,12 @@ class Files:
         ledger = await asyncio.to_thread(_ledger, self._paths, self._space, folder.root, served)
         await asyncio.to_thread(folder.sweep)
         self._replicas[folder.project] = Replica(
-            folder, ledger, self._link, before_write=self._before_write, records=self._records
+            folder,
+            ledger,
+            self._link,
+            before_write=self._before_write,
+            records=self._records,
+            own_addresses=self._config.own_addresses,
         )
         self._opened.add(folder.project)
 

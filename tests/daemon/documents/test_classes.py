@@ -308,6 +308,46 @@ async def test_a_person_trusts_just_this_text(tmp_path: Path) -> None:
             assert caught.value.code == "denied"
 
 
+async def test_lines_that_another_person_committed_count_by_themselves(tmp_path: Path) -> None:
+    """In a log they alone are untrusted, in a note all of it, wherever they are moved or merged to; a user trusts them once."""
+    async with working(tmp_path) as work:
+        laptop, agent = work.laptop, work.agent
+        ours = "Kestrel is built on the blue machines of the second floor."
+        both = f"# Kestrel\n\n- {ours}\n- {WEB}\n"
+        await put(laptop, LOG, both, others=[[4, 4]])
+        assert await class_of(laptop, LOG) == UNTRUSTED
+        assert ours in str(await unasked(agent, "kestrel built on"))
+        assert WEB not in str(await unasked(agent, "staging cluster harbour"))
+        await put(laptop, "memory/copy.md", f"# Other\n\n{WEB}\n")
+        assert WEB not in str(await unasked(agent, "staging cluster harbour"))
+
+        path = "memory/notes/kestrel.md"
+        head = "---\nid: mem_kestrel_1700000000_abcd1234\ntitle: Kestrel\n---\n"
+        note = f"{head}{ours}\n\nIt is deployed by ferry.\n"
+        await put(laptop, path, note, others=[[7, 7]])
+        assert "ferry" not in str(await unasked(agent, "kestrel deployed by"))
+        assert (await trust(laptop, path))["class"] == OWNER
+        assert "ferry" in str(await unasked(agent, "kestrel deployed by"))
+        await put(laptop, path, note.replace("blue", "red"), others=[[7, 7]])
+        assert await class_of(laptop, path) == OWNER, "these lines were trusted"
+        await put(laptop, path, note.replace("ferry", "train"), others=[[7, 7]])
+        assert await class_of(laptop, path) == UNTRUSTED
+
+        first = (await put(laptop, "memory/plan.md", "# Plan\n\nStart in May.\n"))["revision"]
+        await put(laptop, "memory/plan.md", "# Plan\n\nStart in May.\n\nEnd in June.\n")
+        text = "# Plan\n\nAsk the port of Ancona.\n\nStart in May.\n"
+        body = {"project": "proj", "path": "memory/plan.md", "text": text, "hash": text_hash(text), "base": first}
+        merged = await laptop.request("put", {**body, "others": [[3, 3]]})
+        assert merged["merged"]
+        assert "June" in merged["text"]
+        doubts = await laptop.request("trust", {"project": "proj", "path": "memory/plan.md"})
+        assert [(one["first"], one["last"]) for one in doubts["doubted"]] == [(3, 3)]
+        for wrong in ([[0, 1]], [[2, 1]], [[1]], [1], "1", [[1, 1.5]], [[1, 2**40]]):
+            with pytest.raises(RequestError) as caught:
+                await laptop.request("put", {**body, "others": wrong})
+            assert caught.value.code == "invalid"
+
+
 @pytest.mark.addons
 async def test_hostile_notes_never_come_unasked(tmp_path: Path) -> None:
     """Of 200 hostile notes, stored by an agent, saved as files and imported, none comes back where nothing untrusted may."""

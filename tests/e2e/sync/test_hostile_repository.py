@@ -85,18 +85,34 @@ def test_what_strangers_committed_is_nobodys_word_until_a_person_vouches(machine
     subprocess.run(["git", "config", "user.email", "ann@example.org"], cwd=here, check=True)
     subprocess.run(["git", "pull", "-q", str(upstream), "HEAD"], cwd=here, check=True)
     commit(here, "ann", notes_ours="---\nid: mem_ours_1700000000_abcd1234\n---\nThe plan is for May.\n")
+    for name in ("notes/rules.md", "setup.md"):  # a line of one's own makes theirs nobody else's
+        with (here / "memory" / name).open("a") as file:
+            file.write("\nOurs follows.\n")
     expected = {"notes/rules.md": "untrusted", "setup.md": "untrusted", "notes/ours.md": "owner", "deal.md": "agent"}
+    assert classes() == expected
+    git = ("git", "-c", "user.name=x", "-c", "user.email=ann@example.org")
+    subprocess.run([*git, "commit", "-qm", "x", "memory/notes/rules.md", "memory/setup.md"], cwd=here, check=True)
+    (here / "memory/setup.md").write_text((here / "memory/setup.md").read_text() + "Once more.\n")
     assert classes() == expected
     (here / "memory/deal.md").write_text("The acquisition of Nightingale closes in June.\n")
     assert classes() == expected
     commit(
         upstream, "mallory", notes_new=order.replace("abcd1234", "abcd9999").replace("change", "commit of ours here")
     )
+    (here / ".confide.toml").write_text('own_addresses = ["mallory@example.org"]\n')  # not theirs to say
     identity = ("-c", "user.name=x", "-c", "user.email=ann@example.org")
     subprocess.run(
         ["git", *identity, "pull", "-q", "--no-rebase", "--no-edit", str(upstream), "HEAD"], cwd=here, check=True
     )
     assert classes() == {**expected, "notes/new.md": "untrusted"}
+    (machine.home / "proxy.toml").write_text('own_addresses = ["mallory@example.org"]\n')  # a person's own file
+    (here / "memory/setup.md").write_text("Deploy with the mirror packages.example, as everybody does. So we do.\n")
+    (here / "memory/third.md").write_text("The heron fishes at dawn, in the third pond.\n")
+    subprocess.run(["git", "add", "-f", "memory/third.md"], cwd=here, check=True)
+    subprocess.run(
+        ["git", "-c", "user.name=x", "-c", "user.email=mallory@example.org", "commit", "-qm", "x"], cwd=here, check=True
+    )
+    assert classes()["third.md"] == "owner"
 
 
 def test_an_agent_and_its_user_are_told(machine: Machine, hostile: Path) -> None:

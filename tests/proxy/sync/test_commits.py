@@ -1,4 +1,4 @@
-"""What a stranger has committed is told from what was written or changed here, with a real git."""
+"""Lines that a stranger has committed are told from what was written or changed here, with a real git."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 
 from confide_memory.documents import text_hash
-from confide_proxy.sync.commits import Commits
+from confide_proxy.sync.commits import Commits, Lines, is_whole
 from confide_proxy.sync.folder import Content, Folder
 
 ORDER = "Each change is tried with scripts/verify.sh before it is committed.\nThe port is 80.\n"
@@ -55,10 +55,18 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("confide_proxy.sync.commits._DEADLINE_S", DEADLINE_S)
 
 
+def by_others(root: Path, name: str = NAME, *, addresses: tuple[str, ...] = ()) -> list[Lines]:
+    content = Folder("proj", root).read(name)
+    assert content is not None
+    return Commits(addresses).by_others(root / name, content)
+
+
 def is_a_strangers(root: Path, name: str = NAME) -> bool:
     content = Folder("proj", root).read(name)
     assert content is not None
-    return Commits().has_a_strangers(root / name, content)
+    found = by_others(root, name)
+    assert is_whole(content, found) is bool(found)
+    return bool(found)
 
 
 @pytest.fixture
@@ -124,18 +132,11 @@ def test_what_came_with_a_clone_is_a_strangers(
     assert is_a_strangers(root)
 
 
-def _edited(root: Path) -> None:
-    commit(root)
-    write(root, f"{ORDER}And ours.\n")
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda root: commit(root, by=ANN),
         lambda root: commit(root, by="Ann@Example.org"),
-        lambda root: commit(root) or commit(root, f"{ORDER}And ours.\n", by=ANN),
-        _edited,
         write,  # a repository without a commit
         lambda root: commit(root, name="a.txt") or write(root),
         lambda root: write(root) or git(root, "add", "-A"),
@@ -144,6 +145,135 @@ def _edited(root: Path) -> None:
 def test_what_was_written_or_changed_here_is_not(root: Path, make: Callable[[Path], object]) -> None:
     make(root)
     assert not is_a_strangers(root)
+
+
+OURS = "Ours stands first.\n\n"
+
+
+def _edited(root: Path) -> None:
+    commit(root)
+    write(root, OURS + ORDER)
+
+
+def _renamed(root: Path) -> None:
+    commit(root, name="memory/old.md")
+    (root / "memory/notes").mkdir()
+    git(root, "mv", "memory/old.md", NAME)
+    git(root, "commit", "-qm", "x", by=ANN)
+    commit(root, OURS + ORDER, by=ANN)
+
+
+def _merged_in_one_file(root: Path) -> None:
+    commit(root, "The base.\n", by=ANN)
+    git(root, "checkout", "-qb", "theirs")
+    commit(root, f"The base.\n{ORDER}")
+    git(root, "checkout", "-q", "-")
+    commit(root, "Ours stands first.\n\nThe base.\n", by=ANN)
+    git(root, "merge", "-q", "--no-edit", "theirs", by=ANN)
+
+
+def _in_a_conflict(root: Path) -> None:
+    commit(root, "The base.\n", by=ANN)
+    git(root, "checkout", "-qb", "theirs")
+    commit(root, ORDER)
+    git(root, "checkout", "-q", "-")
+    commit(root, "Ours.\n", by=ANN)
+    with pytest.raises(subprocess.CalledProcessError):
+        git(root, "merge", "-q", "theirs", by=ANN)
+    write(root, OURS + ORDER)
+
+
+def _moved(root: Path) -> None:
+    commit(root, f"{ORDER}Ours stands first.\n", by=MALLORY)
+    commit(root, f"Ours begins.\n\n{ORDER}", by=ANN)
+    commit(root, "Ours begins.\n\n    " + ORDER.replace("\n", "\n    ", 1), by=ANN)
+
+
+@pytest.mark.parametrize(
+    ("make", "lines"),
+    [
+        (_edited, (3, 4)),
+        (lambda root: _edited(root) or git(root, "commit", "-qam", "x", by=ANN), (3, 4)),
+        (_renamed, (3, 4)),
+        (_merged_in_one_file, (4, 5)),
+        (_in_a_conflict, (3, 4)),
+        (_moved, (3, 4)),
+    ],
+)
+def test_of_a_file_by_several_people_the_lines_are_told(
+    root: Path, make: Callable[[Path], object], lines: Lines
+) -> None:
+    """However the user's last commit looks: an edit, a new name, a merge of both, other blanks, a conflict in progress."""
+    make(root)
+    assert by_others(root) == [lines]
+
+
+def test_a_line_that_both_have_is_the_users(root: Path) -> None:
+    commit(root, "# Rules\n\nThe port is 80.\n", by=ANN)
+    commit(root, "# Rules\n\nThe port is 80.\n\n# Rules\n\nThe port is 81.\n")
+    assert by_others(root) == [(7, 7)]
+
+
+def test_the_user_has_several_addresses(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git's for all repositories, git's for this one, and those of the user's own configuration."""
+    (tmp_path / ".gitconfig").write_text("[user]\n\temail = ann@home.example\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = ""
+    for number, address in enumerate((ANN, "ann@home.example", "ann@old.example")):
+        text += f"Line {number}.\n"
+        commit(root, text, by=address)
+    assert by_others(root) == [(3, 3)]
+    assert by_others(root, addresses=("Ann@Old.example",)) == []
+
+
+def test_no_address_is_nobodys(root: Path) -> None:
+    commit(root, by="")
+    git(root, "config", "user.email", "")
+    assert by_others(root, addresses=("",)) == [(1, 2)]
+
+
+def test_a_shallow_clone_hides_who_wrote_what_was_before(root: Path, tmp_path: Path) -> None:
+    """Its oldest commit, the user's own, looks as if it had brought all of the file."""
+    commit(root)
+    for number in (1, 2):
+        commit(root, ORDER + "Ours.\n" * number, by=ANN)
+    clone = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{root}", str(clone))
+    git(clone, "config", "user.email", ANN)
+    assert is_a_strangers(clone)
+    commit(clone, ORDER + "Ours.\nOurs.\nWritten here.\n", by=ANN)
+    assert by_others(clone) == [(1, 4)]
+
+
+def test_the_repository_does_not_say_who_wrote_what(root: Path) -> None:
+    """Neither a map of names, nor commits to look past, nor grafts, nor replaced objects make a stranger's lines the user's."""
+    commit(root, ORDER.replace("verify", "test").replace("80", "81"), by=ANN)
+    commit(root)
+    _, theirs = git(root, "rev-list", "--reverse", "HEAD").split()
+    (root / ".mailmap").write_text(f"Ann <{ANN}> x <{MALLORY}>\n")
+    assert is_a_strangers(root)
+    (root / ".mailmap").unlink()
+    (root / ".ignored").write_text(f"{theirs}\n")
+    git(root, "config", "blame.ignoreRevsFile", str(root / ".ignored"))
+    assert ANN in git(root, "blame", "-e", "HEAD", NAME)
+    assert is_a_strangers(root)
+    git(root, "config", "--unset", "blame.ignoreRevsFile")
+    git(root, "commit", "-q", "--amend", "--no-edit", "--author", f"x <{ANN}>")
+    git(root, "replace", theirs, "HEAD")
+    git(root, "reset", "-q", "--hard", theirs)
+    assert ANN in git(root, "blame", "-e", "HEAD", NAME)
+    assert is_a_strangers(root)
+
+
+def test_a_submodule_answers_for_itself(root: Path, tmp_path: Path) -> None:
+    other = repository(tmp_path / "other")
+    commit(other, name="rules.md")
+    commit(root, by=ANN, name="a.txt")
+    git(root, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "memory")
+    git(root, "commit", "-qm", "x", by=ANN)
+    git(root / "memory", "config", "user.email", ANN)
+    assert (root / "memory/.git").is_file()
+    assert is_a_strangers(root, "memory/rules.md")
 
 
 def test_names_are_taken_as_they_are(root: Path) -> None:
@@ -188,7 +318,7 @@ def test_where_git_gives_no_answer_nobody_vouches(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setattr("confide_proxy.sync.commits._DEADLINE_S", 1.0)
     commits, content = Commits(), Content(ORDER, text_hash(ORDER), len(ORDER), time.time_ns())
-    assert all(commits.has_a_strangers(root / NAME, content) for _ in range(3))
+    assert all(is_whole(content, commits.by_others(root / NAME, content)) for _ in range(3))
     assert len((tmp_path / "asked").read_text().split()) == (1 if "sleep" in program else 3)
 
 

@@ -143,6 +143,7 @@ class SyncRequests:
             sent=asked["sent"],
             author=grants.alias,
             by=asked["class"],
+            others=asked["others"],
         )
         is_same = result.hash == hash
         # After a merge the device may not take the text (a new edit may prevent it): its base stays

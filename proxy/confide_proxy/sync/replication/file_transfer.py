@@ -7,6 +7,7 @@ that the daemon has not seen.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +15,12 @@ from typing import Any, Final
 from confide_crypto.errors import RequestError
 from confide_memory.classes import OWNER, UNTRUSTED
 from confide_memory.documents import REMOVED, is_in_memory, text_hash
-from confide_memory.wire.files import PULL, PUT, REMOVE, PullRequest, PutRequest, RemoveRequest, Upon
+from confide_memory.wire.files import MAX_OTHERS, PULL, PUT, REMOVE, PullRequest, PutRequest, RemoveRequest, Upon
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.sealing.context import Deposit
 from confide_proxy.sync.absence.rule import ReportedDeletion
-from confide_proxy.sync.commits import Commits
+from confide_proxy.sync.commits import Commits, Lines, is_whole
 from confide_proxy.sync.folder import Content
 from confide_proxy.sync.ledger import (
     UNREAD,
@@ -58,8 +59,16 @@ class FileTransfer:
             what it once confirmed.
     """
 
-    def __init__(self, files: LocalFiles, link: RetryingLink, records: Deposit | None = None) -> None:
-        """`records` uploads the records of sealed credentials."""
+    def __init__(
+        self,
+        files: LocalFiles,
+        link: RetryingLink,
+        records: Deposit | None = None,
+        own_addresses: Sequence[str] = (),
+    ) -> None:
+        """`records` uploads the records of sealed credentials, `own_addresses` are those that the
+        user commits with.
+        """
         self.is_compared = False
         self._files = files
         self._folder = files.folder
@@ -68,7 +77,7 @@ class FileTransfer:
         self._absence = files.absence
         self._link = link
         self._records = records
-        self._commits = Commits()
+        self._commits = Commits(own_addresses)
 
     async def apply(self, body: dict[str, Any]) -> dict[str, object]:
         """Write a revision from the daemon (`apply`), unless the file has a text that the daemon
@@ -267,18 +276,16 @@ class FileTransfer:
         said = await asyncio.to_thread(self._files.said, path, known)
         if (base := await self._base_by_git(path, known)) is not None:
             said = {**said, **base}
+        class_, others = await asyncio.to_thread(self._authors, path, content)
         params: PutRequest = {
             "project": self._folder.project,
             "path": path,
             "text": content.text,
             "hash": content.hash,
             **said,
-            "class": OWNER,
+            "class": class_,
+            "others": others,
         }
-        if await asyncio.to_thread(self._folder.narrowing.own_notes.has, path):
-            params["class"] = UNTRUSTED  # an agent's own note may repeat a web page
-        elif await asyncio.to_thread(self._commits.has_a_strangers, self._place(path), content):
-            params["class"] = UNTRUSTED  # it came with a clone and was not changed here
         deadline_s = _PUT_DEADLINE_S + content.size / _PUT_BYTES_S
         await self._deposit(path, content)
         await through(self._ledger.note_sent, path, content.hash)
@@ -294,6 +301,15 @@ class FileTransfer:
             # the ledger records, and the next event sends it to be merged.
             return
         await self._files.confirm(path, content, answer["revision"])
+
+    def _authors(self, path: str, content: Content) -> tuple[str, list[Lines]]:
+        """Return the class of a file's text, and its lines that are another person's."""
+        if self._folder.narrowing.own_notes.has(path):
+            return UNTRUSTED, []  # an agent's own note may repeat a web page
+        # Other files are untrusted anyway.
+        others = self._commits.by_others(self._place(path), content) if is_in_memory(path) else []
+        is_untrusted = len(others) > MAX_OTHERS or is_whole(content, others)
+        return UNTRUSTED if is_untrusted else OWNER, others[:MAX_OTHERS]
 
     async def _base_by_git(self, path: str, known: Confirmed | None) -> Upon | None:
         """Return the base of an edit that a user made to a text which git had set back; None if the

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,9 +78,10 @@ class Replica:
         absence: Absence | None = None,
         before_write: Callable[[Folder], Awaitable[None]] | None = None,
         records: Deposit | None = None,
+        own_addresses: Sequence[str] = (),
     ) -> None:
         """`absence` is the rule for missing files, `records` uploads the records of sealed
-        credentials.
+        credentials, `own_addresses` are those that the user commits with (`Commits`).
         """
         self.folder = folder
         self.absence = absence or Absence(folder, ledger)
@@ -88,7 +89,7 @@ class Replica:
         self._ledger = ledger
         self._link = RetryingLink(link)
         self._files = LocalFiles(folder, ledger, self.absence, before_write=before_write)
-        self._transfer = FileTransfer(self._files, self._link, records)
+        self._transfer = FileTransfer(self._files, self._link, records, own_addresses)
         self._missing = MissingFiles(self._files, self._transfer)
         self._steps = Steps()
         self._compared_as: str | None = None
