@@ -5,23 +5,35 @@ parsers nor threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from confide_proxy.freshness.tied_notes import TiedNotes
     from confide_proxy.sealing.context import SessionSealing
-    from confide_proxy.sync.project import Project
 
 MARKED: Final = frozenset({"memory_search", "memory_list", "memory_read", "memory_get"})
 """Tools whose results get marks."""
+UNASKED_S: Final = 0.05
+"""Seconds for the verdicts on what an agent gets without asking; what takes longer is unchecked."""
 _UNKNOWN: Final = "warning: it could not be checked which of these notes are still true of the files here"
+
+
+class TieMark(NamedTuple):
+    """The mark of a tied note; "" while it is fresh. A note that is gone never comes unasked."""
+
+    text: str
+    is_gone: bool
 
 
 class LateTies:
     """The tied notes of one project. All methods block."""
 
-    def __init__(self, project: Project, sealing: SessionSealing) -> None:
+    def __init__(self, root: Path, project: str, sealing: SessionSealing) -> None:
+        """`root`: the project's folder on this device."""
+        self._root = root
         self._project = project
         self._sealing = sealing
         self._notes: TiedNotes | None = None
@@ -35,14 +47,22 @@ class LateTies:
                 from confide_proxy.freshness.tied_notes import TiedNotes
 
                 keyring = self._sealing.keyring
-                self._notes = TiedNotes(
-                    self._project.root, self._project.name, lambda: keyring.keys or keyring.last_keys
-                )
+                self._notes = TiedNotes(self._root, self._project, lambda: keyring.keys or keyring.last_keys)
             return self._notes
 
     def of_call(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return what the note of a call has seen (`TiedNotes.of_call`)."""
         return self.notes.of_call(tool, arguments)
+
+    def unasked(self, paths: Iterable[str]) -> dict[str, TieMark]:
+        """Return the marks of the tied notes among these, for what an agent gets without asking."""
+        until = time.monotonic() + UNASKED_S
+        found: dict[str, TieMark] = {}
+        for path in dict.fromkeys(paths):
+            verdict = self.notes.verdict(path, until=until)
+            if verdict is not None:
+                found[path] = TieMark(verdict.mark, is_gone=verdict.is_gone)
+        return found
 
     def marked(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
         """Return a result with marks at outdated notes (`TiedNotes.marked`)."""

@@ -97,6 +97,11 @@ class TieVerdict(NamedTuple):
     parts: tuple[str, ...] = ()
 
     @property
+    def is_gone(self) -> bool:
+        """Return True if no part of which the note speaks exists any more."""
+        return self.state is TieState.GONE
+
+    @property
     def mark(self) -> str:
         """Return the words that a reader sees; "" for a fresh note."""
         if self.state is TieState.FRESH:

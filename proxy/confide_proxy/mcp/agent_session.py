@@ -84,7 +84,7 @@ class AgentSession:
         self._streamer = Streamer(
             paths.seats, self.files, self.sealing, self.link, bodies, self.services, debounce_s=debounce_s
         )
-        self._tied = LateTies(project, self.sealing)
+        self._tied = LateTies(project.root, project.name, self.sealing)
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self._tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         tunnel.attach(self.link, fallback, sealed, str(project.root))

@@ -86,7 +86,7 @@ class CommandClient:
         self._machine = MachineKeys(paths)
         self._receipts = DaemonReceipts(paths)
         self.sealing = SessionSealing(paths, config, self._machine)
-        self.tied = LateTies(project, self.sealing)
+        self.tied = LateTies(project.root, project.name, self.sealing)
         self.sealed = SealedCalls(self.sealing, project.name, seen=self.tied.of_call)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
         self.since = 0.0

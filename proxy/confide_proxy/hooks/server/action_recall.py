@@ -24,6 +24,7 @@ from confide_memory.classes.hostile import is_hostile
 from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.wire.revisions import ACTIONS, ActionEntry
+from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.hooks import events, hook_paths
 from confide_proxy.hooks.server import form
 
@@ -115,9 +116,12 @@ class ActionRecall:
             self._refreshing = {name: each for name, each in self._refreshing.items() if not each.done()}
             self._refreshing[project] = asyncio.get_running_loop().create_task(self._refresh(project))
 
-    async def fitting(self, place: ActionPlace, asked: Mapping[str, object]) -> list[form.Quoted]:
+    async def fitting(
+        self, place: ActionPlace, asked: Mapping[str, object], ties: LateTies | None = None
+    ) -> list[form.Quoted]:
         """Return the lines for the entries that concern a tool call, the most specific first: those
-        that this device's own file has too.
+        that this device's own file has too, and that are not about something that is gone. `ties`:
+        those of the project.
         """
         self.refresh_soon(place.project, is_stale=False)
         held = self._projects.get(place.project)
@@ -127,7 +131,7 @@ class ActionRecall:
             await asyncio.shield(self._refreshing[place.project])
             held = self._projects.get(place.project, _Entries())
         found = _matching(held.entries, place, asked)
-        return await asyncio.to_thread(_confirmed, found, place)
+        return await asyncio.to_thread(_confirmed, found, place, ties)
 
     def count(self, session: str) -> None:
         """Count a tool call of a session."""
@@ -236,14 +240,21 @@ def _matching(
     return [(entry, -rank >= _FOR_ERROR) for rank, _, entry in sorted(ranked, key=lambda one: one[:2])]
 
 
-def _confirmed(found: Sequence[tuple[ActionEntry, bool]], place: ActionPlace) -> list[form.Quoted]:
-    own = (
-        (entry, is_for_failure)
-        for entry, is_for_failure in found[:MOST_TRIED]
-        if _is_in_own_file(entry, place) and not is_hostile(entry["snippet"])
-    )
-    lines = ((form.action(entry, MOST_BYTES), is_for_failure) for entry, is_for_failure in own)
-    return [line._replace(is_for_failure=is_for) for line, is_for in lines if line is not None]
+def _confirmed(
+    found: Sequence[tuple[ActionEntry, bool]], place: ActionPlace, ties: LateTies | None = None
+) -> list[form.Quoted]:
+    lines: list[form.Quoted] = []
+    for entry, is_for_failure in found[:MOST_TRIED]:
+        if not _is_in_own_file(entry, place) or is_hostile(entry["snippet"]):
+            continue
+        is_own = entry["project"] == place.project
+        mark = ties.unasked([entry["path"]]).get(entry["path"]) if ties is not None and is_own else None
+        if mark is not None and mark.is_gone:
+            continue
+        line = form.action(entry, MOST_BYTES, None if mark is None else mark.text)
+        if line is not None:
+            lines.append(line._replace(is_for_failure=is_for_failure))
+    return lines
 
 
 def _is_in_own_file(entry: ActionEntry, place: ActionPlace) -> bool:

@@ -31,6 +31,7 @@ TRUSTED: Final = ("owner", "agent", "derived")
 daemon aren't.
 """
 CUT: Final = " …"
+MARK_CHARS: Final = 120
 _PLACE_CHARS: Final = 96
 _NAME_CHARS: Final = 32
 _CHARS_PER_TOKEN: Final = 3.0
@@ -75,6 +76,8 @@ class Quoted(NamedTuple):
         id: the note's short id; "" if the document is no note.
         is_pinned: True if the line keeps its place even if no agent uses its note.
         is_for_failure: True if the note was written for the failure at which it is shown.
+        is_tied: True if this device knows what the note is true of, so that the line holds for now.
+        has_mark: True if the line says that it may not be.
     """
 
     line: str
@@ -88,6 +91,8 @@ class Quoted(NamedTuple):
     id: str = ""
     is_pinned: bool = False
     is_for_failure: bool = False
+    is_tied: bool = False
+    has_mark: bool = False
 
 
 def plain(text: str, most: int) -> str:
@@ -244,20 +249,28 @@ def may_come(found: Mapping[str, object], projects: Iterable[str]) -> bool:
     return found.get("class") in TRUSTED and found.get("project") in tuple(projects)
 
 
-def action(entry: ActionEntry, most_bytes: int) -> Quoted | None:
+def action(entry: ActionEntry, most_bytes: int, mark: str | None = None) -> Quoted | None:
     """Return the line for an entry that concerns a tool call; with its frame it has at most
-    `most_bytes`.
+    `most_bytes`. `mark`: that of a tied note.
     """
     most = HIT_CHARS
     text = _ITEM.sub("", entry["snippet"].lstrip(), count=1)
     found = {**entry, "shortId": entry["id"]}
     while most > len(CUT):
         quoted = _quoted(found, "updatedAt", text, line=entry["startLine"], most=most)
+        quoted = quoted if quoted is None or mark is None else marked(quoted, mark)
         over = 0 if quoted is None else len(block.framed([quoted.line]).encode()) - most_bytes
         if over <= 0:
             return quoted
         most -= max(1, over // 4)
     return None
+
+
+def marked(quoted: Quoted, mark: str) -> Quoted:
+    """Return a line with a mark of this device beside the quotation's author and day."""
+    head, end, rest = quoted.line.partition("): ")
+    shown = f"; {plain(mark, MARK_CHARS)}" if mark else ""
+    return quoted._replace(line=f"{head}{shown}{end}{rest}", is_tied=True, has_mark=bool(mark))
 
 
 def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:

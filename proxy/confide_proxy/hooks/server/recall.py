@@ -23,6 +23,7 @@ from confide_memory.wire.revisions import BRIEFING, BriefingAnswer
 from confide_memory.wire.session import LOOKUP, LookupRequest
 from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
+from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.hooks import block, briefings, events, prompt_filter, startup_marks
 from confide_proxy.hooks.server import form, usage
 from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
@@ -63,6 +64,7 @@ _SUMMARY: Final = "session-summary"
 _FOR_A_PERSON = (KeyLockedError, NotJoinedError, NotSetUpError, DeniedError)
 """Reasons for a broken link that only the user can fix."""
 _MESSAGE_CHARS: Final = 400
+NOT_CHECKED: Final = "not checked since"
 _FAILED: Final = "failure\0"
 _AGAIN: Final = "again\0"
 """Before the places, in a session's record, of notes that were shown at the failure they are for,
@@ -86,6 +88,7 @@ class PromptRecall:
         self._usage = usage.UsageFile(self._state)
         self._known: dict[str, tuple[float, tuple[str, str] | None]] = {}
         self._actions = ActionRecall(link)
+        self._tied: dict[str, LateTies] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._keeping: asyncio.Task[None] | None = None
         self._is_kept = True
@@ -218,7 +221,37 @@ class PromptRecall:
         project = await self._project(folder)
         if project is None:
             return []
-        return await found(self._link, self._sealing, project, question)
+        return await self._true(folder, await found(self._link, self._sealing, project, question))
+
+    async def _true(self, folder: str, lines: list[form.Quoted]) -> list[form.Quoted]:
+        """Return these lines without those about something that is gone, and with marks at those
+        about something that was changed.
+        """
+        place = await self._found(folder)
+        own = {
+            line: line.document.partition("\0")[2]
+            for line in lines
+            if place and line.document.startswith(f"{place[0]}\0")
+        }
+        if place is None or not own:
+            return lines
+        marks = await asyncio.to_thread(self._ties(*place).unasked, own.values())
+        made = []
+        for line in lines:
+            mark = marks.get(own.get(line, ""))
+            if mark is None:
+                made.append(line)
+            elif not mark.is_gone:
+                made.append(form.marked(line, mark.text))
+        return made
+
+    def _ties(self, project: str, root: str) -> LateTies:
+        """Return the ties of a project's notes; the first use of them is in a thread."""
+        ties = self._tied.get(root) or LateTies(Path(root), project, self._sealing)
+        self._tied[root] = ties
+        while len(self._tied) > MOST_KNOWN:
+            del self._tied[next(iter(self._tied))]
+        return ties
 
     # -- tool calls -----------------------------------------------------------------------------------------------
 
@@ -230,7 +263,7 @@ class PromptRecall:
             return {}
         place = ActionPlace(*found, os.fspath(self._paths.global_folder))
         self._count_named(place.project, asked)
-        for line in sorted(await self._actions.fitting(place, asked), key=self._is_sunk):
+        for line in sorted(await self._actions.fitting(place, asked, self._ties(*found)), key=self._is_sunk):
             if not self._is_shown(session, line):
                 return self._shown_at_action(session, line, is_failure=is_failure)
             self._count_again(session, line)
@@ -318,12 +351,12 @@ class PromptRecall:
             return None
         self._actions.refresh_soon(project)
         await asyncio.to_thread(self._usage.refresh)
-        found = sorted(await self._lines(project), key=self._is_sunk)
+        found = sorted(await self._true(folder, await self._lines(project)), key=self._is_sunk)
         lines = form.within(found, form.BRIEFING_TOKENS, once=True)
         root = (await self._found(folder) or ("", folder))[1]
         name = hashlib.blake2b(f"{project}\0{root}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         try:
-            await asyncio.to_thread(briefings.save, self._state, root, name, [each.line for each in lines])
+            await asyncio.to_thread(briefings.save, self._state, root, name, [_for_later(each) for each in lines])
         except OSError as error:
             log.info("a briefing could not be kept: %s", error.strerror)
         return lines
@@ -455,6 +488,12 @@ async def _looked_up(
     meta = {_CLASSES: list(form.TRUSTED), _UNASKED: True, SAID: said_now()}
     body: LookupRequest = {"project": project, "tool": tool, "arguments": dict(arguments), "meta": meta}
     return (await LOOKUP.ask(link, body, timeout_s=_REQUEST_S))["result"]
+
+
+def _for_later(line: form.Quoted) -> str:
+    """Return a line for a session that starts at another time: what is true now may not be then."""
+    is_fresh = line.is_tied and not line.has_mark
+    return form.marked(line, NOT_CHECKED).line if is_fresh else line.line
 
 
 def _note(line: form.Quoted) -> usage.ShownNote:

@@ -11,9 +11,11 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.actions import error_messages
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import KeyLockedError, NotJoinedError
+from confide_proxy.freshness.note_ties import ProjectTies
 from confide_proxy.hooks import briefings, startup_marks
 from confide_proxy.hooks.server import recall, shown, usage
 from confide_proxy.hooks.server.recall import PromptRecall
@@ -55,9 +57,9 @@ class Here:
         self.folder.mkdir()
         ProjectNames(self.paths.projects).note(projects.identify(self.folder), NameOrigin.FIRST)
         self.link = Link()
-        sealing = SessionSealing(self.paths, ProxyConfig(), MachineKeys(self.paths))
+        self.sealing = SessionSealing(self.paths, ProxyConfig(), MachineKeys(self.paths))
         link: Any = self.link
-        self.recall = PromptRecall(self.paths, link, sealing, [self.folder])
+        self.recall = PromptRecall(self.paths, link, self.sealing, [self.folder])
 
     async def start(self, session: str = "s", source: str = "startup", **more: str) -> dict[str, Any]:
         told = {"kind": "start", "cwd": str(self.folder), "session": session, "source": source}
@@ -258,4 +260,42 @@ async def test_a_failure_that_comes_again_is_counted_once_a_session(
     await counted(here, "memory/a.md", used=0, again=1, unused=1)
     assert "psycopg2-binary" in (await fails("two"))["context"]
     await counted(here, "memory/a.md", shown={"failure": 2}, used=1, again=1, unused=0)
+    here.recall.end()
+
+
+async def test_a_note_about_what_is_gone_never_comes_by_itself(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a prompt, at a start and before an edit; one about what was changed says so. A start without a daemon is not told that
+    a note is still true.
+    """
+    monkeypatch.setattr(recall, "ANSWER_S", DEADLINE_S)
+    keys = here.sealing.keyring.keys = SpaceKeys.generate()
+    ties = ProjectTies(here.folder, lambda: keys)
+    (here.folder / "memory/notes").mkdir(parents=True)
+    line = "never edit `made.py` by hand"
+    for name in ("kept", "changed", "made"):
+        (here.folder / f"{name}.py").write_text("x = 1\n")
+        head = "".join(f"  {part}: {seen}\n" for part, seen in ties.made([f"{name}.py"]).items())
+        (here.folder / f"memory/notes/{name}.md").write_text(f"---\nid: mem_{name}_1_abcd\nseen:\n{head}---\n{line}\n")
+    (here.folder / "changed.py").write_text("x = 2\n")
+    note = {"level": "core", "updated": "2026-11-20T10:00:00Z"}
+    found = [hit(f"notes/{name}") for name in ("kept", "changed", "made")]
+    entry = {**hit("notes/made"), "id": None, "snippet": line, "triggers": [{"kind": "path", "key": "made.py"}]}
+    memories = [{**each, **note, "title": each["path"]} for each in found]
+    here.link.says = {"version": "1", "entries": [entry], "result": {"results": found, "memories": memories}}
+    edit = {"kind": "before", "cwd": str(here.folder), "tool": "Edit", "paths": ["made.py"], "output": ""}
+
+    assert "; changed since" not in (await here.recall.answer({**edit, "session": "a"}))["context"]
+    (here.folder / "made.py").write_text("x = 3\n")
+    assert "; changed since" in (await here.recall.answer({**edit, "session": "b"}))["context"]
+    (here.folder / "made.py").unlink()
+    assert await here.recall.answer({**edit, "session": "c"}) == {}
+    for said in ((await here.prompt("d"))["context"], (await here.start("e"))["context"]):
+        assert "notes/made" not in said
+        kept, changed = (
+            next(one for one in said.split("\n") if f"notes/{name}" in one) for name in ("kept", "changed")
+        )
+        assert "changed since" in changed
+        assert "2026-11-20): " in kept
+    on_disk = briefings.read(str(here.paths.state), str(here.folder))
+    assert "notes/kept.md (agent, by laptop, 2026-11-20; not checked since)" in on_disk
     here.recall.end()
