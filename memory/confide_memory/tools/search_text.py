@@ -77,6 +77,8 @@ class ResultHit(_OfClass):
     supersededBy: NotRequired[list[Beside]]
     supersedes: NotRequired[list[Beside]]  # those that match too; missing from older daemons
     related: NotRequired[list[Related]]
+    # The mark of a note that is no longer true of this device's files, which a command adds:
+    stale: NotRequired[str]
 
 
 def falling(scores: Sequence[float]) -> list[float]:

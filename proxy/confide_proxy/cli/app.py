@@ -63,6 +63,8 @@ COMMANDS: Final[Groups] = {
             "Vouch for a note, so that it may be added to prompts automatically.",
             "confide trust memory/notes/deploy.md",
         ),
+        Entry("stale", "stale", "List notes about files and functions that have changed since, or are missing."),
+        Entry("fresh", "stale", "Confirm that notes are true as they are.", "confide fresh memory/notes/deploy.md"),
         Entry(
             "learn",
             "",

@@ -21,7 +21,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.classes import OWNER
 from confide_memory.commands.group import parsed_by
-from confide_memory.documents import composed, has_clash, local_time
+from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, local_time
 from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
 from confide_memory.tools.search_text import ResultHit, wanted_words
@@ -63,6 +63,7 @@ from confide_proxy.sync.project import Project
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from confide_proxy.freshness.late_ties import LateTies
     from confide_proxy.mcp.client import CommandClient
     from confide_proxy.offline.outage import Outage
     from confide_proxy.sealing.sealed_calls import SealedCalls
@@ -107,8 +108,29 @@ async def search(
     if everywhere:
         arguments["project"] = "*"
     has_words = not everywhere and not explain
-    result = await call(here, await identified(here, project), "memory_search", arguments, has_words=has_words)
+    this = await identified(here, project)
+    result = await call(here, this, "memory_search", arguments, has_words=has_words)
+    await asyncio.to_thread(_mark, here, this, result["results"])
     return Output(result, partial(_print_hits, result, query, explain=explain))
+
+
+def _mark(here: CommandContext, project: Project, hits: list[dict[str, Any]]) -> None:
+    """Add `stale`, the mark, to those hits that are no longer true of this checkout. Blocks."""
+    own = [hit for hit in hits if hit["project"] == project.name != GLOBAL_PROJECT]
+    marks = ties_of(here, project).asked(hit["path"] for hit in own) if own else {}
+    for hit in own:
+        if mark := marks.get(hit["path"]):
+            hit["stale"] = mark
+
+
+def ties_of(here: CommandContext, project: Project) -> LateTies:
+    """Return the ties of a project's notes with the keys that this device had last. Blocks."""
+    from confide_proxy.freshness.late_ties import LateTies
+    from confide_proxy.sealing.context import SessionSealing
+
+    sealing = SessionSealing(here.paths, here.config, MachineKeys(here.paths))
+    sealing.keyring.load()
+    return LateTies(project.root, project.name, sealing)
 
 
 def _print_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
@@ -135,6 +157,8 @@ def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None
     lines = fitted(f"{one_line(where)}  {facts}", 4)
     head = lines[0][: len(where)]
     say(styled((head, "bold"), ("\n".join([lines[0][len(head) :], *lines[1:]]), "dim")))
+    if stale := hit.get("stale"):
+        row(f"    {stale}")
     for newer in hit.get("supersededBy", ()):
         row(f"    superseded by {newer['title']} ({newer.get('shortId') or newer['path']})")
     for older in hit.get("supersedes", ()):
@@ -173,10 +197,12 @@ async def read(
 ) -> Output:
     """Print a file of the memory."""
     arguments = {"path": path, "fromLine": start, "lines": lines} | ({"revision": revision} if revision else {})
-    result = await call(here, await identified(here, project), "memory_read", arguments)
+    this = await identified(here, project)
+    result = await call(here, this, "memory_read", arguments)
+    await asyncio.to_thread(_mark, here, this, [result])
 
     def print_text() -> None:
-        note(*result.get("warnings", []))
+        note(*result.get("warnings", []), *([result["stale"]] if "stale" in result else []))
         say(result["content"])
         if result["toLine"] < result["totalLines"]:
             remark(f"lines {result['fromLine']}-{result['toLine']} of {result['totalLines']}")

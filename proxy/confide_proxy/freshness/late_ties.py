@@ -22,7 +22,11 @@ _UNKNOWN: Final = "warning: it could not be checked which of these notes are sti
 
 
 class TieMark(NamedTuple):
-    """The mark of a tied note; "" while it is fresh. A note that is gone never comes unasked."""
+    """The mark of a tied note; "" while it is fresh.
+
+    Attributes:
+        is_gone: nothing of which it speaks exists any more, so that it never comes unasked.
+    """
 
     text: str
     is_gone: bool
@@ -63,6 +67,13 @@ class LateTies:
             if verdict is not None:
                 found[path] = TieMark(verdict.mark, is_gone=verdict.is_gone)
         return found
+
+    def asked(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the marks of those notes among these that are not fresh, for an answer."""
+        notes = self.notes
+        until = time.monotonic() + notes.budget_s
+        found = {path: notes.verdict(path, until=until) for path in dict.fromkeys(paths)}
+        return {path: verdict.mark for path, verdict in found.items() if verdict is not None and verdict.mark}
 
     def marked(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
         """Return a result with marks at outdated notes (`TiedNotes.marked`)."""

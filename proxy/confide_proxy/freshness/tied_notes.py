@@ -50,6 +50,8 @@ class _KnownTies(NamedTuple):
 class TiedNotes:
     """Its methods block: they read files."""
 
+    budget_s = BUDGET_S
+
     def __init__(self, root: Path, project: str, keys: Callable[[], SpaceKeys | None]) -> None:
         """`root`: the project's folder on this device. `keys` returns the keys of the space, if this
         device has any.
@@ -93,13 +95,13 @@ class TiedNotes:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def verdict(self, path: str, *, until: float | None = None) -> TieVerdict | None:
+    def verdict(self, path: str, *, until: float) -> TieVerdict | None:
         """Return what has become of the parts of which a memory file speaks; None if it has no ties.
 
-        `until`: on the clock of `time.monotonic`; `BUDGET_S` from now if missing.
+        `until`: on the clock of `time.monotonic`; what takes longer is unchecked, and known later.
         """
         seen = self._seen(path)
-        return self.ties.verdict(seen, until=until or monotonic() + BUDGET_S) if seen else None
+        return self.ties.verdict(seen, until=until) if seen else None
 
     def all(self) -> Iterator[tuple[str, TieVerdict]]:
         """Yield the tied notes of the project with their verdicts, however long it takes."""

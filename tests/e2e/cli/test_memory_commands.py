@@ -165,3 +165,26 @@ def test_without_the_daemon_they_use_what_is_here(daemon: Daemon, desk: Machine)
     desk.run("sync")
     assert desk.json("log", "memory/birds.md")["changes"][0]["revision"] == 2
     assert desk.json("log", "memory/foxes.md")["changes"][0]["deleted"] is True
+
+
+def test_commands_list_and_confirm(desk: Machine) -> None:
+    """A note by command, an edit of what it names, and its confirmation; a note that names nothing is said to."""
+    auth = "def login(user):\n    return user.name\n"
+    source = desk.project / "src/auth.py"
+    source.parent.mkdir(parents=True)
+    source.write_text(auth)
+    stored = desk.json("store", "`login()` in src/auth.py takes the lock first", "--title", "Locks")
+    other = desk.json("store", "Tabs, not spaces", "--title", "Style")
+    assert "nothing has changed since: 1 note" in desk.run("stale")
+    source.write_text(auth.replace("user.name", "user.id"))
+    (listed,) = desk.json("stale")["notes"]
+    assert listed["path"] == stored["path"]
+    assert listed["state"] == "changed"
+    assert listed["mark"].endswith(": src/auth.py#login")
+    (hit,) = (hit for hit in desk.json("search", "which lock is first")["results"] if hit["path"] == stored["path"])
+    assert hit["stale"] == listed["mark"]
+    assert listed["mark"] in desk.run("search", "which lock is first")
+    assert listed["mark"] in desk.run("read", stored["path"])
+    assert desk.json("fresh", stored["path"])["confirmed"] == [{"path": stored["path"], "parts": ["src/auth.py#login"]}]
+    assert desk.json("stale")["notes"] == []
+    assert "names no file of this project" in desk.run("fresh", other["path"], code=7)

@@ -120,7 +120,7 @@ class ActionRecall:
         self, place: ActionPlace, asked: Mapping[str, object], ties: LateTies | None = None
     ) -> list[form.Quoted]:
         """Return the lines for the entries that concern a tool call, the most specific first: those
-        that this device's own file has too, and that are not about something that is gone. `ties`:
+        that this device's own file has too, and that are not about what no longer exists. `ties`:
         those of the project.
         """
         self.refresh_soon(place.project, is_stale=False)

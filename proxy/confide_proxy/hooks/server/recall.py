@@ -224,7 +224,7 @@ class PromptRecall:
         return await self._true(folder, await found(self._link, self._sealing, project, question))
 
     async def _true(self, folder: str, lines: list[form.Quoted]) -> list[form.Quoted]:
-        """Return these lines without those about something that is gone, and with marks at those
+        """Return these lines without those about what no longer exists, and with marks at those
         about something that was changed.
         """
         place = await self._found(folder)

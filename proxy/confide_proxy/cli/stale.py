@@ -1,0 +1,95 @@
+"""The commands `confide stale` and `confide fresh`: the notes that are no longer true of the files here,
+and the confirmation of those that are (docs/notes.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from confide_memory.tools import call as call_keys
+from confide_proxy.cli.completion import PathsOf
+from confide_proxy.cli.console import (
+    CommandContext,
+    Output,
+    ProjectDir,
+    command,
+    counted,
+    identified,
+    one_line,
+    remark,
+    row,
+)
+from confide_proxy.cli.search import send_queue, ties_of
+from confide_proxy.errors import ToolError
+from confide_proxy.freshness.late_ties import LateTies
+from confide_proxy.freshness.note_ties import TieState
+from confide_proxy.offline.operations import new_id
+
+
+@command
+async def stale(here: CommandContext, project: ProjectDir = Path()) -> Output:
+    """List the notes of this project that are about something that has changed here, or no longer exists."""
+    this = await identified(here, project)
+    ties = await asyncio.to_thread(ties_of, here, this)
+    found = await asyncio.to_thread(lambda: list(ties.notes.all()))
+    listed = [
+        {"path": path, "state": verdict.state.name.lower(), "since": verdict.since, "mark": verdict.mark}
+        for path, verdict in sorted(found, key=lambda each: -each[1].state.value)
+        if verdict.state is not TieState.FRESH
+    ]
+
+    def print_text() -> None:
+        for each in listed:
+            row(one_line(f"{each['path']}  {each['mark']}"))
+        if not found:
+            remark("no note of this project names a file of it")
+        elif not listed:
+            remark(f"nothing has changed since: {counted(len(found), 'note')} checked")
+        else:
+            remark(
+                "hint: confide fresh PATH confirms a note, confide edit PATH corrects it, confide rm PATH deletes it"
+            )
+
+    return Output({"project": this.name, "checked": len(found), "notes": listed}, print_text)
+
+
+@command
+async def fresh(here: CommandContext, paths: PathsOf, project: ProjectDir = Path()) -> Output:
+    """Confirm that notes are true of the files as they are here now."""
+    this = await identified(here, project, is_written=True)
+    async with here.client(this) as client:
+        await send_queue(client, here)
+        await client.files.compare()
+        wanted = [await asyncio.to_thread(_found, client.tied, name) for name in dict.fromkeys(paths)]
+        done = []
+        for path, seen in wanted:
+            meta = {
+                call_keys.OPERATION: new_id(),
+                call_keys.SAID: datetime.now().astimezone().isoformat(timespec="seconds"),
+            }
+            await client.call("memory_update", {"id": path}, more_meta=meta)
+            done.append({"path": path, "parts": list(seen)})
+
+    def print_text() -> None:
+        for each in done:
+            told = ", ".join(each["parts"]) or "nothing of what it was about exists any more"
+            row(one_line(f"{each['path']} is confirmed: {told}"))
+
+    return Output({"project": this.name, "confirmed": done}, print_text)
+
+
+def _found(ties: LateTies, name: str) -> tuple[str, Mapping[str, str]]:
+    """Return the path of a note, and what it is tied to now. Raises ToolError."""
+    path = ties.notes.path_of(name)
+    seen = ties.notes.again(path) if path is not None else None
+    if path is None:
+        raise ToolError(
+            f"{name} is no note of this project on this device", hint="confide stale lists some, confide ls all"
+        )
+    if seen is None:
+        hint = "name a file of this project in its text, or in its field about"
+        raise ToolError(f"{path} names no file of this project", hint=hint)
+    return path, seen
