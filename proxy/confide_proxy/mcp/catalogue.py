@@ -61,6 +61,8 @@ LISTS = {LIST_TOOLS: "tools", LIST_PROMPTS: "prompts", LIST_TEMPLATES: "resource
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+"""Name of the extension for calls that take long, which a session declares (`task_handles`)."""
 
 _NAMED: Final = (("tools", "tools"), ("prompts", "prompts"), ("resourceTemplates", "resources"))
 

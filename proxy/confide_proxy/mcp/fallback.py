@@ -129,17 +129,17 @@ class Fallback:
             answer = ToolAnswer("the daemon cannot be reached, and this device could not answer instead")
         return answer
 
-    async def answer_here(self, call: PendingCall, tell: Callable[[dict[str, object]], None]) -> ToolAnswer | None:
+    async def answer_here(self, call: PendingCall, progress: Callable[[int, int], None]) -> ToolAnswer | None:
         """Answer a call of one of `TOOLS_HERE`, with the daemon's help; None if its client
         cancelled it.
 
-        `tell`: sends progress notifications to the client.
+        `progress`: tells the client how much is done, and of how much.
         """
         if not self._listed[str(call.tool)]:
             return ToolAnswer(
                 f"{call.tool} is not among the tools of this session\nhint: toolsets in proxy.toml names them"
             )
-        return await (self._secret(call) if call.tool == SECRET else self._import(call, tell))
+        return await (self._secret(call) if call.tool == SECRET else self._import(call, progress))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a background task for a call; its errors are logged."""
@@ -180,14 +180,7 @@ class Fallback:
             self._forgetting.cancel()
             self._forgetting = None
 
-    async def _import(self, call: PendingCall, tell: Callable[[dict[str, object]], None]) -> ToolAnswer | None:
-        token = call.meta.get("progressToken")
-
-        def progress(done: int, total: int) -> None:
-            if token is not None and not call.is_settled:
-                told = {"progressToken": token, "progress": done, "total": total}
-                tell({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
-
+    async def _import(self, call: PendingCall, progress: Callable[[int, int], None]) -> ToolAnswer | None:
         try:
             # In a thread, since it loads the readers of all systems.
             answer_of = await asyncio.to_thread(addons.of_tool, IMPORT, "answered")

@@ -239,6 +239,8 @@ class PendingCall:
     """
     lacking: Behind | None = None
     """The files that the daemon still lacked when the call was sent again."""
+    task_id: str = ""
+    """Id of the handle that the client got in place of the result, if it did (`task_handles`)."""
     is_stream: bool = False
     """The response ends a notification stream and may never come: shutdown does not wait for it,
     and a broken link does not end it.

@@ -10,6 +10,7 @@ It forwards messages and is not a second MCP server. It acts in these cases only
   however often they are sent;
 - it replays subscriptions, and an `initialize` without the client's capabilities, to each new
   session of the daemon;
+- it gives a client that knows MCP's tasks a handle for a call that takes long (`task_handles`);
 - it seals credentials in the messages to the daemon (`sealing.sealed_calls`);
 - it puts this device's own questions to the client (`questions`);
 - it marks hits that are no longer true of this checkout (`freshness`).
@@ -37,7 +38,7 @@ from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLI
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
 from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, ToolCatalogue
-from confide_proxy.mcp.incoming import CANCELLED, NotificationMessage, RequestMessage, ResponseMessage
+from confide_proxy.mcp.incoming import CANCELLED, PROGRESS, NotificationMessage, RequestMessage, ResponseMessage
 from confide_proxy.mcp.jsonrpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from confide_proxy.link.daemon_link import Link
     from confide_proxy.mcp.fallback import Fallback
     from confide_proxy.mcp.questions import Questions
+    from confide_proxy.mcp.task_handles import TaskHandles
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
 MAX_IN_FLIGHT = 256
@@ -111,6 +113,7 @@ _UNFIT = "the daemon's answer is not of the form that MCP gives it; do the versi
 _INITIALIZED = "notifications/initialized"
 _OURSELVES = {"name": "confide", "version": VERSION}
 _CALL = "tools/call"
+_TASKS = "tasks/"
 _NOTHING: Mapping[str, object] = {}
 
 
@@ -154,6 +157,7 @@ class Tunnel:
         self._is_live = False
         self._root = ""
         self._on_empty: asyncio.Event | None = None
+        self._handles: TaskHandles | None = None
 
     def attach(self, link: Link, fallback: Fallback, sealed: SealedCalls, root: str = "") -> None:
         """Set the link, the fallback and the sealing; before this, only `answer_locally` works.
@@ -186,6 +190,8 @@ class Tunnel:
         if method == LISTEN and identifier is not None:
             self._open_stream(message)
             return True
+        if isinstance(method, str) and method.startswith(_TASKS) and identifier is not None:
+            return self._answer_task(PendingCall(message, b"", None, is_repeatable=False))
         if identifier is None or method not in catalogues.LOCAL_METHODS:
             return False
         params = message.get("params")
@@ -202,6 +208,8 @@ class Tunnel:
             self._opening = {"jsonrpc": "2.0", "id": REPLAY_ID, "method": method, "params": opening}
         if method in (catalogues.INITIALIZE, catalogues.DISCOVER) and isinstance(params, dict):
             self._declare(params, is_modern=method == catalogues.DISCOVER)
+        if method == catalogues.DISCOVER:
+            result["capabilities"] = {**result["capabilities"], "extensions": {catalogues.TASKS_EXTENSION: {}}}
         if method in catalogues.LISTS:
             self._shown[method] = result[catalogues.LISTS[method]]
         self._answer(identifier, result)
@@ -220,7 +228,7 @@ class Tunnel:
             if self.questions is not None:
                 self.questions.receive(message)
             return
-        is_own = method in catalogues.OWN_METHODS or method == LISTEN
+        is_own = method in catalogues.OWN_METHODS or method == LISTEN or method.startswith(_TASKS)
         if (is_own or not self._is_live) and self._answer_locally(message):
             if method == catalogues.INITIALIZE and self._is_live:
                 self._replay()
@@ -334,6 +342,16 @@ class Tunnel:
             self._on_answer(message)
 
     def _on_news(self, news: NotificationMessage) -> None:
+        if news.method == PROGRESS and self._handles is not None:
+            for call in self._calls.values():
+                if (
+                    call.task_id
+                    and call.is_sent
+                    and call.token is not None
+                    and call.token == news.params.get("progressToken")
+                ):
+                    self._handles.report(call, news.params.get("progress"), news.params.get("total"))
+                    return
         if not incoming.is_wanted(news, self._calls, self._subscriptions):
             return
         if news.method == ACKNOWLEDGED:
@@ -438,7 +456,7 @@ class Tunnel:
             if (shown := self._with_question(call, result)) is not result:
                 self._answer(call.identifier, shown)
                 return
-        self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
+        self._respond(call, outcome, line)
 
     def _with_question(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a call for its client, or a question in place of it."""
@@ -503,6 +521,8 @@ class Tunnel:
         elif not isinstance(call.params.get("arguments"), dict | None):
             self._give_up(call, f"{call_keys.NO_OBJECT}\nhint: {call_keys.OBJECT_HINT}")
             return
+        if call.tool in self.catalogue.long_jobs:
+            self._offer_handle(call)
         if self._is_live:
             self._dispatch(call)
             return
@@ -615,7 +635,7 @@ class Tunnel:
             self._fallback.send_queue(self._dispatch_waiting)
             return
         if call.tool in self._fallback.tools_here:
-            self._take(call, self._fallback.answer_here(call, self._send))
+            self._take(call, self._fallback.answer_here(call, lambda done, total: self._report(call, done, total)))
             return
         if not call.is_stream and self._at_daemon() >= MAX_AT_ONCE:
             call.is_sent = False
@@ -685,8 +705,49 @@ class Tunnel:
         # sent any more.
         params = message.get("params")
         if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
-            return self._settle(key(params["requestId"]))
+            call = self._calls.get(key(params["requestId"]))
+            return None if call is None or call.task_id else self._settle(call.key)
         return None
+
+    # -- handles of long calls ------------------------------------------------------------------------------------
+
+    def _offer_handle(self, call: PendingCall) -> None:
+        """Give the client a handle for a call if it understands handles and the call takes long."""
+        import asyncio
+
+        from confide_proxy.mcp import task_handles
+
+        if task_handles.is_understood(call):
+            self._handles = self._handles or task_handles.TaskHandles()
+            asyncio.get_running_loop().call_later(task_handles.HANDLE_AFTER_S, self._hand_over, call, self._handles)
+
+    def _hand_over(self, call: PendingCall, handles: TaskHandles) -> None:
+        if self._calls.get(call.key) is call and handles.has_room():
+            self._answer(call.identifier, handles.create(call))
+
+    def _answer_task(self, asked: PendingCall) -> bool:
+        """Answer a request about a handle; return False if the client's era has no such method."""
+        from confide_proxy.mcp import task_handles
+
+        if not asked.is_modern or asked.method not in task_handles.METHODS:
+            return False
+        self._handles = self._handles or task_handles.TaskHandles()
+        outcome, cancelled = self._handles.answer(asked)
+        self._send({"jsonrpc": "2.0", "id": asked.identifier, **outcome})
+        if cancelled is not None and self._settle(cancelled.key) and self._is_live and cancelled.is_sent:
+            about = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": cancelled.identifier}}
+            self._outgoing.put(OutgoingLine(about, session_id=cancelled.session_id))
+        return True
+
+    def _report(self, call: PendingCall, done: int, total: int) -> None:
+        """Tell the client how much is done of a call that this device answers."""
+        if call.is_settled:
+            return
+        if call.task_id and self._handles is not None:
+            self._handles.report(call, done, total)
+        elif call.token is not None:
+            about = {"progressToken": call.token, "progress": done, "total": total}
+            self._send({"jsonrpc": "2.0", "method": PROGRESS, "params": about})
 
     def _opening_lines(self) -> list[OutgoingLine]:
         """Return the messages that open the client's session with a new session of the daemon."""
@@ -781,7 +842,7 @@ class Tunnel:
         if call.tool is not None:
             # A tool error instead of a protocol error, so that the model reads it and can inform
             # its user.
-            self._answer(call.identifier, _result(call, ToolAnswer(why)))
+            self._respond(call, {"result": _result(call, ToolAnswer(why))})
         else:
             self._subscriptions.forget(call)
             self._fail(call.identifier, UNAVAILABLE, why)
@@ -807,6 +868,15 @@ class Tunnel:
 
     def _answer(self, identifier: Any, result: dict[str, Any]) -> None:
         self._send({"jsonrpc": "2.0", "id": identifier, "result": result})
+
+    def _respond(self, call: PendingCall, outcome: Mapping[str, Any], line: bytes | None = None) -> None:
+        """Give the client the outcome of its call, `result` or `error` under its name; of a call for
+        which it has a handle, when it asks. `line`: the encoded response, if there is one.
+        """
+        if call.task_id and self._handles is not None:
+            self._handles.settle(call, outcome)
+            return
+        self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 
     def _fail(self, identifier: Any, code: int, why: str) -> None:
         self._send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
