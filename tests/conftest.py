@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import os
 import re
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,8 @@ def pytest_configure(config: pytest.Config) -> None:
         gc.disable()  # until all is loaded, of which nothing goes; whoever only hands out tests loads none
     forked.share(getattr(config, "workerinput", {}).get("zygotes", {}))
     use_memory()
+    # The memory of whoever runs the tests is none of theirs: its configuration changes no result, and nothing is written into it.
+    os.environ["CONFIDE_HOME"] = str(Path(tempfile.gettempdir()) / "confide-of-no-test")
 
 
 def use_memory() -> None:
