@@ -133,7 +133,7 @@ class Fallback:
         """Answer a call of one of `TOOLS_HERE`, with the daemon's help; None if its client
         cancelled it.
 
-        `progress`: tells the client how much is done, and of how much.
+        `progress`: reports to the client how much is done, and of how much.
         """
         if not self._listed[str(call.tool)]:
             return ToolAnswer(

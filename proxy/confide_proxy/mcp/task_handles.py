@@ -38,7 +38,7 @@ _UNKNOWN: Final = "this session has no such task: a task ends with its session, 
 
 
 @dataclass(slots=True)
-class _Task:
+class _HeldCall:
     """A handle, and the outcome of its call once there is one: `result` or `error` under its name."""
 
     id: str
@@ -66,7 +66,7 @@ class TaskHandles:
     """The handles of one session, by the ids that their clients know."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[str, _HeldCall] = {}
 
     def has_room(self) -> bool:
         """Return True if one more call may get a handle."""
@@ -82,7 +82,7 @@ class TaskHandles:
         """Return the result that gives a call's client the handle (`CreateTaskResult`)."""
         now = time.time()
         call.task_id = secrets.token_urlsafe(24)
-        task = self._tasks[call.task_id] = _Task(call.task_id, call, now, now)
+        task = self._tasks[call.task_id] = _HeldCall(call.task_id, call, now, now)
         return task.seen() | {"resultType": "task"}
 
     def settle(self, call: PendingCall, outcome: Mapping[str, Any]) -> None:
@@ -119,7 +119,7 @@ class TaskHandles:
         # An update brings answers to questions, and a call of ours asks none.
         return {"result": {"resultType": "complete"}}, task.call if is_ended else None
 
-    def _update(self, task: _Task, status: str, message: str) -> None:
+    def _update(self, task: _HeldCall, status: str, message: str) -> None:
         task.status, task.message, task.updated_at = status, message[:_MAX_STATUS], time.time()
 
 

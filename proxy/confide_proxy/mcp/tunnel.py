@@ -460,7 +460,7 @@ class Tunnel:
 
     def _with_question(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a call for its client, or a question in place of it."""
-        return result if self.questions is None else self.questions.in_place_of(call, result)
+        return result if self.questions is None or call.task_id else self.questions.in_place_of(call, result)
 
     def _wait_for(self, call: PendingCall, refusal: NotNowError) -> bool:
         """Handle a call that the daemon cannot do now: repeat it, answer it here or queue it.
@@ -740,7 +740,7 @@ class Tunnel:
         return True
 
     def _report(self, call: PendingCall, done: int, total: int) -> None:
-        """Tell the client how much is done of a call that this device answers."""
+        """Report to the client how much is done of a call that this device answers."""
         if call.is_settled:
             return
         if call.task_id and self._handles is not None:
@@ -825,7 +825,7 @@ class Tunnel:
         if self._calls.get(call.key) is call:
             self._settle(call.key)
             self.on_result(call, made)
-            self._answer(call.identifier, made)
+            self._respond(call, {"result": made})
         if call.offline == "queue" and self._is_live:
             self._fallback.send_queue(self._dispatch_waiting)
 
