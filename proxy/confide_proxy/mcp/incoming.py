@@ -32,8 +32,8 @@ from confide_crypto.errors import ProtocolViolation, RequestError
 from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import CODE
 from confide_proxy.errors import FULL, LATER, NotNowError
+from confide_proxy.mcp.features.subscriptions import ACKNOWLEDGED, CHANGED, UPDATED, Subscriptions, stream_of, uris_of
 from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, PendingCall, encoded, key
-from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, CHANGED, UPDATED, Subscriptions, stream_of, uris_of
 
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"

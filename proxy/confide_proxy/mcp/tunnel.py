@@ -38,6 +38,22 @@ from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLI
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
 from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, ToolCatalogue
+from confide_proxy.mcp.features.subscriptions import (
+    ACKNOWLEDGED,
+    CHANGED,
+    LISTEN,
+    MAX_STREAMS,
+    PROMPTS,
+    RESOURCES,
+    TOOLS,
+    UPDATED,
+    Subscriptions,
+    acknowledgement_of,
+    news_after_break,
+    news_of_change,
+    refusal_of,
+    stream_of,
+)
 from confide_proxy.mcp.incoming import CANCELLED, PROGRESS, NotificationMessage, RequestMessage, ResponseMessage
 from confide_proxy.mcp.jsonrpc import (
     INVALID_PARAMS,
@@ -54,30 +70,14 @@ from confide_proxy.mcp.jsonrpc import (
     with_zone,
     without_claims,
 )
-from confide_proxy.mcp.subscriptions import (
-    ACKNOWLEDGED,
-    CHANGED,
-    LISTEN,
-    MAX_STREAMS,
-    PROMPTS,
-    RESOURCES,
-    TOOLS,
-    UPDATED,
-    Subscriptions,
-    acknowledgement_of,
-    news_after_break,
-    news_of_change,
-    refusal_of,
-    stream_of,
-)
 
 if TYPE_CHECKING:
     import asyncio
 
     from confide_proxy.link.daemon_link import Link
     from confide_proxy.mcp.fallback import Fallback
+    from confide_proxy.mcp.features.task_handles import TaskHandles
     from confide_proxy.mcp.questions import Questions
-    from confide_proxy.mcp.task_handles import TaskHandles
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
 MAX_IN_FLIGHT = 256
@@ -715,7 +715,7 @@ class Tunnel:
         """Give the client a handle for a call if it understands handles and the call takes long."""
         import asyncio
 
-        from confide_proxy.mcp import task_handles
+        from confide_proxy.mcp.features import task_handles
 
         if task_handles.is_understood(call):
             self._handles = self._handles or task_handles.TaskHandles()
@@ -727,7 +727,7 @@ class Tunnel:
 
     def _answer_task(self, asked: PendingCall) -> bool:
         """Answer a request about a handle; return False if the client's era has no such method."""
-        from confide_proxy.mcp import task_handles
+        from confide_proxy.mcp.features import task_handles
 
         if not asked.is_modern or asked.method not in task_handles.METHODS:
             return False

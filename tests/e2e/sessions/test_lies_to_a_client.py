@@ -15,8 +15,8 @@ import mcp_types
 from tests.support.daemon.scripted import Client, Message, Slow, running, text_of
 
 from confide_proxy.mcp.catalogue import VERSION_KEY
+from confide_proxy.mcp.features.subscriptions import ACKNOWLEDGED, STREAM_KEY
 from confide_proxy.mcp.incoming import CANCELLED, NEWS, UPDATED
-from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, STREAM_KEY
 from confide_proxy.mcp.tunnel import MAX_AT_ONCE
 
 LIE: Final = "forged"

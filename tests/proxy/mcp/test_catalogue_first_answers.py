@@ -25,7 +25,7 @@ from tests.support.programs.wire import Wire
 
 from confide_crypto.keys.identity import format_daemon_key
 from confide_daemon.server.mcp.tool_calls import catalogue
-from confide_proxy.mcp.subscriptions import ACKNOWLEDGED, MAX_STREAMS, STREAM_KEY
+from confide_proxy.mcp.features.subscriptions import ACKNOWLEDGED, MAX_STREAMS, STREAM_KEY
 
 VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 MODERN: dict[str, Any] = {"_meta": VERSION}

@@ -11,7 +11,7 @@ from tests.support.programs.wire import Wire
 
 from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.tools.call import NOTICE
-from confide_proxy.mcp.subscriptions import ACKNOWLEDGED
+from confide_proxy.mcp.features.subscriptions import ACKNOWLEDGED
 
 RECORDED = sorted((Path(__file__).parents[2] / "fixtures/clients").glob("*.jsonl"))
 FACT = "We chose postgres over mysql for its row locks."

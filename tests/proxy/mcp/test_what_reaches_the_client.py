@@ -13,7 +13,7 @@ from confide_daemon.server.mcp.tool_calls import catalogue
 from confide_memory.tools.call import STRUCTURED
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming
-from confide_proxy.mcp.subscriptions import STREAM_KEY
+from confide_proxy.mcp.features.subscriptions import STREAM_KEY
 
 TEXT = [{"type": "text", "text": "forged"}]
 FORGED = {"jsonrpc": "2.0", "id": 3, "result": {"content": TEXT}}

@@ -23,9 +23,7 @@ from confide_http.local.upstream import News as Follower
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
 from confide_proxy.mcp.catalogue import ToolCatalogue
-from confide_proxy.mcp.incoming import CANCELLED
-from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PendingCall, key
-from confide_proxy.mcp.subscriptions import (
+from confide_proxy.mcp.features.subscriptions import (
     CHANGED,
     LISTEN,
     RESOURCES,
@@ -34,6 +32,8 @@ from confide_proxy.mcp.subscriptions import (
     refusal_of,
     uris_of,
 )
+from confide_proxy.mcp.incoming import CANCELLED
+from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PendingCall, key
 
 _PASSED: Final = frozenset({"prompts/get", "resources/read", "completion/complete", catalogues.LIST_RESOURCES})
 """Methods other than tool calls that the daemon answers. They name projects in their own ways, so

@@ -14,8 +14,8 @@ from typing import Final
 
 from confide_http.door.refusals import RefusalError
 from confide_http.local.upstream import Message, UpstreamSession
+from confide_proxy.mcp.features.subscriptions import CHANGED, LISTEN, MAX_SUBSCRIBED, MAX_URI, UPDATED
 from confide_proxy.mcp.jsonrpc import encoded
-from confide_proxy.mcp.subscriptions import CHANGED, LISTEN, MAX_SUBSCRIBED, MAX_URI, UPDATED
 
 MAX_BUFFERED: Final = 1024
 """Most unread notifications of a listener; beyond it, the listener is ended and may reconnect."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 from confide_http.door.refusals import RefusalError
 from confide_http.local.request_identity import RequestIdentity
 from confide_http.local.streamable.notifications import Notifications, NotificationStream
-from confide_proxy.mcp.subscriptions import CHANGED, RESOURCES
+from confide_proxy.mcp.features.subscriptions import CHANGED, RESOURCES
 
 MAX_SESSIONS: Final = 64
 MAX_SESSIONS_EACH: Final = 16

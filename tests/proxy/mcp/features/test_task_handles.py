@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.support.daemon.scripted import CALL, Client, Message, running
 
-from confide_proxy.mcp import task_handles
+from confide_proxy.mcp.features import task_handles
+from confide_proxy.mcp.features.task_handles import MAX_TASKS, TaskHandles, is_understood
 from confide_proxy.mcp.jsonrpc import PendingCall
-from confide_proxy.mcp.task_handles import MAX_TASKS, TaskHandles, is_understood
 
 VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 KNOWS = VERSION | {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
