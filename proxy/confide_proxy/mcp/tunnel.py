@@ -404,7 +404,7 @@ class Tunnel:
             incoming.as_text(made)
         self._settle(call.key)
         self.on_result(call, made)
-        self._answer(call.identifier, self._with_question(call, made))
+        self._respond(call, {"result": self._with_question(call, made)})
 
     async def _with_marks(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
         if self.marked is None or call.tool not in MARKED or not names_notes(result):
