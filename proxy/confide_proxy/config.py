@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -90,6 +91,20 @@ class Learning(NamedTuple):
         return self.mode != "off"
 
 
+MOST_RULES: Final = 1000
+
+
+class RunConfig(NamedTuple):
+    """The section [run]: `confide run` (docs/secrets.md).
+
+    Attributes:
+        allow: the commands that may use a secret without a question, by the secret's name,
+            placeholder or id. A command is a name or the path of a program.
+    """
+
+    allow: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
 MOST_FRAMERS: Final = 16
 
 
@@ -158,6 +173,7 @@ class ProxyConfig:
         secrets: the section [secrets], the rules for credentials.
         learn: the section [learn], learning from sessions.
         panel: the section [panel], the pages that may embed the panel.
+        run: the section [run], the commands that may use secrets.
         folders: the sections [folders."..."], options for single folders.
     """
 
@@ -180,6 +196,7 @@ class ProxyConfig:
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
     learn: Learning = Learning()  # noqa: RUF009 - it is frozen
     panel: PanelConfig = PanelConfig()  # noqa: RUF009 - it is frozen
+    run: RunConfig = RunConfig()  # noqa: RUF009 - it is frozen
     folders: tuple[FolderChoice, ...] = ()
 
     def chosen(self, root: Path) -> FolderChoice | None:
@@ -279,6 +296,23 @@ def panel_of(path: Path, table: Any) -> PanelConfig:
     return PanelConfig(**{key: _checked_panel(path, key, value) for key, value in table.items()})
 
 
+def run_of(path: Path, table: Any) -> RunConfig:
+    """Parse the section [run] of the configuration at `path`. Raises as `learning_of`."""
+    if not isinstance(table, dict):
+        raise _wrong(path, "'run'", "it is a section: [run]")
+    if unknown := [key for key in table if key not in RunConfig._fields]:
+        raise _unknown(path, unknown[0], f"'{unknown[0]}' in [run]", RunConfig._fields)
+    allow = table.get("allow", {})
+    if not isinstance(allow, dict) or len(allow) > MOST_RULES or not all(map(_is_commands, allow.values())):
+        hint = 'it has the commands that may use a secret, by its name: { npm-token = ["npm"] }'
+        raise _wrong(path, "'allow' in [run]", hint)
+    return RunConfig({secret: tuple(commands) for secret, commands in allow.items()})
+
+
+def _is_commands(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_RULES and all(isinstance(one, str) and one for one in value)
+
+
 def folders_of(path: Path, table: Any) -> tuple[FolderChoice, ...]:
     """Parse the sections [folders."..."] of the configuration at `path`. Raises ConfigError: an
     unknown key or an invalid value.
@@ -326,6 +360,8 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         return learning_of(path, value)
     if key == "panel":
         return panel_of(path, value)
+    if key == "run":
+        return run_of(path, value)
     if key == "folders":
         return folders_of(path, value)
     default = _DEFAULTS[key]

@@ -45,6 +45,8 @@ ConfideError (confide_crypto.errors)
 │   ├── RunnerMissingError   its libraries are not installed
 │   ├── SandboxError         no sandbox is available, or one does not end
 │   └── RepositoryError      a repository cannot be fetched, or a branch cannot be stored
+├── NotRunError          a command that `confide run` cannot start
+├── RunRefusedError      a secret may not be used for a command
 ├── TokenError           a gateway token cannot be created, or none has that name
 ├── RequestError         the daemon's error response to a request (confide_crypto.errors)
 │   └── NotNowError          a temporary failure of a tool: the same call may succeed later
@@ -405,6 +407,20 @@ class SandboxError(RunnerError):
 
 class RepositoryError(RunnerError):
     pass
+
+
+class NotRunError(ConfideError):
+    """A command that `confide run` cannot start; `exit_code` is the shell's."""
+
+    def __init__(self, exit_code: int, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(problem, hint=hint)
+        self.exit_code = exit_code
+
+
+class RunRefusedError(ConfideError):
+    """A secret may not be used for a command."""
+
+    exit_code = EXIT_INPUT
 
 
 class TokenError(ConfideError):

@@ -100,6 +100,12 @@ class ProxyPaths:
     """The key for this device's fingerprints of credentials."""
     known = _InState("known")
     """The keyed fingerprints of the values that this device has sealed or opened, by space."""
+    secret_names = _InState("secret-names.json")
+    """The names that the user gave to sealed secrets."""
+    secret_uses = _InState("secret-uses.jsonl")
+    """The last uses of secrets on this device, without values."""
+    approvals = _InState("approvals.json")
+    """What the terminal sessions of this device have approved."""
     rosters = _InState("rosters")
     """The last seen roster of each space, and the secrets of the invites that this device made."""
     gateway = _InState("gateway")

@@ -188,6 +188,15 @@ COMMANDS: Final[Groups] = {
             ),
         ),
         Entry(
+            "run",
+            "secret_run:run",
+            "Run a command that uses sealed secrets, and mask them in what it prints.",
+            "confide run --env NPM_TOKEN=secret:npm-token -- npm publish\n"
+            "confide run --file KUBECONFIG=secret:7a1c -- kubectl get pods\n"
+            "confide run --stdin secret:registry -- docker login --username me --password-stdin registry.example.com",
+        ),
+        Entry("audit", "secret_uses:audit", "List which commands and agents used which secrets, without values."),
+        Entry(
             "secrets",
             "",
             "Find passwords and keys in your memory, and show the sealed ones.",
@@ -199,6 +208,12 @@ COMMANDS: Final[Groups] = {
                     "confide secrets scan\nconfide secrets scan --stored --dry-run",
                 ),
                 Entry("ls", "secrets:list_secrets", "List the sealed secrets and their files, never their values."),
+                Entry(
+                    "name",
+                    "secrets:name_secret",
+                    "Give a sealed secret a name on this device, or take it back.",
+                    "confide secrets name npm-token 4f2a\nconfide secrets name --remove npm-token",
+                ),
                 Entry(
                     "show",
                     "secrets",

@@ -5,12 +5,11 @@ stored before a rule for them existed (docs/secrets.md).
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -30,21 +29,18 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
-from confide_proxy.errors import NoSecretError
-from confide_proxy.sealing.open_secrets import open_secret, secret_id_of
+from confide_proxy.run.approvals import UseLog
+from confide_proxy.run.secret_names import SecretNames, bare, refuse_redacted, resolved
+from confide_proxy.sealing.open_secrets import open_secret
 from confide_proxy.sealing.rescan import Rescan, RescanOutcome, UnsealedDocument, policy_of
 from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 from confide_proxy.sync.project import Project
 
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
 LEFT: Final = 9
 """The exit code if credentials remain in clear (docs/commands.md)."""
 _SHOWN: Final = 50
 _SHOWN_REVISIONS: Final = 8
 _LISTED: Final = 1000
-_PREFIX: Final = re.compile(r"[0-9a-fA-F]{4,31}")
-"""The beginning of a secret's id, as users copy it. A whole id has 32 digits."""
 
 
 async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes: bool, as_json: bool) -> Output:
@@ -112,16 +108,22 @@ async def _rescan(
 
 @command
 async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """List the space's sealed credentials by placeholder, with their files; never their values."""
+    """List the space's sealed credentials by placeholder, with their names and with the projects and
+    files that have them; never their values.
+    """
+    names = SecretNames(here.paths.secret_names).read()
+    called: dict[str, list[str]] = {}
+    for name, secret in names.items():
+        called.setdefault(secret.secret_id.hex(), []).append(name)
     async with here.client(await identified(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
         places: dict[str, list[str]] = {}
         with suppress(ConfideError, TimeoutError):
             places = await documents_of(client, [one["id"] for one in found])
-    listed = [{**one, "documents": places.get(one["id"], [])} for one in found]
-
+    listed = [{**one, "documents": places.get(one["id"], []), "names": called.get(one["id"], [])} for one in found]
     lines = (
         f"(sealed:{one['kind']}:{one['id']})  {local_time(one['at'])}  "
+        f"{''.join(f'{name}  ' for name in called.get(one['id'], ()))}"
         f"{', '.join(places.get(one['id'], ())) or 'no document that was found'}"
         for one in found
     )
@@ -129,24 +131,49 @@ async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Ou
 
 
 @command
+async def name_secret(
+    here: CommandContext,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as npm-token.")],
+    secret: Annotated[str, typer.Argument(metavar="PLACEHOLDER", help="As for `confide secrets show`.")] = "",
+    remove: Annotated[bool, typer.Option("--remove", help="Take the name back.")] = False,
+    project: ProjectDir = Path(),
+) -> Output:
+    """Give a sealed secret a name on this device, or take it back.
+
+    Commands take the name instead of the placeholder: `confide run --env X=secret:NAME`.
+    """
+    names = SecretNames(here.paths.secret_names)
+    if remove == bool(secret):
+        raise typer.BadParameter("give a placeholder, or --remove", param_hint="PLACEHOLDER")
+    if remove:
+        await asyncio.to_thread(names.give, name, None)
+        return Output({"name": name, "secret": None}, f"no secret is called {name} now")
+    async with here.client(await identified(here, project)) as client:
+        found = (await resolved(client.connection, [secret], {}))[secret]
+    await asyncio.to_thread(names.give, name, found)
+    return Output({"name": name, "secret": str(found)}, f"{found} is called {name}")
+
+
+@command
 async def show(
     here: CommandContext,
     secret: Annotated[
-        str, typer.Argument(metavar="PLACEHOLDER", help="As it stands in a text, its hex digits, or the first of them.")
+        str,
+        typer.Argument(metavar="PLACEHOLDER", help="As it stands in a text, the first of its digits, or its name."),
     ],
     raw: Annotated[bool, typer.Option("--raw", help="Just the value, also where stdout is no terminal.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
     """Open a sealed credential on this device, and print it to the terminal."""
-    is_prefix = bool(_PREFIX.fullmatch(secret.strip()))
-    if not is_prefix:
-        secret_id_of(secret)  # an invalid name fails before any question
+    names = SecretNames(here.paths.secret_names).read()
+    refuse_redacted(secret)
+    bare(secret)  # an invalid name fails before any question
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is not a terminal; --raw prints the value anyway", param_hint="PLACEHOLDER")
     async with here.client(await identified(here, project)) as client:
-        if is_prefix:
-            secret = await _by_prefix(client, secret.strip().lower())
-        opened = await open_secret(client.connection, client.sealing, secret)
+        found = (await resolved(client.connection, [secret], names))[secret]
+        opened = await open_secret(client.connection, client.sealing, str(found))
+    UseLog(here.paths.secret_uses).note([found], "confide secrets show", "user")
     text = opened.value.decode("utf-8", "replace")
 
     def print_text() -> None:
@@ -157,20 +184,6 @@ async def show(
             say("\n".join(printable(line) for line in text.splitlines()))
 
     return Output({"kind": opened.kind, "value": text}, print_text)
-
-
-async def _by_prefix(client: CommandClient, prefix: str) -> str:
-    """Return the id of the only secret with this prefix. Raises NoSecretError for none or several."""
-    found = [
-        one["id"]
-        async for page in roster_client.records(client.connection)
-        for one in page
-        if one["id"].startswith(prefix)
-    ]
-    if len(found) == 1:
-        return str(found[0])
-    why = f"{len(found)} sealed secrets begin" if found else "no sealed secret begins"
-    raise NoSecretError(f"{why} with {prefix}", hint="confide secrets ls lists them")
 
 
 def _left(outcome: RescanOutcome, *, is_dry: bool) -> int:

@@ -131,6 +131,12 @@ class KnownValues:
                     found.append(_finding(kind, *(shown.span(*place) if shown else place)))
             return found
 
+    def kind_of(self, value: str) -> str | None:
+        """Return the kind of a known value, or None."""
+        with self._turn:
+            kinds = self._kinds.get(self._name(value)) if self._is_open() else None
+            return kinds[0] if kinds else None
+
     def learned(self, after: str, before: str, values: Mapping[str, str]) -> dict[str, str]:
         """Return values that another device has sealed in a text and that are in clear in `before`,
         by placeholder.

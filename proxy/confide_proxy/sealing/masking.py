@@ -32,7 +32,7 @@ _ANCHOR: Final = 8
 """Bytes of a form that the automaton looks for."""
 _LEAST_HELD: Final = 4
 """Bytes of a value's beginning that are held back even if no more comes for a while. Fewer would
-hold back the ends of prompts.
+hold back the ends of prompts; they are passed on, and what follows them is masked.
 """
 _LEAST_PART: Final = 16
 _MOST_PART: Final = 256
@@ -170,7 +170,7 @@ class SecretForms:
         """Return where the last bytes of a text without blanks may be the beginning of a form."""
         if not self._beginnings:
             self._beginnings = {each[:size] for each in self.order for size in range(_LEAST_HELD, _ANCHOR)}
-        for size in range(_ANCHOR - 1, _LEAST_HELD - 1, -1):
+        for size in range(min(_ANCHOR - 1, len(core)), _LEAST_HELD - 1, -1):
             if core[-size:] in self._beginnings:
                 return len(core) - size
         return len(core)
@@ -187,6 +187,8 @@ class Mask:
         self._more = more
         self._seen: set[bytes] = set()
         self._held = b""
+        self._passed = b""
+        """The last bytes that were passed on although they may be the beginning of a value."""
 
     def feed(self, piece: bytes) -> bytes:
         """Return the masked bytes that can be released."""
@@ -207,10 +209,10 @@ class Mask:
         return self.feed(text) + self.end()
 
     def _released(self, piece: bytes, *, is_idle: bool = False, is_end: bool = False) -> bytes:
-        text = self._held + piece
-        if not text or (not self._forms and self._more is None):
+        text, passed = self._passed + self._held + piece, len(self._passed)
+        if len(text) == passed or (not self._forms and self._more is None):
             self._held = b""
-            return text
+            return text[passed:]
         is_cut = not (is_idle or is_end)
         whole_words = self._noticed(text, is_cut=is_cut)
         core = text.translate(None, _BLANKS)
@@ -224,13 +226,18 @@ class Mask:
         if raw and (inside := next((each for each in raw if each[0] < stop < each[1]), None)):
             # An endless chain of overlapping values is not held back as a whole.
             stop = inside[0] if len(text) - inside[0] <= 2 * self._forms.longest + 2**16 else inside[1]
+        self._passed = text[stop:passed]
+        stop = max(stop, passed)
+        if is_idle and not self._passed:
+            self._passed = text[max(stop - _LEAST_HELD + 1, 0) : stop]
         self._held = text[stop:]
-        out, at = [], 0
+        out, at = [], passed
         for start, end, shown in raw:
-            if start >= stop:
+            if end > stop:
                 break
-            out += [text[at:start], shown]
-            at = end
+            if end > at:
+                out += [text[at:start], shown]
+                at = end
         out.append(text[at:stop])
         return b"".join(out)
 

@@ -125,6 +125,16 @@ def test_while_nothing_comes_only_the_beginning_of_a_value_is_held() -> None:
     assert one.feed(b"ing") + one.idle() == b"hunting"
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+def test_a_value_that_comes_slowly_is_masked_but_for_its_first_bytes(width: int) -> None:
+    one = mask(PLAIN)
+    text = b"it is " + PLAIN + b", and " + PLAIN + b"."
+    shown = b"".join(one.feed(text[at : at + width]) + one.idle() for at in range(0, len(text), width)) + one.end()
+    assert shown.replace(b"h" + SHOWN, SHOWN).replace(b"hu" + SHOWN, SHOWN).replace(b"hun" + SHOWN, SHOWN) == (
+        b"it is " + SHOWN + b", and " + SHOWN + b"."
+    )
+
+
 @pytest.mark.parametrize("value", [b"", b"abc", b"password", b"123456", b"2026-11-29", b"  \n ", b"Password"])
 def test_what_texts_contain_anyway_is_not_masked(value: bytes) -> None:
     assert not is_maskable(value)

@@ -1,0 +1,175 @@
+"""Who said that a command may use a secret: the user's own rules, an approval from before in the same
+terminal session, or a question. And the list of uses, without values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from confide_crypto import atomic
+from confide_crypto.errors import printable
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_proxy.locks import lock_file, taken
+
+LASTS_S: Final = 12 * 3600
+"""Longest time that an approval is remembered."""
+MOST_APPROVALS: Final = 256
+MOST_USES: Final = 1000
+"""Uses in the list; older ones are dropped."""
+_MOST_BYTES: Final = 512 * 1024
+_LOCK_WAIT_S: Final = 2.0
+_SHOWN_CHARS: Final = 300
+_INTERPRETERS: Final = re.compile(
+    r"(?:ba|da|z|fi|k|c|tc|a)?sh|env|xargs|sudo|doas|su|nohup|time|timeout|nice|setsid|ssh|busybox"
+    r"|python[\d.]*|node|deno|bun|perl|ruby|php|lua|awk|gawk|npx|uvx|uv|make|just"
+)
+"""Programs that run whatever their arguments say: an approval covers only the same command line."""
+
+
+class PlannedUse(NamedTuple):
+    """A command that is to use secrets.
+
+    Attributes:
+        program: path of the program.
+        arguments: the command as it was typed, its name first.
+        secrets: what it is to use.
+        names: the names of the secrets that have one.
+    """
+
+    program: str
+    arguments: Sequence[str]
+    secrets: Sequence[Placeholder]
+    names: Mapping[Placeholder, str]
+
+    @property
+    def question(self) -> str:
+        """Return the question for the user."""
+        named = ", ".join(self.called(one) for one in self.secrets)
+        line = printable(" ".join(self.arguments))
+        line = line if len(line) <= _SHOWN_CHARS else f"{line[:_SHOWN_CHARS]}…"
+        return f"let {printable(self.program)} use {named}? the command is: {line}"
+
+    def called(self, secret: Placeholder) -> str:
+        """Return how the user knows a secret."""
+        return f"{self.names[secret]} {secret}" if secret in self.names else str(secret)
+
+    def is_ruled(self, allow: Mapping[str, Sequence[str]]) -> bool:
+        """Return True if the user's rules name the command for each of the secrets.
+
+        A rule names a program by its path, or by a name that was typed without a path.
+        """
+        typed = self.arguments[0]
+        heads = {self.program, *([typed] if os.sep not in typed else [])}
+
+        def commands(secret: Placeholder) -> set[str]:
+            keys = {str(secret), secret.secret_id.hex(), *([self.names[secret]] if secret in self.names else [])}
+            return {command for key in keys for command in allow.get(key, ())}
+
+        return all(commands(secret) & heads for secret in self.secrets)
+
+    def marks(self) -> set[str]:
+        """Return what an approval of this use is remembered by: pairs of secret and command."""
+        head = os.path.realpath(self.program)
+        if _INTERPRETERS.fullmatch(Path(self.arguments[0]).name) or _INTERPRETERS.fullmatch(Path(head).name):
+            head += "\0" + "\0".join(self.arguments)
+        return {hashlib.sha256(f"{one}\0{head}".encode("utf-8", "surrogateescape")).hexdigest() for one in self.secrets}
+
+
+class Approvals:
+    """The approvals of this device's terminal sessions. A file, bounded and short-lived."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def has(self, use: PlannedUse) -> bool:
+        """Return True if the same session has approved the command for each of the secrets."""
+        session, now = _session(), time.time()
+        known = {mark for mark, of, until in self._read() if of == session and now < until <= now + LASTS_S}
+        return bool(session) and use.marks() <= known
+
+    def add(self, use: PlannedUse) -> None:
+        """Remember an approval for the session. Raises OSError."""
+        session, now = _session(), time.time()
+        if not session:
+            return
+        with _locked(self._file):
+            kept = [each for each in self._read() if now < each[2] <= now + LASTS_S]
+            kept += [(mark, session, now + LASTS_S) for mark in sorted(use.marks())]
+            atomic.write(self._file, json.dumps(kept[-MOST_APPROVALS:]).encode(), is_kept=False)
+
+    def _read(self) -> list[tuple[str, str, float]]:
+        try:
+            found = json.loads(self._file.read_bytes()[:_MOST_BYTES])
+            return [(str(mark), str(of), float(until)) for mark, of, until in found]
+        except (OSError, ValueError, TypeError):
+            return []
+
+
+class UseLog:
+    """The uses of secrets on this device, one JSON object a line, without values."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def note(self, secrets: Sequence[Placeholder], what: str, approved: str) -> None:
+        """Add a use: by which program or tool, and who approved it. Raises OSError."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        lines = [
+            json.dumps({"at": at, "secret": str(one), "by": printable(what)[:_SHOWN_CHARS], "approved": approved})
+            for one in secrets
+        ]
+        with _locked(self._file):
+            kept = [*self._lines(), *lines][-MOST_USES:]
+            atomic.write(self._file, "".join(f"{line}\n" for line in kept).encode())
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the uses, the newest first."""
+        found = []
+        for line in reversed(self._lines()):
+            try:
+                one = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(one, dict) and {"at", "secret", "by", "approved"} <= one.keys():
+                found.append(one)
+        return found
+
+    def _lines(self) -> list[str]:
+        try:
+            return self._file.read_bytes()[-_MOST_BYTES:].decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return []
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    descriptor = lock_file(file.with_name(f"{file.name}.lock"))
+    try:
+        taken(descriptor, wait_s=_LOCK_WAIT_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _session() -> str:
+    """Return a name for the terminal session of this process; "" without one.
+
+    The leader's start is part of it, since numbers of processes are used again.
+    """
+    if not hasattr(os, "getsid"):
+        return ""
+    leader = os.getsid(0)
+    try:
+        began = Path(f"/proc/{leader}/stat").read_text("latin-1").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        began = ""
+    return f"{leader} {began}"

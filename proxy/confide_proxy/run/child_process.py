@@ -1,0 +1,399 @@
+"""A command that has secrets: started, its output passed on without them, and ended with this process.
+
+What the command sees of terminals, signals and exit codes is what it would see without this process
+in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import termios
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from confide_crypto import portable
+from confide_proxy.errors import NotRunError
+from confide_proxy.paths import runtime_folders
+from confide_proxy.run import child_leader
+from confide_proxy.run.child_leader import NEWS, Start
+from confide_proxy.sealing.masking import Mask
+
+IDLE_S: Final = 0.05
+"""Seconds without output after which all but the beginning of a value is passed on."""
+NOT_FOUND: Final = 127
+NOT_EXECUTABLE: Final = 126
+_PIECE: Final = 64 * 1024
+_FOLDER: Final = "confide-run-"
+_PASSED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_OF_TERMINALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+_DUMPABLE: Final = 4
+
+
+class ChildTerms(NamedTuple):
+    """A command and what it gets. Its repr shows no value.
+
+    Attributes:
+        program: path of the program.
+        arguments: the command as it was typed, its name first.
+        variables: environment variables with secrets.
+        files: secrets that the command gets as files; the variables have their paths.
+        stdin: a secret as its standard input; None leaves that as it is.
+        mask: makes a mask for one stream of output.
+    """
+
+    program: str
+    arguments: Sequence[str]
+    variables: Mapping[str, bytes]
+    files: Mapping[str, bytes]
+    stdin: bytes | None
+    mask: Callable[[], Mask]
+
+    def __repr__(self) -> str:
+        return f"ChildTerms({self.program})"
+
+
+def program_of(command: str) -> str:
+    """Return the path of the program that a command names. Raises NotRunError."""
+    if found := shutil.which(command):
+        return found
+    folders = [""] if os.sep in command else os.get_exec_path()
+    if any(Path(folder, command).exists() for folder in folders):
+        raise NotRunError(NOT_EXECUTABLE, f"{command} is no program that you may run")
+    raise NotRunError(NOT_FOUND, f"there is no command {command}")
+
+
+def protect() -> None:
+    """Keep this process's memory from the disk and, on Linux, from other processes of the user."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
+
+
+def run(terms: ChildTerms) -> int:
+    """Run a command, and return its exit code, or the negative number of the signal that ended it.
+
+    Raises NotRunError if it cannot be started.
+    """
+    with _files(terms.files) as paths:
+        environment = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+        environment |= {os.fsencode(name): value for name, value in terms.variables.items()}
+        environment |= {os.fsencode(name): os.fsencode(path) for name, path in paths.items()}
+        return _Child(terms, environment).follow()
+
+
+@contextlib.contextmanager
+def _files(values: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
+    """Yield the paths of private files with these values, which are removed at the end."""
+    if not values:
+        yield {}
+        return
+    base = next((each for each in _memory_folders() if os.access(each, os.W_OK | os.X_OK)), Path(tempfile.gettempdir()))
+    _sweep(base)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=base))
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        paths = {}
+        for name, value in values.items():
+            path = folder / name
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(value)
+            paths[name] = str(path)
+        yield paths
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def _memory_folders() -> list[Path]:
+    """Return the folders whose files are in memory, where there are any."""
+    return [*runtime_folders(), Path("/dev/shm")] if sys.platform == "linux" else []  # noqa: S108
+
+
+def _sweep(base: Path) -> None:
+    """Remove the files of runs that were killed."""
+    for each in base.glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):
+            held = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(held).st_uid == portable.user():
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(each, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+class _Stream:
+    """One stream of output of the command: read, masked, written."""
+
+    def __init__(self, source: int, target: int, mask: Mask) -> None:
+        self.source = source
+        self.is_open = True
+        self._target = target
+        self._mask = mask
+        self._is_read = True
+
+    def read(self) -> None:
+        """Pass on what is there. At the end, or if nobody reads what is written, close the source."""
+        try:
+            piece = os.read(self.source, _PIECE)
+        except OSError:  # Linux's end of a terminal
+            piece = b""
+        if piece:
+            self._write(self._mask.feed(piece))
+        if not piece or not self._is_read:
+            self.close()
+
+    def rest(self) -> None:
+        """Pass on what was written before the command's end."""
+        while self.is_open and select.select([self.source], [], [], 0)[0]:
+            self.read()
+        self.close()
+
+    def idle(self) -> None:
+        self._write(self._mask.idle())
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            os.close(self.source)
+            self._write(self._mask.end())
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._is_read:
+            try:
+                view = view[os.write(self._target, view) :]
+            except BlockingIOError:
+                select.select([], [self._target], [])
+            except OSError:
+                self._is_read = False
+
+
+class _Child:
+    """The running command, and everything that goes between it and the terminal."""
+
+    def __init__(self, terms: ChildTerms, environment: Mapping[bytes, bytes]) -> None:
+        self._terms = terms
+        self._environment = environment
+        self._has_terminal = os.isatty(1)
+        self._has_keyboard = os.isatty(0)
+        # A group in the background cannot read from the terminal, and this process may not be alone
+        # in the foreground: `confide run … | less`. So both stay in one group there.
+        self._has_group = self._has_terminal or not self._has_keyboard
+        self._terminal_before: list[Any] | None = None
+        self._master = self._orders = self._news = self._stdin = -1
+        self._input = memoryview(b"")
+        self._streams: list[_Stream] = []
+        self._code: int | None = None
+
+    def follow(self) -> int:
+        """Start the command, and return its exit code when it and all that it started have ended."""
+        wake_out, wake_in = os.pipe()
+        for end in (wake_out, wake_in):
+            os.set_blocking(end, False)
+        heard = (*_PASSED, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
+        before = {number: signal.signal(number, lambda *_: None) for number in heard}
+        wakeup_before = signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+        try:
+            self._start()
+            self._keep_terminal()
+            while self._news >= 0:
+                self._step(wake_out)
+        finally:
+            self._give_terminal_back()
+            for descriptor in (self._orders, self._stdin):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            for stream in self._streams:
+                stream.rest()
+            if self._master >= 0 and not self._streams:
+                os.close(self._master)
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(wake_out)
+            os.close(wake_in)
+        return self._code if self._code is not None else -signal.SIGKILL
+
+    # Start
+
+    def _start(self) -> None:
+        terms = self._terms
+        ours, theirs = [], []
+
+        def pipe(*, to_child: bool) -> tuple[int, int]:
+            out, into = os.pipe()
+            ours.append(into if to_child else out)
+            theirs.append(out if to_child else into)
+            return ours[-1], theirs[-1]
+
+        terminal = -1
+        if self._has_terminal:
+            self._master, terminal = os.openpty()
+            ours.append(self._master)
+            theirs.append(terminal)
+            self._prepare_terminal(terminal)
+            source, stdout = self._master, terminal
+        else:
+            source, stdout = pipe(to_child=False)
+        shares_terminal = self._has_terminal and os.isatty(2)
+        error, stderr = (-1, terminal) if shares_terminal else pipe(to_child=False)
+        stdin = terminal if self._has_terminal and self._has_keyboard else 0
+        if terms.stdin is not None:
+            self._stdin, stdin = pipe(to_child=True)
+            os.set_blocking(self._stdin, False)
+            self._input = memoryview(terms.stdin)
+        self._orders, orders = pipe(to_child=True)
+        self._news, news = pipe(to_child=False)
+        start = Start(
+            terms.program,
+            terms.arguments,
+            self._environment,
+            stdin,
+            stdout,
+            stderr,
+            terminal,
+            self._has_group,
+        )
+        if os.fork() == 0:
+            for descriptor in ours:
+                os.close(descriptor)
+            child_leader.lead(start, orders, news)
+        for descriptor in theirs:
+            os.close(descriptor)
+        self._streams = [_Stream(source, 1, terms.mask())]
+        if error >= 0:
+            self._streams.append(_Stream(error, 2, terms.mask()))
+
+    # Work
+
+    def _step(self, wake: int) -> None:
+        """Wait for the next event, and do what it asks for."""
+        sources = {stream.source: stream for stream in self._streams if stream.is_open}
+        inputs = [self._news, wake, *sources]
+        if self._has_terminal and self._has_keyboard and self._terminal_before is not None:
+            inputs.append(0)
+        outputs = [self._stdin] if self._stdin >= 0 else []
+        ready, writable, _ = select.select(inputs, outputs, [], IDLE_S if sources else None)
+        if not ready and not writable:
+            for stream in sources.values():
+                stream.idle()
+        for source, stream in sources.items():
+            if source in ready:
+                stream.read()
+        if 0 in ready:
+            self._type()
+        if writable:
+            self._feed()
+        if wake in ready:
+            for number in os.read(wake, 4096):
+                self._hear(number)
+        if self._news in ready:
+            self._learn()
+
+    def _learn(self) -> None:
+        message = os.read(self._news, NEWS.size)
+        if len(message) < NEWS.size:
+            os.close(self._news)
+            self._news = -1
+            return
+        kind, number = NEWS.unpack(message)
+        if kind == child_leader.FAILED:
+            name = self._terms.arguments[0]
+            raise NotRunError(NOT_EXECUTABLE, f"{name} cannot be started: {os.strerror(number)}")
+        if kind == child_leader.STOPPED:
+            self._stop()
+        else:
+            self._code = number
+
+    def _stop(self) -> None:
+        """Stop with the command, until somebody lets this process continue."""
+        for stream in self._streams:
+            if stream.is_open:
+                while select.select([stream.source], [], [], 0)[0] and stream.is_open:
+                    stream.read()
+                stream.idle()
+        self._give_terminal_back()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._keep_terminal()
+        self._order(signal.SIGCONT)
+
+    def _hear(self, number: int) -> None:
+        if number == signal.SIGWINCH:
+            self._resize()
+        elif number == signal.SIGCONT:
+            self._keep_terminal()
+            self._order(number)
+        elif self._has_group or number not in _OF_TERMINALS:
+            self._order(number)
+
+    def _order(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._orders, bytes([number]))
+
+    def _type(self) -> None:
+        try:
+            typed = os.read(0, _PIECE)
+        except OSError:
+            typed = b""
+        if not typed:
+            self._has_keyboard = False
+            return
+        with contextlib.suppress(OSError):
+            os.write(self._master, typed)
+
+    def _feed(self) -> None:
+        try:
+            self._input = self._input[os.write(self._stdin, self._input[:_PIECE]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the command reads no more
+            self._input = memoryview(b"")
+        if not self._input:
+            os.close(self._stdin)
+            self._stdin = -1
+
+    # Terminal
+
+    def _prepare_terminal(self, terminal: int) -> None:
+        """Make the command's terminal like the person's."""
+        attributes = termios.tcgetattr(1)
+        if not self._has_keyboard:
+            attributes[1] &= ~termios.OPOST  # the person's own terminal does it
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+        self._resize()
+
+    def _resize(self) -> None:
+        if self._master >= 0:
+            with contextlib.suppress(OSError):
+                size = fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8))
+                fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+
+    def _keep_terminal(self) -> None:
+        """Have every key reach the command, if this process is in the foreground."""
+        if self._has_terminal and self._has_keyboard and os.tcgetpgrp(0) == os.getpgrp():
+            with contextlib.suppress(termios.error):
+                before = termios.tcgetattr(0)
+                tty.setraw(0, termios.TCSADRAIN)
+                self._terminal_before = self._terminal_before or before
+            self._resize()
+
+    def _give_terminal_back(self) -> None:
+        if self._terminal_before is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSADRAIN, self._terminal_before)
+            self._terminal_before = None

@@ -1,0 +1,88 @@
+"""Whose word lets a command use a secret, and what is remembered of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_proxy.run import approvals
+from confide_proxy.run.approvals import LASTS_S, MOST_APPROVALS, MOST_USES, Approvals, PlannedUse, UseLog
+
+TOKEN = Placeholder("npm-token", bytes(range(16)))
+OTHER = Placeholder("password", bytes(range(1, 17)))
+
+
+def use(*command: str, secrets: tuple[Placeholder, ...] = (TOKEN,), program: str = "") -> PlannedUse:
+    return PlannedUse(program or f"/usr/bin/{command[0]}", command, secrets, {TOKEN: "npm"})
+
+
+def test_a_rule_names_a_secret_and_a_command() -> None:
+    """By a name or a path, a placeholder or its digits; a path that was typed is no name; each secret needs its rule."""
+    assert use("npm", "publish").is_ruled({"npm": ("npm",)})
+    assert use("npm", "publish").is_ruled({"npm": ("/usr/bin/npm",)})
+    assert use("npm").is_ruled({str(TOKEN): ("npm",)})
+    assert use("npm").is_ruled({TOKEN.secret_id.hex(): ("npm",)})
+    assert not use("npm").is_ruled({"npm": ("yarn",), "other": ("npm",)})
+    assert not use("./npm", program="./npm").is_ruled({"npm": ("npm",)})
+    assert not use("npm", secrets=(TOKEN, OTHER)).is_ruled({"npm": ("npm",)})
+    assert use("npm", secrets=(TOKEN, OTHER)).is_ruled({"npm": ("npm",), OTHER.secret_id.hex(): ("npm",)})
+    assert not use("npm", secrets=(OTHER,)).is_ruled({"": ("npm",)})
+
+
+def test_an_approval_holds_for_the_command_and_the_secret_in_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for another secret, program or session, nor for another line of what runs any line, nor for ever."""
+    kept = Approvals(tmp_path / "approvals.json")
+    assert not kept.has(use("npm", "publish"))
+    kept.add(use("npm", "publish"))
+    assert kept.has(use("npm", "view"))
+    assert not kept.has(use("npm", secrets=(TOKEN, OTHER)))
+    assert not kept.has(use("npm", program="/tmp/npm"))
+    for shell in ("sh", "python3.12", "npx", "env"):
+        kept.add(use(shell, "-c", "one"))
+        assert kept.has(use(shell, "-c", "one"))
+        assert not kept.has(use(shell, "-c", "two"))
+    with monkeypatch.context() as at:
+        at.setattr(approvals, "_session", lambda: "another")
+        assert not kept.has(use("npm"))
+        at.setattr(approvals, "_session", lambda: "")
+        kept.add(use("nothing"))
+        assert not kept.has(use("nothing"))
+    with monkeypatch.context() as at:
+        later = approvals.time.time() + LASTS_S + 1
+        at.setattr(approvals.time, "time", lambda: later)
+        assert not kept.has(use("npm"))
+    for number in range(MOST_APPROVALS + 5):
+        kept.add(use(f"command{number}"))
+    assert len(json.loads((tmp_path / "approvals.json").read_text())) == MOST_APPROVALS
+    (tmp_path / "approvals.json").write_text("[[1]]")
+    assert not kept.has(use("npm"))
+
+
+def test_a_question_shows_what_runs_and_no_control_character() -> None:
+    asked = use("npm", "publish\x1b[2J", "x" * 1000).question
+    assert "/usr/bin/npm" in asked
+    assert f"npm {TOKEN}" in asked
+    assert "\x1b" not in asked
+    assert len(asked) < 600
+
+
+def test_the_list_of_uses_is_bounded_and_has_no_value(tmp_path: Path) -> None:
+    uses = UseLog(tmp_path / "uses.jsonl")
+    assert uses.read() == []
+    for number in range(MOST_USES // 2 + 3):
+        uses.note((TOKEN, OTHER), f"/usr/bin/c{number}", "terminal")
+    read = uses.read()
+    assert len(read) == MOST_USES
+    assert read[0] | {"at": ""} == {
+        "at": "",
+        "secret": str(OTHER),
+        "by": f"/usr/bin/c{MOST_USES // 2 + 2}",
+        "approved": "terminal",
+    }
+    (tmp_path / "uses.jsonl").write_bytes(b'{"at": 1}\nno json\n\xff\n')
+    assert uses.read() == []
