@@ -1,0 +1,110 @@
+"""`confide run` with the real programs: asked for at a terminal, ruled, refused, masked and listed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.deadline import DEADLINE_S
+from tests.support.programs.processes import CONFIDE, Inside, Machine
+
+PASSWORD = "xK7mQ2vR9tLw4zz"
+OTHER = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    machine = Inside(tmp_path_factory.mktemp("run"), "desk")
+    try:
+        machine.run("store", f"DB_PASSWORD={PASSWORD} is for the database")
+        machine.run("store", f"the token is {OTHER}")
+        (secret,) = (one for one in machine.json("secrets", "ls") if one["kind"] == "password")
+        machine.run("secrets", "name", "db", secret["id"][:8])
+        yield machine
+    finally:
+        machine.stop_local_daemon()
+
+
+def run(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [CONFIDE, "run", *arguments]
+    return subprocess.run(
+        command,
+        cwd=machine.project,
+        env=machine.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+def at_a_terminal(machine: Machine, answer: str, *arguments: str) -> str:
+    """All that a person reads who answers the question."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(machine.project)
+        os.execve(CONFIDE, ["confide", "run", *arguments], machine.env)
+    said, is_answered = "", False
+    end = time.monotonic() + DEADLINE_S
+    while select.select([fd], [], [], max(0.0, end - time.monotonic()))[0]:
+        try:
+            said += os.read(fd, 4096).decode()
+        except OSError:
+            break
+        if "[y/N]" in said and not is_answered:
+            is_answered = True
+            os.write(fd, answer.encode())
+    os.close(fd)
+    return f"{said}[exit {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}]"
+
+
+def test_a_command_uses_a_secret_that_nobody_sees(desk: Machine) -> None:
+    """The value reaches the command; what it prints has placeholders, also for another value that this device knows."""
+    script = (
+        f'echo "$DB"; echo "$DB" | base64; echo {OTHER}; echo {OTHER} | base64 -w0; test "$DB" = {PASSWORD} && exit 3'
+    )
+    (desk.home / "proxy.toml").write_text('[run]\nallow = { db = ["sh"] }\n')
+    ended = run(desk, "--env", "DB=secret:db", "--", "sh", "-c", script)
+    assert ended.returncode == 3, ended.stderr
+    for part in (PASSWORD, OTHER, "eEs3bVEydlI5", "Z2hwX2ExQjJj"):
+        assert part not in ended.stdout + ended.stderr
+    assert ended.stdout.startswith("(sealed:password:")
+    assert "(sealed:github-token:" in ended.stdout
+    (use,) = desk.json("audit")
+    assert use["by"].endswith("/sh")
+    assert use["approved"] == "proxy.toml"
+
+
+def test_without_a_rule_or_a_terminal_nothing_runs(desk: Machine, tmp_path: Path) -> None:
+    """Nor in a project that forbids it, whatever the rules say. A command that is not there has the shell's exit code."""
+    (desk.home / "proxy.toml").write_text('[run]\nallow = { db = ["touch"] }\n')
+    made = tmp_path / "made"
+    refused = run(desk, "--env", "DB=secret:db", "--", "cp", "/dev/null", str(made))
+    assert (refused.returncode, made.exists()) == (7, False)
+    assert "[run] allow" in refused.stderr
+    (desk.project / ".confide.toml").write_text("run = false\n")
+    forbidden = run(desk, "--env", "DB=secret:db", "--", "touch", str(made))
+    assert (forbidden.returncode, made.exists()) == (7, False)
+    (desk.project / ".confide.toml").unlink()
+    assert run(desk, "--env", "DB=secret:db", "--", "no-such-command").returncode == 127
+    assert run(desk, "--env", "DB=secret:ffff", "--", "touch", str(made)).returncode == 7
+    assert run(desk, "--env", "DB=secret:db", "--", "touch", str(made)).returncode == 0
+    assert made.exists()
+
+
+def test_at_a_terminal_a_person_is_asked_once(desk: Machine) -> None:
+    (desk.home / "proxy.toml").write_text("")
+    command = ("--env", "DB=secret:db", "--", "printenv", "DB")
+    no = at_a_terminal(desk, "n\r", *command)
+    assert "printenv use db (sealed:password:" in no
+    assert no.endswith("[exit 7]")
+    yes = at_a_terminal(desk, "y\r", *command)
+    assert yes.count("(sealed:password:") == 2
+    assert yes.endswith("[exit 0]")
+    assert PASSWORD not in no + yes
