@@ -105,7 +105,7 @@ class ProxyPaths:
     secret_uses = _InState("secret-uses.jsonl")
     """The last uses of secrets on this device, without values."""
     approvals = _InState("approvals.json")
-    """What the terminal sessions of this device have approved."""
+    """The approvals of this device's terminal sessions."""
     rosters = _InState("rosters")
     """The last seen roster of each space, and the secrets of the invites that this device made."""
     gateway = _InState("gateway")

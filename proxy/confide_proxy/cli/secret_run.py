@@ -1,4 +1,4 @@
-"""`confide run`: run a command that uses sealed secrets, which nobody else sees (docs/secrets.md)."""
+"""`confide run`: run a command that uses sealed secrets, and mask them in its output (docs/secrets.md)."""
 
 from __future__ import annotations
 
@@ -133,14 +133,17 @@ async def _opened(
 
 
 async def _approved(here: CommandContext, use: PlannedUse) -> str:
-    """Return who approves a use. Raises RunRefusedError if nobody does."""
+    """Return who approves a use. Raises RunRefusedError if there is no approval."""
     if use.is_ruled(here.config.run.allow):
         return "proxy.toml"
     approvals = Approvals(here.paths.approvals)
     if approvals.has(use):
         return "before"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RunRefusedError(f"nobody here can say whether {use.arguments[0]} may use this secret", hint=_WAYS)
+        raise RunRefusedError(
+            f"{use.arguments[0]} needs your approval to use this secret, and there is no terminal to ask you at",
+            hint=_WAYS,
+        )
     if not await confirmed(use.question):
         raise RunRefusedError("the command may not use this secret", hint="it was not run")
     approvals.add(use)

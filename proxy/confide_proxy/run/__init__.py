@@ -1,3 +1,3 @@
-"""`confide run`: a command uses secrets that nobody else sees. Who may use them (`approvals`), which
-they are (`secret_names`), and the command itself (`child_process`).
+"""`confide run`: approvals of the use of a secret (`approvals`), references to secrets (`secret_names`),
+and the command that gets them (`child_process`).
 """

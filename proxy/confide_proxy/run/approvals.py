@@ -1,5 +1,5 @@
-"""Who said that a command may use a secret: the user's own rules, an approval from before in the same
-terminal session, or a question. And the list of uses, without values.
+"""Approvals of commands that use a secret: by the user's own rules, from before in the same terminal
+session, or by a question. And the list of uses, without values.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The process between `confide run` and the command: it starts the command, tells how it stops and
-ends, and ends what the command leaves behind, also if `confide run` is killed.
+"""The process between `confide run` and the command: it starts the command, reports its stops and
+its end, and ends what the command leaves behind, also if `confide run` is killed.
 
 With a pseudo-terminal it leads the session of that terminal. The command is then in a group of its
 own beside a parent of the same session; a group without one could not be stopped by Ctrl-Z.
@@ -41,8 +41,8 @@ _SUBREAPER: Final = 36
 _DEATH_SIGNAL: Final = 1
 
 
-class Start(NamedTuple):
-    """What the command is started with.
+class ChildStart(NamedTuple):
+    """The arguments for the command's start.
 
     Attributes:
         program, arguments, environment: as `os.execve` takes them.
@@ -62,7 +62,7 @@ class Start(NamedTuple):
     has_group: bool
 
 
-def lead(start: Start, orders: int, news: int) -> NoReturn:
+def lead(start: ChildStart, orders: int, news: int) -> NoReturn:
     """Do this process's work, and exit.
 
     Args:
@@ -78,7 +78,7 @@ def lead(start: Start, orders: int, news: int) -> NoReturn:
 
 
 class _Leader:
-    def __init__(self, start: Start, orders: int, news: int) -> None:
+    def __init__(self, start: ChildStart, orders: int, news: int) -> None:
         self._start = start
         self._orders = orders
         self._news = news
@@ -138,7 +138,7 @@ class _Leader:
         for descriptor in {start.stdin, start.stdout, start.stderr} - {0, 1, 2, start.terminal}:
             os.close(descriptor)
         null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):  # whoever reads from them is to see their end
+        for descriptor in (0, 1, 2):  # their readers are to see the end of the stream
             os.dup2(null, descriptor)
 
     def _follow(self) -> None:
@@ -158,7 +158,7 @@ class _Leader:
                     self._pass_on(number)
 
     def _has_ended(self) -> bool:
-        """Tell what has become of the command, and reap what it has left behind."""
+        """Report a stop or the end of the command, and reap its orphans; return True at its end."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)

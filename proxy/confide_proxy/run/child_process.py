@@ -24,7 +24,7 @@ from confide_crypto import portable
 from confide_proxy.errors import NotRunError
 from confide_proxy.paths import runtime_folders
 from confide_proxy.run import child_leader
-from confide_proxy.run.child_leader import NEWS, Start
+from confide_proxy.run.child_leader import NEWS, ChildStart
 from confide_proxy.sealing.masking import Mask
 
 IDLE_S: Final = 0.05
@@ -136,8 +136,8 @@ def _sweep(base: Path) -> None:
                 os.close(held)
 
 
-class _Stream:
-    """One stream of output of the command: read, masked, written."""
+class _MaskedStream:
+    """An output stream of the command: read, masked, written."""
 
     def __init__(self, source: int, target: int, mask: Mask) -> None:
         self.source = source
@@ -147,7 +147,7 @@ class _Stream:
         self._is_read = True
 
     def read(self) -> None:
-        """Pass on what is there. At the end, or if nobody reads what is written, close the source."""
+        """Pass on what is there. At the end, or if the output has no reader, close the source."""
         try:
             piece = os.read(self.source, _PIECE)
         except OSError:  # Linux's end of a terminal
@@ -197,7 +197,7 @@ class _Child:
         self._terminal_before: list[Any] | None = None
         self._master = self._orders = self._news = self._stdin = -1
         self._input = memoryview(b"")
-        self._streams: list[_Stream] = []
+        self._streams: list[_MaskedStream] = []
         self._code: int | None = None
 
     def follow(self) -> int:
@@ -259,7 +259,7 @@ class _Child:
             self._input = memoryview(terms.stdin)
         self._orders, orders = pipe(to_child=True)
         self._news, news = pipe(to_child=False)
-        start = Start(
+        start = ChildStart(
             terms.program,
             terms.arguments,
             self._environment,
@@ -275,9 +275,9 @@ class _Child:
             child_leader.lead(start, orders, news)
         for descriptor in theirs:
             os.close(descriptor)
-        self._streams = [_Stream(source, 1, terms.mask())]
+        self._streams = [_MaskedStream(source, 1, terms.mask())]
         if error >= 0:
-            self._streams.append(_Stream(error, 2, terms.mask()))
+            self._streams.append(_MaskedStream(error, 2, terms.mask()))
 
     # Work
 
@@ -321,7 +321,7 @@ class _Child:
             self._code = number
 
     def _stop(self) -> None:
-        """Stop with the command, until somebody lets this process continue."""
+        """Stop with the command, until this process is continued."""
         for stream in self._streams:
             if stream.is_open:
                 while select.select([stream.source], [], [], 0)[0] and stream.is_open:

@@ -17,7 +17,7 @@ from confide_proxy.devices import roster_client
 from confide_proxy.errors import InputError, NoSecretError
 
 REF: Final = "secret:"
-"""What a reference to a secret may begin with."""
+"""The optional prefix of a reference to a secret."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MOST_NAMES: Final = 1000
 _DIGITS: Final = re.compile(r"[0-9a-f]{4,32}")
