@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from confide_crypto.errors import RequestError
 from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.doing import doing
-from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.commands.progress import Progress
+from confide_memory.documents import GLOBAL_PROJECT, task_of
 from confide_memory.forms import MAX_LISTED
 from confide_memory.globs import fixed_part, is_glob, matches
 from confide_memory.note_names import is_id
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 _SHOWN: Final = 40
 """Lines of a document that are shown before the question."""
 _MOST_CHARS: Final = 160
+_MOST_PAGES: Final = 10
+"""Pages of documents that one command looks through: 5,000 documents."""
 
 
 @command
@@ -100,7 +103,10 @@ async def offer(client: CommandClient, projects: Iterable[str], path: str, *, id
     if not can_ask():
         return False
     untrusted = [(name, one) for name in projects for one in await _untrusted(client, name, path)]
-    found = [(name, one["path"]) for name, one in untrusted if not ids or one["id"] in ids]
+    # Results of tasks are accepted by their own command.
+    found = [
+        (name, one["path"]) for name, one in untrusted if (not ids or one["id"] in ids) and task_of(one["path"]) is None
+    ]
     if not found:
         return False
     is_one = len(found) == 1
@@ -133,14 +139,17 @@ async def _looked_at(
     """
     done: list[dict[str, object]] = []
     doubts: list[_Doubt] = []
-    for name, path in dict.fromkeys(places):
-        looked = await TRUST.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S)
-        if not looked["doubted"]:
-            done.append({"path": path, "class": looked["class"], "trusted": False})
-            continue
-        text = (await PULL.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S))["text"]
-        of_file: TrustRequest = {"project": name, "path": path, "hash": looked["hash"]}
-        doubts.append(_Doubt(of_file, list(_lines(path, text, looked["doubted"]))))
+    each_once = dict.fromkeys(places)
+    with Progress() as bar:
+        for number, (name, path) in enumerate(each_once, 1):
+            looked = await TRUST.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S)
+            bar.follow(number, len(each_once), "files")
+            if not looked["doubted"]:
+                done.append({"path": path, "class": looked["class"], "trusted": False})
+                continue
+            text = (await PULL.ask(client.connection, {"project": name, "path": path}, timeout_s=DEADLINE_S))["text"]
+            of_file: TrustRequest = {"project": name, "path": path, "hash": looked["hash"]}
+            doubts.append(_Doubt(of_file, list(_lines(path, text, looked["doubted"]))))
     return done, doubts
 
 
@@ -178,12 +187,20 @@ async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[s
 
 
 async def _untrusted(client: CommandClient, project: str, path: str) -> list[DocumentItem]:
-    """Return the untrusted documents among those in a folder that were changed last."""
-    body: DocumentsRequest = {"project": project, "path": path, "limit": MAX_LISTED}
-    answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
-    if answer["total"] > MAX_LISTED:
-        remark(f"note: there are {answer['total']:,} files; these are of the {MAX_LISTED} that were changed last")
-    return [each for each in answer["documents"] if each["class"] == UNTRUSTED]
+    """Return the untrusted documents in a folder, those that were changed last first."""
+    found: list[DocumentItem] = []
+    seen = total = 0
+    for _ in range(_MOST_PAGES):
+        body: DocumentsRequest = {"project": project, "path": path, "limit": MAX_LISTED, "offset": seen}
+        answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
+        found += [each for each in answer["documents"] if each["class"] == UNTRUSTED]
+        seen, total = seen + len(answer["documents"]), answer["total"]
+        # A daemon of before 0.3.0 knows no offset and has one page only.
+        if not answer["documents"] or seen >= total or answer["offset"] is None:
+            break
+    if found and seen < total:
+        remark(f"note: there are {total:,} files; these are of the {seen:,} that were changed last")
+    return found
 
 
 async def _show(doubts: Iterable[_Doubt]) -> None:
