@@ -64,6 +64,21 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class PastPage:
+    """A page of a list of documents as they were at an earlier time.
+
+    Attributes:
+        documents: each with True if it has the same text now.
+        total: the number of documents in the whole list.
+        lost: how many documents were deleted after that time and have no text any more.
+    """
+
+    documents: list[tuple[Listed, bool]]
+    total: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChangedRevision:
     """A revision, and the first line that it added; "" if it added none, or the texts were not
     read.
@@ -125,9 +140,26 @@ class Listing:
 
         return await self._threads.read(work)
 
-    async def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangedRevision]:
-        """Return the newest revisions of a project's memory, newest first; `since` in seconds since
-        1970.
+    async def documents_at(self, project: str, *, below: str, moment: float, limit: int, offset: int) -> PastPage:
+        """Return a page of a project's memory as it was at a time (seconds since 1970), by path."""
+
+        def work(store: Store) -> PastPage:
+            with store.reading():
+                reading = _TextBudget(store)
+                rows, total = store.documents.page_at(project, below=below, moment=moment, limit=limit, offset=offset)
+                found = [
+                    (_listed(row, reading.text(row.document, row.revision, row.bytes)), is_current)
+                    for row, is_current in rows
+                ]
+                return PastPage(found, total, store.documents.count_lost(project, below=below, since=moment))
+
+        return await self._threads.read(work)
+
+    async def changes(
+        self, project: str, *, below: str, since: float, limit: int, until: float = float("inf")
+    ) -> list[ChangedRevision]:
+        """Return the newest revisions of a project's memory, newest first; `since` and `until` in
+        seconds since 1970.
         """
 
         def work(store: Store) -> list[ChangedRevision]:
@@ -135,7 +167,7 @@ class Listing:
                 reading, numbers = _TextBudget(store), _numbers(store)
                 return [
                     _shown(_changed(row, reading, store.documents.before(row.document, row.revision)), numbers)
-                    for row in store.documents.changes(project, below=below, since=since, limit=limit)
+                    for row in store.documents.changes(project, below=below, since=since, until=until, limit=limit)
                 ]
 
         return await self._threads.read(work)

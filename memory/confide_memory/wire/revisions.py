@@ -102,6 +102,8 @@ class DocumentsRequest(OfProject):
         offset: how many documents of the list come before the page.
         around: the path of a document. The page begins with the one before it; `offset` is ignored.
         folders: also list the folders directly below `path`.
+        at: list the documents as they were at this time, in the order of paths. `sort`, `around` and
+            `folders` are ignored.
     """
 
     path: NotRequired[_Below]
@@ -110,9 +112,16 @@ class DocumentsRequest(OfProject):
     sort: NotRequired[Annotated[str, optional(choice(SORTS), SORTS[0])]]
     around: NotRequired[_Below]
     folders: NotRequired[Annotated[bool, flag()]]
+    at: NotRequired[Moment | None]
 
 
 class DocumentItem(Classed):
+    """A document.
+
+    Attributes:
+        current: the document has this text now too; in a list of an earlier time only.
+    """
+
     path: Shown
     revision: Revision
     author: Shown
@@ -123,6 +132,7 @@ class DocumentItem(Classed):
     id: Shown | None
     clash: bool
     words: NotRequired[Told]
+    current: NotRequired[bool]
 
 
 FolderRow = TypedDict("FolderRow", {"path": Shown, "documents": Size})
@@ -134,17 +144,26 @@ class DocumentsPage(TypedDict):
     Attributes:
         total: the number of documents in the whole list.
         offset: the number of documents before this page.
+        at: the time of the list, if one was asked for; None: the daemon is one of before 0.4.0, and the
+            list is of now.
+        lost: how many documents below `path` were deleted after that time and have no text here any
+            more. They may have existed then.
+        now: the daemon's time of a list of an earlier time, to the microsecond.
     """
 
     documents: Annotated[list[DocumentItem], MAX_LISTED]
     total: Size
     offset: NotRequired[Annotated[int | None, optional(place)]]
     folders: NotRequired[Annotated[list[FolderRow], MAX_FOLDERS] | None]
+    at: NotRequired[Moment | None]
+    lost: NotRequired[Annotated[int, optional(count(_MOST), 0)]]
+    now: NotRequired[Moment | None]
 
 
 class ChangesRequest(OfProject):
     path: NotRequired[_Below]
     since: NotRequired[Moment | None]
+    until: NotRequired[Moment | None]
     after: NotRequired[Size | None]
     limit: NotRequired[_Listed]
 

@@ -48,7 +48,7 @@ COMMANDS: Final[Groups] = {
             'confide store "Use tabs." --title "Code style" --tag style\n'
             "git log -1 --format=%B | confide store - --path memory/releases.md",
         ),
-        Entry("read", "search", "Print a file or a note.", "confide read memory/deploy.md --from 10 --lines 5"),
+        Entry("read", "reading", "Print a file or a note.", "confide read memory/deploy.md --from 10 --lines 5"),
         Entry("ls", "listing", "List the files and notes, last changed first.", "confide ls --tag style"),
         Entry("edit", "edit", "Open a file or a note in your editor, then send it.", "confide edit memory/deploy.md"),
         Entry(

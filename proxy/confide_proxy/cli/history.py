@@ -67,6 +67,9 @@ async def history(
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Changes from then on: 2d, 12h, or a date.")
     ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Changes up to then; a date means its end.")
+    ] = None,
     only: Project_ = None,
     is_global: IsGlobal = False,
     project: ProjectDir = Path(),
@@ -77,10 +80,12 @@ async def history(
             "goes with --diff; confide read --revision prints a whole text", param_hint="--revision"
         )
     is_folder = not path or path.endswith("/") or (project / path).is_dir()
-    if lists_changes or since is not None or only is not None or (is_folder and not diff):
+    if lists_changes or since is not None or until is not None or only is not None or (is_folder and not diff):
         if diff:
             raise typer.BadParameter("goes with one file", param_hint="--diff")
-        return await changes(here, path, limit=limit, since=since, only=only, is_global=is_global, project=project)
+        return await changes(
+            here, path, limit=limit, since=since, until=until, only=only, is_global=is_global, project=project
+        )
     limit = min(limit, MAX_REVISIONS)
     if diff:
         return await _difference(here, project, path, revision, is_global=is_global)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from datetime import time as dt_time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -55,6 +57,8 @@ MOST: Final = 500
 _MOST_NOTES: Final = 100
 """The most notes in one response of `memory_list`."""
 _TITLE: Final = 72
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}|\d{4}-?W\d{2}(-?\d)?")
+"""A date without a time, as `datetime.fromisoformat` reads it."""
 Below = Annotated[
     str,
     typer.Argument(
@@ -121,14 +125,24 @@ async def ls(
 
 
 async def changes(
-    here: CommandContext, path: str, *, limit: int, since: str | None, only: str | None, is_global: bool, project: Path
+    here: CommandContext,
+    path: str,
+    *,
+    limit: int,
+    since: str | None,
+    until: str | None,
+    only: str | None,
+    is_global: bool,
+    project: Path,
 ) -> Output:
     """List the latest changes of a project's memory below `path`, newest first, each with its
     device.
 
-    Raises typer.BadParameter if `since` is not a time.
+    Raises typer.BadParameter if `since` or `until` is not a time; RequestError if the daemon is too
+    old for `until`.
     """
     moment = None if since is None else moment_of(since)
+    end = None if until is None else moment_of(until, option="--until", is_end=True)
     this = await identified(here, project)
     one = GLOBAL_PROJECT if is_global else only
     names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
@@ -137,7 +151,12 @@ async def changes(
         found: list[ProjectChange] = []
         for name in names:
             body: ChangesRequest = {"project": name, "path": _below(path), "since": moment, "limit": limit}
+            body |= {"until": end} if end else {}
             answer = await CHANGES.ask(client.connection, body, timeout_s=DEADLINE_S)
+            if end and any(
+                datetime.fromisoformat(entry["time"]) > datetime.fromisoformat(end) for entry in answer["changes"]
+            ):
+                raise too_old("--until")
             found += [ProjectChange(project=name, **entry) for entry in answer["changes"]]
         return found
 
@@ -151,7 +170,8 @@ async def changes(
         clash = "  conflict" if entry["clash"] else ""
         place = f"{entry['path']}{_of(entry, this)}  revision {entry['revision']}"
         lines.append(f"{local_time(entry['time'])}  {entry['author']:<{width}}  {place}  {what}{clash}".rstrip())
-    empty = "nothing has changed" + (f" since {since}" if since else " yet")
+    span = (f" since {since}" if since else "") + (f" until {until}" if until else "")
+    empty = "nothing has changed" + (span or " yet")
     return Output({"project": this.name, "changes": found}, lines, empty=empty)
 
 
@@ -246,15 +266,29 @@ def _of(entry: Mapping[str, object], this: Project) -> str:
     return "" if entry["project"] == this.name else f" [{entry['project']}]"
 
 
+def too_old(option: str) -> RequestError:
+    """Return the error for a daemon that does not know an option."""
+    return RequestError("unavailable", f"this daemon does not know {option}", "update confided on its server")
+
+
 def _below(path: str) -> str:
     below = composed(path).removeprefix("./").rstrip("/")
     return "" if below == "." else below
 
 
-def moment_of(said: str) -> str:
-    """Return the ISO 8601 time for an age or a date. Raises typer.BadParameter."""
+def moment_of(said: str, *, option: str = "--since", is_end: bool = False) -> str:
+    """Return the ISO 8601 time for an age or a date, in the zone of this device. A date alone is its
+    beginning; with `is_end` its end, or now if that is earlier. Raises typer.BadParameter.
+    """
+    now = datetime.now().astimezone()
     try:
-        return datetime.fromisoformat(said.strip()).astimezone().isoformat(timespec="seconds")
+        moment = datetime.fromisoformat(said.strip()).astimezone()
+        if is_end and _DAY.fullmatch(said.strip()) and moment <= now:
+            following = datetime.combine(moment.date() + timedelta(days=1), dt_time.min).astimezone()
+            moment = min(following - timedelta(microseconds=1), now)
     except (ValueError, OverflowError):
-        ago = seconds(said, "mhd", most_days=3650, option="--since", examples="2d, 12h or 2026-11-20")
-        return iso(datetime.now().timestamp() - ago)
+        ago = seconds(said, "mhd", most_days=3650, option=option, examples="2d, 12h or 2026-11-20")
+        return iso(now.timestamp() - ago)
+    if is_end and moment > now:
+        raise typer.BadParameter("that time is still to come", param_hint=option)
+    return moment.isoformat()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from confide_crypto.errors import RequestError
-from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.globs import is_glob, matches, normal
 from confide_memory.note_names import is_id
@@ -28,21 +27,19 @@ from confide_proxy.cli.console import (
     command,
     counted,
     identified,
-    note,
     remark,
     row,
 )
 from confide_proxy.cli.listing import moment_of
+from confide_proxy.cli.past_memory import Restored, restore_all, restore_at, restored
 from confide_proxy.cli.search import document_of
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Folder
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import CommandClient
-_AT_ONCE: Final = 8
 _MOST_LISTS: Final = 200
 """The most lists of deleted files (500 each); each request lists those that are still deleted."""
-_SHOWN: Final = 8
 
 
 @command
@@ -57,22 +54,32 @@ async def restore(
         str | None,
         typer.Option("--since", metavar="TIME", help="What was deleted from then on: 2h, 3d, or a date."),
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="The texts of that time: 2d, 12h, or a date, meaning its end."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back.")] = False,
     is_list: Annotated[bool, typer.Option("--list", "-l", help="List what was deleted and can be restored.")] = False,
     is_global: IsGlobal = False,
     project: Annotated[
         Path | None,
-        typer.Option("--project", "-p", metavar="DIR", help="The project's folder; alone: all of it that was deleted."),
+        typer.Option("--project", "-p", metavar="DIR", help="The project's folder; alone or with --at: all of it."),
     ] = None,
 ) -> Output:
-    """Make an older text of a file its newest revision, or restore deleted files, on every device."""
+    """Make an older text of a file its newest revision, restore deleted files, or bring back memory
+    as it was at a time, on every device.
+    """
     asked = list(dict.fromkeys(names or ()))
     moment = None if since is None else datetime.fromisoformat(moment_of(since))
+    then = None if at is None else moment_of(at, option="--at", is_end=True)
+    if then is not None and (revision is not None or moment is not None or is_list):
+        raise typer.BadParameter("goes without --revision, --since and --list", param_hint="--at")
     if is_list:
         return await _listed(here, asked, moment, is_global=is_global, project=project or Path())
     if not asked and moment is None and project is None and not is_global:
         raise typer.BadParameter(
-            "name files, folders or globs, --since TIME, or --project DIR for all that was deleted; --list shows it"
+            "name files, folders or globs, or --project DIR for all; with --since TIME, all deleted since then; "
+            "--list shows what was deleted"
         )
     if number := next((name for name in asked if name.isdecimal()), None):
         raise typer.BadParameter(f"unexpected argument: {number}; for an older text: --revision {number}")
@@ -84,11 +91,13 @@ async def restore(
     this = await identified(here, project or Path())
     async with here.client(this) as client:
         name = GLOBAL_PROJECT if is_global else this.name
-        if is_one and not dry_run:
+        if is_one and not dry_run and then is None:
             name, path = await document_of(client, asked[0], name)
             return await _one(client, _folder(client, name, path, this.name), path, revision)
         paths = [(await document_of(client, each, name))[1] if is_id(each) else normal(each) for each in asked]
         folder = _folder(client, name, paths[0] if paths else "", this.name)
+        if then is not None:
+            return await restore_at(client, folder, paths, then, is_dry=dry_run)
         return await _many(client, folder, paths, moment, is_dry=dry_run)
 
 
@@ -152,52 +161,23 @@ async def _many(
     name = folder.project
     if not is_dry:
         await client.files.compare()
-    done: dict[str, dict[str, object]] = {}
+    done: dict[str, Restored] = {}
     failed: dict[str, str] = {}
     for _ in range(_MOST_LISTS):
         listed = (await DELETED.ask(client.connection, {"project": name}, timeout_s=DEADLINE_S))["documents"]
         meant = [each for each in listed if each["path"] not in failed and _is_meant(each, names, moment)]
         if is_dry or not meant:
             break
-        slots = asyncio.Semaphore(_AT_ONCE)
-
-        async def bring(path: str) -> None:
-            async with slots:  # noqa: B023 - awaited below
-                try:
-                    body: RestoreRequest = {"project": name, "path": path}
-                    answer = await RESTORE.ask(client.connection, body, timeout_s=DEADLINE_S)
-                except RequestError as error:
-                    failed[path] = str(error)
-                else:
-                    done[path] = {"path": path, "revision": answer["revision"]}
-
-        async with TaskGroup() as group:
-            for each in meant:
-                group.create_task(bring(each["path"]))
+        some, others = await restore_all(client, name, {each["path"]: None for each in meant})
+        done |= some
+        failed |= others
         if len(listed) < _LONGEST_LIST:
             break
     if is_dry:
         return _look(name, meant)
     if not done and not failed:
         raise RequestError("not_found", f"no deleted file of {name} matches", "confide restore --list shows it")
-    report = await client.files.compare()
-    await asyncio.to_thread(_note_disk, folder, done)
-    skipped = {item["path"]: item["reason"] for item in report.skipped}
-
-    def print_text() -> None:
-        row(f"restored {counted(len(done), 'file')} of {name}: {_some(list(done))}")
-        for path, why in failed.items():
-            remark(f"not restored: {path}: {why}")
-        missing = [path for path, each in done.items() if not each["onDisk"]]
-        if missing:
-            why = skipped.get(missing[0], "no file of this folder")
-            note(
-                f"{counted(len(missing), 'file is', 'files are')} on the daemon alone: {_some(missing)}; {missing[0]}: {why}"
-            )
-
-    restored = list(done.values())
-    failures = [{"path": path, "why": why} for path, why in failed.items()]
-    return Output({"project": name, "restored": restored, "failed": failures}, print_text, exit_code=7 if failed else 0)
+    return await restored(client, folder, done, failed)
 
 
 _LONGEST_LIST: Final = 500
@@ -210,11 +190,6 @@ def _is_meant(deleted: DeletedRow, names: Sequence[str], moment: datetime | None
     return not names or any(matches(deleted["path"], name) for name in names)
 
 
-def _note_disk(folder: Folder, done: dict[str, dict[str, object]]) -> None:
-    for path, each in done.items():
-        each["onDisk"] = folder.is_memory(path) and not folder.is_missing(path)
-
-
 def _look(name: str, meant: list[DeletedRow]) -> Output:
     def print_text() -> None:
         for each in meant:
@@ -222,8 +197,3 @@ def _look(name: str, meant: list[DeletedRow]) -> Output:
         row(f"{counted(len(meant), 'file')} of {name} would come back")
 
     return Output({"project": name, "documents": meant}, print_text)
-
-
-def _some(paths: list[str]) -> str:
-    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
-    return ", ".join(paths[:_SHOWN]) + more

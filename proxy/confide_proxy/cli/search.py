@@ -20,17 +20,14 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.classes import OWNER
-from confide_memory.commands.group import parsed_by
 from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, local_time
 from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
 from confide_memory.tools.search_text import ResultHit, wanted_words
-from confide_proxy.cli.completion import PathOf
 from confide_proxy.cli.console import (
     CommandContext,
     Output,
     ProjectDir,
-    TakesRevision,
     command,
     fitted,
     identified,
@@ -110,11 +107,11 @@ async def search(
     has_words = not everywhere and not explain
     this = await identified(here, project)
     result = await call(here, this, "memory_search", arguments, has_words=has_words)
-    await asyncio.to_thread(_mark, here, this, result["results"])
+    await asyncio.to_thread(mark_stale, here, this, result["results"])
     return Output(result, partial(_print_hits, result, query, explain=explain))
 
 
-def _mark(here: CommandContext, project: Project, hits: list[dict[str, Any]]) -> None:
+def mark_stale(here: CommandContext, project: Project, hits: list[dict[str, Any]]) -> None:
     """Add `stale`, the mark, to those hits that are no longer true of this checkout. Blocks."""
     own = [hit for hit in hits if hit["project"] == project.name != GLOBAL_PROJECT]
     marks = ties_of(here, project).asked(hit["path"] for hit in own) if own else {}
@@ -183,31 +180,6 @@ def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[st
 def _when(hit: ResultHit) -> str:
     """Return the local time of the last change, or "" if an older daemon sends none."""
     return local_time(hit["updatedAt"]) if hit.get("updatedAt") else ""
-
-
-@parsed_by(TakesRevision)
-@command
-async def read(
-    here: CommandContext,
-    path: PathOf,
-    start: Annotated[int, typer.Option("--from", min=1, help="The first line.")] = 1,
-    lines: Annotated[int, typer.Option("--lines", min=1, max=2000, help="How many lines.")] = 2000,
-    revision: Annotated[int | None, typer.Option("--revision", "-r", min=1, help="An older one.")] = None,
-    project: ProjectDir = Path(),
-) -> Output:
-    """Print a file of the memory."""
-    arguments = {"path": path, "fromLine": start, "lines": lines} | ({"revision": revision} if revision else {})
-    this = await identified(here, project)
-    result = await call(here, this, "memory_read", arguments)
-    await asyncio.to_thread(_mark, here, this, [result])
-
-    def print_text() -> None:
-        note(*result.get("warnings", []), *([result["stale"]] if "stale" in result else []))
-        say(result["content"])
-        if result["toLine"] < result["totalLines"]:
-            remark(f"lines {result['fromLine']}-{result['toLine']} of {result['totalLines']}")
-
-    return Output(result, print_text)
 
 
 class CalledTool(NamedTuple):

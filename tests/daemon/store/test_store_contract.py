@@ -679,6 +679,44 @@ def test_revisions_clashes_and_deletions_are_listed(store: Store) -> None:
     assert store.documents.deleted_paths("q", limit=9) == []
 
 
+def test_memory_is_listed_as_it_was_at_any_moment(store: Store) -> None:
+    """To the moment: made, changed, deleted, come back; and what is no longer kept is counted, never left out in silence."""
+    with store.writing():
+        for at, name, text in (
+            (0, "memory/a.md", "one\n"),
+            (10, "memory/a.md", "two\n"),
+            (20, "memory/a.md", None),
+            (30, "memory/a.md", "one\n"),
+            (10, "memory/b.md", "stays\n"),
+            (10, "memory/gone.md", "soon gone\n"),
+            (20, "memory/gone.md", None),
+        ):
+            store.documents.save("p", name, text, author="bob", now=NOW + at)
+
+    def at(moment: float, below: str = "", limit: int = 9, offset: int = 0) -> tuple[list[tuple[str, int, bool]], int]:
+        rows, total = store.documents.page_at("p", below=below, moment=NOW + moment, limit=limit, offset=offset)
+        return [(row.path, row.revision, is_current) for row, is_current in rows], total
+
+    a, b, gone = "memory/a.md", "memory/b.md", "memory/gone.md"
+    assert at(-1) == ([], 0)
+    assert at(0) == ([(a, 1, True)], 1)  # the same text as now
+    assert at(9.9) == at(0)
+    assert at(10) == ([(a, 2, False), (b, 1, True), (gone, 1, False)], 3)
+    assert at(20) == ([(b, 1, True)], 1)
+    assert at(99) == ([(a, 4, True), (b, 1, True)], 2)
+    assert at(10, below=a) == ([(a, 2, False)], 1)
+    assert at(10, limit=1, offset=1) == ([(b, 1, True)], 3)
+    assert store.documents.count_lost("p", below="", since=NOW) == 0
+    with store.writing():
+        store.documents.forget_deleted(NOW + 21, limit=9)
+    assert at(10) == ([(a, 2, False), (b, 1, True)], 2)
+    assert store.documents.count_lost("p", below="", since=NOW + 10) == 1
+    assert store.documents.count_lost("p", below=a, since=NOW + 10) == 0
+    assert store.documents.count_lost("p", below="", since=NOW + 21) == 0
+    changes = store.documents.changes("p", below="", since=NOW, until=NOW + 19, limit=9)
+    assert {(row.path, row.revision) for row in changes} == {(a, 1), (a, 2), (b, 1)}
+
+
 def test_texts_of_deleted_documents_are_forgotten_but_not_their_numbers(store: Store) -> None:
     """The oldest first, as many as are asked for; what comes again goes on counting."""
     with store.writing():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -282,3 +283,48 @@ def test_many_come_back_by_one_command(machines: Pair) -> None:
     ann.run("rm", "--yes", "memory/many/1.md", "memory/many/2.md")
     assert "memory/many/1.md" in ann.run("restore", "--project", str(ann.project))
     assert text_of(ann, "memory/many/2.md") == "2\n"
+
+
+def test_memory_comes_back_as_it_was(machines: Pair) -> None:
+    """At a time, on both machines: changed texts and deleted files; what is newer stays, and the same command undoes it."""
+    ann, bob = machines
+    for name in ("kept", "gone", "edited"):
+        ann.write(f"memory/then/{name}.md", f"{name} one\n")
+    ann.run("sync")
+    before = datetime.now().astimezone().isoformat()
+    ann.write("memory/then/edited.md", "edited two\n")
+    ann.write("memory/then/newer.md", "newer\n")
+    ann.run("sync")
+    ann.run("rm", "--yes", "memory/then/gone.md")
+    ann.write("memory/then/edited.md", "edited three\n")  # not sent yet
+
+    assert ann.run("read", "memory/then/edited.md", "--at", before) == "edited one\n"
+    assert "edited three" in ann.run("read", "memory/then/edited.md", "--at", today())
+    assert ann.json("read", "memory/then/gone.md", "--at", before)["content"] == "gone one"
+    assert "had no text at" in ann.run("read", "memory/then/newer.md", "--at", before, code=7)
+    changed = ann.json("history", "memory/then", "--until", before)["changes"]
+    assert {each["path"] for each in changed} == {f"memory/then/{name}.md" for name in ("kept", "gone", "edited")}
+
+    plan = ann.json("restore", "memory/then", "--at", before, "--dry-run")
+    assert [each["path"] for each in plan["documents"]] == ["memory/then/edited.md", "memory/then/gone.md"]
+    assert text_of(ann, "memory/then/edited.md") == "edited three\n"
+    report = ann.run("restore", "memory/then", "--at", before)
+    assert "restored 2 files of shop" in report
+    assert "1 newer file stays: memory/then/newer.md" in report
+    assert text_of(ann, "memory/then/gone.md") == "gone one\n"
+    assert text_of(ann, "memory/then/edited.md") == "edited one\n"
+    bob.run("sync")
+    assert text_of(bob, "memory/then/edited.md") == "edited one\n"
+    undo = report.rpartition("--at ")[2].split()[0]
+    assert "restored 1 file of shop" in ann.run("restore", "memory/then", "--at", undo)
+    assert text_of(ann, "memory/then/edited.md") == "edited three\n"
+    assert "had these texts" in ann.run("restore", "memory/then", "--at", undo)
+
+    assert "nothing of shop that matches" in ann.run("restore", "memory/then", "--at", "2020-01-01", code=7)
+    assert "still to come" in ann.run("restore", "memory/then", "--at", "2099-01-01", code=2)
+    for others in (("--revision", "1"), ("--since", "1h"), ("--list",)):
+        assert "goes without" in ann.run("restore", "memory/then/edited.md", "--at", before, *others, code=2)
+
+
+def today() -> str:
+    return datetime.now().date().isoformat()

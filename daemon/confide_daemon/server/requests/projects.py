@@ -5,13 +5,15 @@ projects, links, link, unlink history, documents, changes, deleted, restore, for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.addons import SessionHost
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.documents.document_history import EVERYTHING, MOST_FORGOTTEN_LISTED
+from confide_daemon.documents.document_listing import Listed
 from confide_daemon.documents.document_service import MAX_LISTED
 from confide_daemon.spaces.space import Space
 from confide_memory.classes import OWNER
@@ -115,6 +117,8 @@ class ProjectRequests:
     async def _documents(self, asked: wire.DocumentsRequest) -> wire.DocumentsPage:
         project = asked["project"]
         self._require_memory(project)
+        if (at := asked["at"]) is not None:
+            return await self._documents_at(asked, at)
         page = await self._space.listing.documents(
             project,
             below=asked["path"],
@@ -126,25 +130,30 @@ class ProjectRequests:
         )
         self._require_memory(project)
         return {
-            "documents": [
-                {
-                    "path": one.row.path,
-                    "revision": one.row.revision,
-                    "author": one.row.author,
-                    "time": iso(one.row.updated_at),
-                    "bytes": one.row.bytes,
-                    "lines": one.lines,
-                    "title": one.title,
-                    "id": one.row.id,
-                    "clash": bool(one.row.clash),
-                    "class": one.row.class_,
-                    "words": one.words,
-                }
-                for one in page.documents
-            ],
+            "documents": [_listed(one) for one in page.documents],
             "total": page.total,
             "offset": page.offset,
             "folders": [{"path": path, "documents": number} for path, number in page.folders],
+        }
+
+    async def _documents_at(self, asked: wire.DocumentsRequest, at: str) -> wire.DocumentsPage:
+        project, offset = asked["project"], asked["offset"]
+        page = await self._space.listing.documents_at(
+            project,
+            below=asked["path"],
+            moment=datetime.fromisoformat(at).timestamp(),
+            limit=asked["limit"],
+            offset=offset,
+        )
+        self._require_memory(project)
+        found: list[wire.DocumentItem] = [{**_listed(one), "current": is_current} for one, is_current in page.documents]
+        return {
+            "documents": found,
+            "total": page.total,
+            "offset": offset,
+            "at": at,
+            "lost": page.lost,
+            "now": datetime.now(UTC).isoformat(),
         }
 
     async def _changes(self, asked: wire.ChangesRequest) -> wire.Changes:
@@ -153,7 +162,9 @@ class ProjectRequests:
         moment = datetime.fromisoformat(since).timestamp() if since else 0.0
         listing = self._space.listing
         if (after := asked["after"]) is None:
-            found = [(one, one.row.id) for one in await listing.changes(project, below=path, since=moment, limit=limit)]
+            until = datetime.fromisoformat(asked["until"]).timestamp() if asked["until"] else math.inf
+            rows = await listing.changes(project, below=path, since=moment, until=until, limit=limit)
+            found = [(one, one.row.id) for one in rows]
         else:
             is_limited = not self._session.grants.reaches_all
             found = await listing.changed_after(
@@ -249,3 +260,19 @@ class ProjectRequests:
     def _reaches(self, project: str) -> Callable[[str], bool]:
         """Return a check that the caller may currently write the document at a path."""
         return lambda path: (grants := self._session.grants).may_write and grants.reaches(project, path)
+
+
+def _listed(one: Listed) -> wire.DocumentItem:
+    return {
+        "path": one.row.path,
+        "revision": one.row.revision,
+        "author": one.row.author,
+        "time": iso(one.row.updated_at),
+        "bytes": one.row.bytes,
+        "lines": one.lines,
+        "title": one.title,
+        "id": one.row.id,
+        "clash": bool(one.row.clash),
+        "class": one.row.class_,
+        "words": one.words,
+    }

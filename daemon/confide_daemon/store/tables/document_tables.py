@@ -332,6 +332,30 @@ class DocumentTable(Table):
         rows = self._rows(sql, (project, *_below(below), limit, offset))
         return [ListedRow(*row) for row in rows]
 
+    def page_at(
+        self, project: str, *, below: str, moment: float, limit: int, offset: int
+    ) -> tuple[list[tuple[ListedRow, bool]], int]:
+        """Return a page of a project's memory as it was at a time (seconds since 1970), by path, each
+        document with True if it has the same text now; and the number of documents without a limit.
+        """
+        sql = f"""WITH past AS MATERIALIZED (SELECT d.id, (SELECT max(number) FROM revision WHERE document = d.id
+                    AND created_at <= ?) AS number FROM document d JOIN project p ON p.id = d.project WHERE p.name = ? AND {_BELOW})
+                  SELECT d.id, d.path, r.number, r.author, r.created_at, r.clash, coalesce(r.bytes, length(r.text), 0), n.id, n.title,
+                  coalesce(r.class, d.made_before, 'untrusted'), NOT d.deleted AND r.hash = d.hash, count(*) OVER ()
+                  FROM past JOIN document d ON d.id = past.id JOIN revision r ON r.document = past.id AND r.number = past.number
+                  LEFT JOIN note n ON n.document = d.id WHERE r.text IS NOT NULL ORDER BY d.path LIMIT ? OFFSET ?"""
+        rows = self._rows(sql, (moment, project, *_below(below), limit, offset))
+        total = int(rows[0][-1]) if rows else offset
+        return [(ListedRow(*row), bool(is_current)) for *row, is_current, _ in rows], total
+
+    def count_lost(self, project: str, *, below: str, since: float) -> int:
+        """Count the memory documents that were deleted since a time (seconds since 1970) and have no
+        revisions any more.
+        """
+        sql = f"""SELECT count(*) FROM document d JOIN project p ON p.id = d.project WHERE p.name = ? AND d.deleted
+                  AND d.updated_at >= ? AND {_BELOW} AND NOT EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"""
+        return int(self._rows(sql, (project, since, *_below(below)))[0][0])
+
     def newest_files(self, project: str, *, limit: int) -> list[DocumentRow]:
         """Return the files below `memory/` that are neither notes nor wholly untrusted, last
         changed first.
@@ -363,10 +387,20 @@ class DocumentTable(Table):
         found = self._rows(sql, (len(prefix) + 1, project, *_below(below), limit))
         return [(f"{prefix}{name}", number) for name, number in found]
 
-    def changes(self, project: str, *, below: str, since: float, limit: int) -> list[ChangeRow]:
-        """Return the revisions of a project's memory since a time (seconds since 1970), newest
+    def changes(
+        self, project: str, *, below: str, since: float, limit: int, until: float = float("inf")
+    ) -> list[ChangeRow]:
+        """Return the revisions of a project's memory between two times (seconds since 1970), newest
         first.
         """
+        if until != float("inf"):
+            sql = f"""SELECT r.document, d.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
+                      coalesce(r.bytes, length(r.text), 0), r.change, n.id FROM document d JOIN project p ON p.id = d.project
+                      JOIN revision r ON r.document = d.id LEFT JOIN note n ON n.document = d.id
+                      WHERE p.name = ? AND d.updated_at >= ? AND r.created_at BETWEEN ? AND ? AND {_BELOW}
+                      ORDER BY r.created_at DESC, r.change DESC LIMIT ?"""
+            rows = self._rows(sql, (project, since, since, until, *_below(below), limit))
+            return [ChangeRow(*row) for row in rows]
         # The newest revisions belong to the last changed documents, and rows of documents are
         # short.
         sql = f"""WITH last AS MATERIALIZED (SELECT d.id, d.path FROM document d JOIN project p ON p.id = d.project

@@ -1,0 +1,214 @@
+"""Memory as it was at an earlier time: its list, the revision that a document had then, and its
+return, many files at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple, NotRequired, TypedDict
+
+from confide_crypto.errors import RequestError
+from confide_crypto.transport.task_group import TaskGroup
+from confide_memory.documents import local_time
+from confide_memory.globs import matches
+from confide_memory.wire.revisions import DOCUMENTS, RESTORE, DocumentItem, DocumentsRequest, RestoreRequest
+from confide_proxy.cli.console import DEADLINE_S, Output, counted, note, remark, row
+from confide_proxy.cli.listing import MOST, too_old
+from confide_proxy.sync.folder import Folder
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.client import CommandClient
+
+_MOST_PAGES: Final = 400
+"""Pages of 500 documents: more than a space takes."""
+_AT_ONCE: Final = 8
+_SHOWN: Final = 8
+
+
+class PastMemory(NamedTuple):
+    """A project's memory at a time.
+
+    Attributes:
+        documents: the documents, by path; `current` is True if a document has the same text now.
+        lost: how many were deleted after that time and have no text on the daemon any more.
+        now: the daemon's time before the list was made, in ISO 8601.
+    """
+
+    documents: list[DocumentItem]
+    lost: int
+    now: str
+
+
+async def memory_at(client: CommandClient, project: str, path: str, at: str) -> PastMemory:
+    """Return what a project's memory at or below `path` ("" for all) was at a time, in ISO 8601.
+
+    Raises RequestError if the daemon is too old, or refuses.
+    """
+    found: list[DocumentItem] = []
+    lost, now = 0, ""
+    for _ in range(_MOST_PAGES):
+        body: DocumentsRequest = {"project": project, "path": path, "at": at, "limit": MOST, "offset": len(found)}
+        page = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
+        if not page.get("at"):
+            raise too_old("--at")
+        found += page["documents"]
+        lost, now = page.get("lost", 0), now or page.get("now") or at
+        if len(page["documents"]) < MOST:
+            break
+    return PastMemory(found, lost, now)
+
+
+async def revision_at(client: CommandClient, project: str, path: str, at: str) -> int:
+    """Return the revision that a document had at a time, in ISO 8601.
+
+    Raises RequestError if it had no text then, or if that is not known any more.
+    """
+    past = await memory_at(client, project, path, at)
+    for each in past.documents:
+        if each["path"] == path:
+            return each["revision"]
+    problem = f"{path} in {project} had no text at {local_time(at)}"
+    if past.lost:
+        problem = f"the text that {path} in {project} had at {local_time(at)} is no longer kept"
+    raise RequestError("not_found", problem, f"confide history {path} lists what there is")
+
+
+async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str], at: str, *, is_dry: bool) -> Output:
+    """Bring back the texts that a project's files had at a time, in ISO 8601; `names` are files,
+    folders and globs, none for all. Files that did not exist then stay.
+
+    Raises RequestError if nothing of them is known to have existed then.
+    """
+    project = folder.project
+    if not is_dry:
+        # The latest edits are sent first, so that they stay in the history.
+        await client.files.compare()
+    past = await memory_at(client, project, "", at)
+    then = [each for each in past.documents if _is_meant(each["path"], names)]
+    changed = [each for each in then if not each.get("current")]
+    known = {each["path"] for each in past.documents}
+    newer = [path for path in await _current_paths(client, project) if path not in known and _is_meant(path, names)]
+    if not then and not past.lost:
+        problem = f"nothing of {project} that matches existed at {local_time(at)}"
+        raise RequestError("not_found", problem, "confide history lists what there was")
+    rest = {"at": at, "newer": newer, "lost": past.lost}
+    if is_dry:
+
+        def print_plan() -> None:
+            for each in changed:
+                row(f"{each['path']}  revision {each['revision']}  {local_time(each['time'])} by {each['author']}")
+            row(f"{counted(len(changed), 'file')} of {project} would get the text of {local_time(at)}")
+            _print_rest(newer, past.lost)
+
+        return Output({"project": project, "documents": changed, **rest}, print_plan)
+    done, failed = await restore_all(client, project, {each["path"]: each["revision"] for each in changed})
+    report = await restored(client, folder, done, failed)
+
+    def print_text() -> None:
+        if done or failed:
+            assert callable(report.tell)
+            report.tell()
+        else:
+            row(f"{counted(len(then), 'file')} of {project} had these texts at {local_time(at)} already")
+        _print_rest(newer, past.lost)
+        if done:
+            remark(
+                f"to undo it, the same command with --at {datetime.fromisoformat(past.now).astimezone().isoformat()}"
+            )
+
+    return Output({**report.data, **rest}, print_text, exit_code=report.exit_code)
+
+
+def _print_rest(newer: list[str], lost: int) -> None:
+    if newer:
+        remark(f"{counted(len(newer), 'newer file stays', 'newer files stay')}: {_some(newer)}")
+    if lost:
+        note(
+            f"{counted(lost, 'file was', 'files were')} deleted since then, and the daemon no longer keeps their texts: "
+            "memory of that time may have held more"
+        )
+
+
+async def _current_paths(client: CommandClient, project: str) -> list[str]:
+    found: list[str] = []
+    for _ in range(_MOST_PAGES):
+        body: DocumentsRequest = {"project": project, "limit": MOST, "offset": len(found), "sort": "path"}
+        page = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
+        found += [each["path"] for each in page["documents"]]
+        if len(page["documents"]) < MOST:
+            break
+    return found
+
+
+def _is_meant(path: str, names: Sequence[str]) -> bool:
+    return not names or any(matches(path, name) for name in names)
+
+
+class Restored(TypedDict):
+    """A file that was restored, as in `--json`."""
+
+    path: str
+    revision: int
+    onDisk: NotRequired[bool]
+
+
+async def restore_all(
+    client: CommandClient, project: str, revisions: Mapping[str, int | None]
+) -> tuple[dict[str, Restored], dict[str, str]]:
+    """Restore files to these revisions, None for the last other text; return what was restored, and
+    why the others were not, by path.
+    """
+    done: dict[str, Restored] = {}
+    failed: dict[str, str] = {}
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def bring(path: str, revision: int | None) -> None:
+        async with slots:
+            try:
+                body: RestoreRequest = {"project": project, "path": path, "revision": revision}
+                answer = await RESTORE.ask(client.connection, body, timeout_s=DEADLINE_S)
+            except RequestError as error:
+                failed[path] = str(error)
+            else:
+                done[path] = {"path": path, "revision": answer["revision"]}
+
+    async with TaskGroup() as group:
+        for path, revision in revisions.items():
+            group.create_task(bring(path, revision))
+    return done, failed
+
+
+async def restored(
+    client: CommandClient, folder: Folder, done: dict[str, Restored], failed: Mapping[str, str]
+) -> Output:
+    """Compare the folder with the daemon, and report the restored files and those that were not."""
+    report = await client.files.compare()
+    skipped = {item["path"]: item["reason"] for item in report.skipped}
+
+    def note_disk() -> None:
+        for path, each in done.items():
+            each["onDisk"] = folder.is_memory(path) and not folder.is_missing(path)
+
+    await asyncio.to_thread(note_disk)
+
+    def print_text() -> None:
+        row(f"restored {counted(len(done), 'file')} of {folder.project}: {_some(list(done))}")
+        for path, why in failed.items():
+            remark(f"not restored: {path}: {why}")
+        missing = [path for path, each in done.items() if not each.get("onDisk")]
+        if missing:
+            why = skipped.get(missing[0], "no file of this folder")
+            note(
+                f"{counted(len(missing), 'file is', 'files are')} on the daemon alone: {_some(missing)}; {missing[0]}: {why}"
+            )
+
+    failures = [{"path": path, "why": why} for path, why in failed.items()]
+    data = {"project": folder.project, "restored": list(done.values()), "failed": failures}
+    return Output(data, print_text, exit_code=7 if failed else 0)
+
+
+def _some(paths: list[str]) -> str:
+    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
+    return ", ".join(paths[:_SHOWN]) + more
