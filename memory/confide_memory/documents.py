@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -455,3 +455,47 @@ def conflict_lines(text: str) -> list[str]:
         if f"{line}\n" == _END:
             is_open = False
     return found
+
+
+def clash_origins(text: str) -> tuple[str, str] | None:
+    """Return the origins of the two versions in a text with conflicts; None without any, or if the
+    conflicts do not all have the same two.
+    """
+    blocks = [versions for versions in _clashes(text) if not isinstance(versions, str)]
+    found = {tuple(name for name, _ in versions) for versions in blocks}
+    if len(found) != 1 or f"\n{_COMMENT}" in f"\n{text}":
+        return None
+    names = found.pop()
+    return (names[0], names[1]) if len(names) == 2 and names[0] != names[1] else None
+
+
+def clash_kept(text: str, origin: str) -> str:
+    """Return a text with the version of one origin in place of each conflict."""
+    parts = []
+    for part in _clashes(text):
+        parts += [part] if isinstance(part, str) else [line for name, lines in part if name == origin for line in lines]
+    return "".join(parts)
+
+
+def clash_version(text: str, origin: str) -> str:
+    """Return the lines of one origin in the conflicts of a text."""
+    versions = [part for part in _clashes(text) if not isinstance(part, str)]
+    return "".join(line for part in versions for name, lines in part if name == origin for line in lines)
+
+
+def _clashes(text: str) -> Iterator[str | list[tuple[str, list[str]]]]:
+    """Yield the lines of a text that are in no conflict, and the versions of each conflict."""
+    block: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if not block and not line.startswith(_OURS):
+            yield line
+            continue
+        block.append(line)
+        if line == _END:
+            versions = _versions(block)
+            if versions:
+                yield versions
+            else:
+                yield from block
+            block = []
+    yield from block

@@ -87,6 +87,8 @@ class Addon(NamedTuple):
         checks: `(paths) -> [DoctorFinding]`, for `confide doctor`: about this device alone. Blocks.
         briefing: `async (link) -> line or None`: a line for the briefing at the start of a
             session. Raises as a request.
+        decisions: `async (place) -> [PendingDecision]`: decisions that wait for a person, asked
+            where a client can ask (`hooks.server.pending_decisions`). Raises as a request.
         joining: `(here)`: called before this device joins a daemon.
         set_up: `(here, folder)`: called when a client has been given its entry for this project.
 
@@ -112,6 +114,7 @@ class Addon(NamedTuple):
     doctor: str = ""
     checks: str = ""
     briefing: str = ""
+    decisions: str = ""
     joining: str = ""
     set_up: str = ""
     rooms: str = ""

@@ -170,6 +170,7 @@ class ProxyConfig:
         own_addresses: e-mail addresses that the user commits with, beside git's `user.email`.
         hooks: answer hooks of clients, which add text to a model's input (docs/agents.md).
         action_hooks: also those before and after tool calls.
+        questions: ask the user in the client, where it can (docs/agents.md).
         secrets: the section [secrets], the rules for credentials.
         learn: the section [learn], learning from sessions.
         panel: the section [panel], the pages that may embed the panel.
@@ -193,6 +194,7 @@ class ProxyConfig:
     own_addresses: tuple[str, ...] = ()
     hooks: bool = True
     action_hooks: bool = True
+    questions: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
     learn: Learning = Learning()  # noqa: RUF009 - it is frozen
     panel: PanelConfig = PanelConfig()  # noqa: RUF009 - it is frozen

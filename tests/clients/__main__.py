@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.clients import (
     actions,
+    answered,
     at_the_server,
     by_url,
     claude,
@@ -37,6 +38,7 @@ FAMILIES = (
     installed.INSTALLED,
     unasked.UNASKED,
     actions.ACTIONS,
+    answered.ANSWERED,
     cost.COST,
     by_url.BY_URL,
     at_the_server.AT_THE_SERVER,

@@ -39,6 +39,7 @@ ADDON: Final = Addon(
     "learn",
     commands=_COMMANDS,
     beside="confide_learn.local.learner:beside",
+    decisions="confide_learn.local.suggestion_questions:pending",
     pages=Pages(
         "learned",
         "Learned",

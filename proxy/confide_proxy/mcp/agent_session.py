@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto import heaps
@@ -17,6 +18,7 @@ from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.call import COUNTED, catalogue_hash
 from confide_memory.wire.session import CATALOGUE, Attached
+from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.link.connection_terms import attach_body
@@ -53,8 +55,7 @@ class AgentSession:
         self._paths = paths
         self._config = config
         self._tunnel = tunnel
-        self._root = project.root
-        self._project = project.name
+        self._project = project
         machine = MachineKeys(paths)
         self.sealing = SessionSealing(paths, config, machine)
         self.services = ServiceRunner(paths.seats)
@@ -115,6 +116,7 @@ class AgentSession:
                 group.create_task(keep("sending transcripts", self._transcripts))
             if self._tunnel.questions is not None:
                 group.create_task(keep("taking questions of other programs", self._questions))
+                group.create_task(keep("asking for decisions", self._decisions))
             if self._config.hooks:
                 group.create_task(keep("answering hooks", self._hooks))
 
@@ -129,14 +131,26 @@ class AgentSession:
         # Loaded after the link's imports and in a thread, so that the client's first calls do not
         # wait for it.
         seat = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.seat")
-        await seat.Hooks(self._paths, self.link, self.sealing, [self._root]).run()
+        await seat.Hooks(self._paths, self.link, self.sealing, [self._project.root]).run()
 
     async def _questions(self) -> None:
         questions = self._tunnel.questions
         assert questions is not None
         await questions.is_able.wait()  # few clients can ask, and only for those the module is loaded
         asks = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.session_asks")
-        await asks.SessionAsk(self._paths, self._root, questions).run()
+        await asks.SessionAsk(self._paths, self._project.root, questions).run()
+
+    async def _decisions(self) -> None:
+        questions = self._tunnel.questions
+        assert questions is not None
+        await questions.is_able.wait()
+        names = ("hooks.server.pending_decisions", "hooks.server.folder_decisions", "mcp.client")
+        modules = [await asyncio.to_thread(importlib.import_module, f"confide_proxy.{name}") for name in names]
+        pending, folders, client = modules
+        connect = partial(client.CommandClient, self._paths, self._config)
+        place = pending.DecisionPlace(self._paths, self._config, self._project, connect)
+        finders = [*folders.FINDERS, *await asyncio.to_thread(addons.each, "decisions")]
+        await pending.DecisionDesk(place, questions, finders).run()
 
     async def _begin_beside(self) -> None:
         # Loaded in a thread, as hooks are, and only for sessions with learning on.
@@ -154,7 +168,7 @@ class AgentSession:
     async def _count(self, call: PendingCall, result: dict[str, Any], ms: int) -> None:
         if self._reads is None:  # not before the first answer
             reads = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.note_reads")
-            self._reads = self._reads or reads.NoteReads(os.fspath(self._paths.state), self._project)
+            self._reads = self._reads or reads.NoteReads(os.fspath(self._paths.state), self._project.name)
         arguments = call.params.get("arguments")
         await self._reads.count(str(call.tool), arguments if isinstance(arguments, dict) else {}, result, ms)
 

@@ -53,6 +53,8 @@ class Questions:
         self._send = send
         self.is_able = asyncio.Event()
         """Set once the client has said that it can ask."""
+        self.has_answered = asyncio.Event()
+        """Set when a call of the client has got its result."""
         self._is_able = self._has_failed = self._is_modern = False
         self._open: _AskedQuestion | None = None
         self._held: tuple[str, dict[str, Any]] | None = None
@@ -124,6 +126,7 @@ class Questions:
 
     def in_place_of(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result to send for a call: its own, or the open question in place of it."""
+        self.has_answered.set()
         if not call.is_modern or not self._is_modern:
             return result
         asked = self._open

@@ -347,7 +347,8 @@ class SessionThread:
         with self._opening:
             self._is_open = True
         session = AgentSession(here, config, project, self._tunnel)
-        self._tunnel.open_questions()
+        if config.questions and not os.environ.get("CONFIDE_LEARNING"):  # otherwise no person is in front of the client
+            self._tunnel.open_questions()
         async with TaskGroup() as group:
             work = (session.run(), self._pump(), self._attend())
             tasks = [group.create_task(each) for each in work]

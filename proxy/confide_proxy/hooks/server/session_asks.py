@@ -58,7 +58,13 @@ NO_ANSWER: Final = PersonAnswer(None)
 
 
 class PersonQuestions(Protocol):
-    """The questions of a session (`mcp.questions.Questions`)."""
+    """The questions of a session (`mcp.questions.Questions`).
+
+    Attributes:
+        has_answered: set when a call of the client has got its result.
+    """
+
+    has_answered: asyncio.Event
 
     @property
     def can_ask(self) -> bool:
