@@ -70,7 +70,7 @@ def pages(visit: Visit, short: str) -> dict[str, str]:
     """Their addresses below the visit's place."""
     found = {
         name: name
-        for name in ("projects", "project", "entities", "timeline", "remember", "learned", "devices", "health")
+        for name in ("projects", "project", "entities", "timeline", "remember", "learned", "usage", "devices", "health")
     }
     for name, query in (
         ("search hits", {"q": "why did the checkout take a row lock"}),

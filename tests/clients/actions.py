@@ -6,10 +6,12 @@ A session makes the calls twice: what a busy machine is too late for at the firs
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from tests.clients import claude, codex, gemini, opencode
+from tests.clients.installed import FIRED_S
 from tests.clients.models import Step, playing
 from tests.clients.trial import PROMPT, Trial
 from tests.clients.unasked import Memory, remembering
@@ -27,15 +29,31 @@ def _stored(memory: Memory) -> None:
 
 
 def _steps(tool: str, arguments: Callable[[str], dict[str, Any]]) -> list[Step]:
-    return [Step(tool, arguments(command)) for _ in range(ROUNDS) for command in (COMMAND, FAILS)] + [Step()]
+    calls = [Step(tool, arguments(command)) for _ in range(ROUNDS) for command in (COMMAND, FAILS)]
+    return [*calls, Step(text=f"I followed memory/{time.strftime('%Y-%m-%d')}.md.")]
 
 
-def _judged(memory: Memory, requests: list[dict[str, Any]]) -> None:
-    """Both notes reached the model, each once at most."""
+def _judged(memory: Memory, requests: list[dict[str, Any]], *, tells_answers: bool = True) -> None:
+    """Both notes reached the model, each once at most, and that is counted."""
     said = json.dumps(requests[-1]) if requests else ""
     for what, words in (("a command", "drops the data of heron"), ("a failure", "stop the old gate first")):
         count = said.count(words)
         memory.check(f"the note for {what} reaches the model once", count == 1, f"{count} times")
+    shown, used = _counted(memory)
+    end = time.monotonic() + FIRED_S
+    while tells_answers and not used and time.monotonic() < end:  # the client doesn't wait for the last hook
+        time.sleep(0.2)
+        shown, used = _counted(memory)
+    memory.check("confide stats has counted both", min(shown.values()) > 0, json.dumps(shown))
+    if tells_answers:
+        memory.check("the note that the answer names counts as used", used > 0, f"{used} times")
+
+
+def _counted(memory: Memory) -> tuple[dict[str, int], int]:
+    events = memory.json("stats")["events"]
+    return {event: events[event]["shown"] for event in ("action", "failure")}, sum(
+        one["used"] for one in events.values()
+    )
 
 
 def claude_actions(trial: Trial) -> None:
@@ -102,7 +120,7 @@ def opencode_actions(trial: Trial) -> None:
             environment = memory.environment(**{f"OPENCODE_DISABLE_{name}": "1" for name in opencode.QUIET})
             command = [program or trial.clients / opencode.PROGRAM, "run", "--format", "json", PROMPT]
             memory.home.run(command, environment)
-        _judged(memory, model.requests)
+        _judged(memory, model.requests, tells_answers=False)
 
 
 ACTIONS: Final[dict[str, tuple[Callable[[Trial], None], ...]]] = {

@@ -57,6 +57,9 @@ class Memory:
     def store(self, text: str) -> None:
         self._must("store", text)
 
+    def json(self, *words: str) -> Any:
+        return json.loads(self.home.run([BIN / "confide", *words, "--json"], self.environment()).stdout)
+
     def close(self) -> None:
         self.home.run([BIN / "confide", "stop"], self.environment())
 

@@ -181,10 +181,21 @@ class Hook:
             more=event.more,
         )
         if event.name in events.TURN_ENDS:
-            # The notes may have changed, and the agent may have named some. The hook doesn't wait
-            # for an answer.
-            self._ask({"kind": "turn", "cwd": event.cwd, "answer": event.final_answer}, is_waiting=False)
+            self._end_turn(event)
         return counts.POINTED if is_written else counts.SILENT
+
+    def _end_turn(self, event: events.HookEvent) -> None:
+        """Say that the notes may have changed, and count those that the agent's answer names."""
+        answer = event.final_answer
+        asked = {"kind": "turn", "cwd": event.cwd, "session": event.session, "answer": answer}
+        outcome, _ = self._ask(asked, is_waiting=bool(answer))
+        if outcome in (counts.ABSENT, counts.LATE) and answer and os.path.exists(f"{self._state}/hooks/usage.json"):
+            # A session of one prompt has ended already. Its client waits for this hook no more, so
+            # there is time for the import.
+            import importlib
+
+            usage = importlib.import_module("confide_proxy.hooks.server.usage")
+            usage.mention(self._state, event.session, answer)
 
     def _say(self, answer: dict[str, object]) -> str:
         if not answer:

@@ -125,30 +125,28 @@ def test_a_socket_that_is_not_this_users_is_not_asked(tmp_path: Path, monkeypatc
     address = state / "hooks.sock"
     if len(os.fsencode(address)) > 100:
         pytest.skip("this folder's path is too long for a socket")
-    hook = hook_process.Hook(time.monotonic())
-    hook._state = str(state)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen()
-        found = hook._connected()
+        found = hook_process.connected(str(state), 1.0)
         assert found is not None
         found.close()
         me = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-        assert hook._connected() is None
+        assert hook_process.connected(str(state), 1.0) is None
         monkeypatch.setattr(hook_process, "is_same_user", lambda _connection: True)
-        assert hook._connected() is None, "whose file it is counts, whoever listens"
+        assert hook_process.connected(str(state), 1.0) is None, "whose file it is counts, whoever listens"
         monkeypatch.undo()
         monkeypatch.setattr(hook_process, "is_same_user", lambda _connection: False)
-        assert hook._connected() is None
+        assert hook_process.connected(str(state), 1.0) is None
         monkeypatch.undo()
         elsewhere = state / "elsewhere.sock"
         address.rename(elsewhere)
         address.symlink_to(elsewhere)
-        assert hook._connected() is None
+        assert hook_process.connected(str(state), 1.0) is None
     address.unlink()
     address.write_text("no socket")
-    assert hook._connected() is None
+    assert hook_process.connected(str(state), 1.0) is None
 
 
 def test_whatever_a_listener_says_is_passed_on_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,16 +202,16 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(startup_marks, "FRESH_S", DEADLINE_S)
     looks: list[float] = []
     looked = threading.Event()
-    connected = hook_process.Hook._connected
+    connected = hook_process.connected
 
-    def look(hook: hook_process.Hook) -> socket.socket | None:
+    def look(folder: str, timeout_s: float) -> socket.socket | None:
         looks.append(time.monotonic())
         if len(looks) > 1:
             looked.set()
-        return connected(hook)
+        return connected(folder, timeout_s)
 
     written: list[bytes] = []
-    monkeypatch.setattr(hook_process.Hook, "_connected", look)
+    monkeypatch.setattr(hook_process, "connected", look)
     monkeypatch.setattr(os, "write", lambda fd, data: len(data) if fd != 1 else written.append(data) or len(data))
 
     def run(prompt: str) -> None:

@@ -106,6 +106,10 @@ class PromptRecall:
             )  # a session of one prompt is over soon, and the next one begins with it
 
     def end(self) -> None:
+        """Stop background work, and write what is counted: most agents' last answer of a session
+        comes right before its end. Blocks briefly.
+        """
+        self._usage.flush()
         self._actions.end()
         for task in self._tasks.values():
             task.cancel()
@@ -127,7 +131,7 @@ class PromptRecall:
                     return await self._action(folder, session, asked)
                 if kind == "turn":
                     self._refresh_soon(folder)
-                    await self._answered(folder, _text(asked, "answer"))
+                    await self._answered(folder, session, _text(asked, "answer"))
         except TimeoutError:
             log.info("a hook was not answered in time")
         except ConfideError as error:
@@ -157,7 +161,7 @@ class PromptRecall:
             self._shown.add(session, form.covered(lines))
             context = block.framed([each.line for each in lines]) if lines else ""
         if context:
-            self._count(usage.START, lines or (), context)
+            self._count(session, usage.START, lines or (), context)
         return {"context": context} if context else {}
 
     def _needed(self, session: str) -> str:
@@ -190,7 +194,7 @@ class PromptRecall:
         self._shown.add(session, [each.place for each in kept])
         for event, lines in ((usage.START, briefing), (usage.PROMPT, kept)):
             if lines:
-                self._count(event, lines, block.framed([each.line for each in lines]))
+                self._count(session, event, lines, block.framed([each.line for each in lines]))
         self._keep_shown()
         return {"context": block.framed([each.line for each in (*briefing, *kept)])}
 
@@ -281,7 +285,7 @@ class PromptRecall:
         self._shown.add(session, [line.place, *([f"{_FAILED}{line.place}"] if is_covered else [])])
         context = block.framed([line.line])
         event = usage.FAILURE if is_failure or is_covered else usage.ACTION
-        self._count(event, [line], context, is_covered=is_covered)
+        self._count(session, event, [line], context, is_covered=is_covered)
         self._keep_shown()
         return {"context": context}
 
@@ -292,11 +296,15 @@ class PromptRecall:
         note = self._usage.state.notes.get(line.document)
         return note is not None and note.is_sunk and not line.is_pinned
 
-    def _count(self, event: str, lines: Iterable[form.Quoted], context: str, *, is_covered: bool = False) -> None:
+    def _count(
+        self, session: str, event: str, lines: Iterable[form.Quoted], context: str, *, is_covered: bool = False
+    ) -> None:
         """Count what is shown at an event; the caller writes it with `_keep_shown`."""
         shown = [_note(line) for line in lines if line.document]
-        tokens, now = usage.tokens_of(context), time.time()
-        self._usage.add(lambda state: state.show(event, shown, tokens=tokens, now=now, is_covered=is_covered))
+        tokens, now, by = usage.tokens_of(context), time.time(), usage.session_of(session)
+        self._usage.add(
+            lambda state: state.show(event, shown, tokens=tokens, now=now, session=by, is_covered=is_covered)
+        )
 
     def _count_again(self, session: str, line: form.Quoted) -> None:
         """Count, once per session, that a failure came again after its note was shown for it."""
@@ -316,13 +324,14 @@ class PromptRecall:
             self._usage.add(lambda state: state.mention(project, text, now))
             self._keep_shown()
 
-    async def _answered(self, folder: str, text: str) -> None:
-        """Count the notes that an agent's final answer names."""
-        project = await self._project(folder) if text else None
-        if project is not None:
-            now = time.time()
-            self._usage.add(lambda state: state.mention(project, text, now))
-            self._keep_shown()
+    async def _answered(self, folder: str, session: str, text: str) -> None:
+        """Count the notes that an agent's final answer names, before the hook gets its
+        answer: the session may end next.
+        """
+        if text:
+            project, now, by = await self._project(folder) or "", time.time(), usage.session_of(session)
+            self._usage.add(lambda state: state.mention(project, text, now, by))
+            await asyncio.to_thread(self._usage.flush)
 
     # -- briefings ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ state, and replaces the file. So a session that is killed loses at most what it 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -19,9 +20,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy.hooks import hook_paths
 from confide_proxy.locks import lock_file, taken
 
 FILE: Final = "usage.json"
@@ -82,6 +82,7 @@ class NoteUsage:
         again: how often the failure that it covers came again in the same session.
         unused: showings by hooks in a row without a use.
         open: the event of the last showing, until that is used.
+        session: the client's session of the last showing by a hook, as `session_of` gives it.
     """
 
     project: str
@@ -94,6 +95,7 @@ class NoteUsage:
     again: int = 0
     unused: int = 0
     open: str = ""
+    session: str = ""
 
     @property
     def showings(self) -> int:
@@ -103,10 +105,12 @@ class NoteUsage:
     def is_sunk(self) -> bool:
         return self.unused >= SINKS_AFTER
 
-    def is_named_in(self, text: str, project: str) -> bool:
-        """Return True if a text from a session of `project` contains the note's id, path or name."""
+    def is_named_in(self, text: str, project: str, session: str = "") -> bool:
+        """Return True if a text contains the note's id; or its path or name, if the text is from a
+        session of `project` or from the one that was shown the note.
+        """
         names = [self.id] if self.id else []
-        if self.path and self.project in (project, GLOBAL_PROJECT):
+        if self.path and (self.project in (project, GLOBAL_PROJECT) or (session and session == self.session)):
             names.append(self.path)
             name = self.path.rpartition("/")[2].removesuffix(".md")
             names += [name] if _OWN_NAME.fullmatch(name) else []
@@ -167,7 +171,15 @@ class UsageState:
         return json.dumps({"days": days, "notes": notes}).encode()
 
     def show(
-        self, event: str, shown: Iterable[ShownNote], *, tokens: int, ms: int = 0, now: float, is_covered: bool = False
+        self,
+        event: str,
+        shown: Iterable[ShownNote],
+        *,
+        tokens: int,
+        ms: int = 0,
+        now: float,
+        session: str = "",
+        is_covered: bool = False,
     ) -> bool:
         """Count notes that an agent was shown. `is_covered`: they were written for the failure at which
         they are shown, which counts as a use until that failure comes again.
@@ -184,6 +196,7 @@ class UsageState:
             note.open = event
             if event != SEARCH:
                 note.unused += 1
+                note.session = session
             if is_covered:
                 self._use(note, now)
         return True
@@ -204,9 +217,10 @@ class UsageState:
             self._use(note, now)
         return bool(found)
 
-    def mention(self, project: str, text: str, now: float) -> bool:
+    def mention(self, project: str, text: str, now: float, session: str = "") -> bool:
         """Count the notes that were shown and that a text of an agent now names."""
-        named = [note for note in self.open_notes(now) if note.is_named_in(text[:MOST_TEXT], project)]
+        text = text[:MOST_TEXT]
+        named = [note for note in self.open_notes(now) if note.is_named_in(text, project, session)]
         for note in named:
             self._use(note, now)
         return bool(named)
@@ -368,13 +382,15 @@ class UsageFile:
 
     def _read(self) -> UsageState:
         try:
-            return UsageState.parsed(hook_paths.plain(os.fspath(self._file), MOST_BYTES))
+            descriptor = os.open(self._file, os.O_RDONLY | portable.NO_WAIT | portable.NO_LINK | portable.CLOSED)
         except FileNotFoundError:
             return UsageState()
+        with open(descriptor, "rb") as file:
+            return UsageState.parsed(file.read(MOST_BYTES))
 
     def _stamp_now(self) -> tuple[int, int]:
         try:
-            found = os.stat(self._file)
+            found = self._file.stat()
         except FileNotFoundError:
             return 0, 0
         return found.st_mtime_ns, found.st_ino
@@ -386,6 +402,18 @@ def forget(state_folder: str | os.PathLike[str], project: str, said: Iterable[st
     file = UsageFile(state_folder)
     file.add(lambda state: state.forget(project, names))
     file.flush()
+
+
+def mention(state_folder: str | os.PathLike[str], session: str, text: str) -> None:
+    """Count the notes that a client's session was shown and that its agent's text names. Blocks."""
+    file, now = UsageFile(state_folder), time.time()
+    file.add(lambda state: state.mention("", text, now, session_of(session)))
+    file.flush()
+
+
+def session_of(name: str) -> str:
+    """Return a short digest of a client's name for a session."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 def tokens_of(text: str) -> int:

@@ -26,6 +26,7 @@ from confide_proxy.sync import project
 
 PAGES = (
     *("", "remember", "projects", "project", "entities", "graph", "timeline", "day?day=2026-11-25", "learned", "tasks"),
+    "usage",
     *("devices", "health", "deleted", "file?path=MEMORY.md", "edit?path=MEMORY.md"),
 )
 MOST_BYTES = 60_000

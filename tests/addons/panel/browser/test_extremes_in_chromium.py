@@ -34,7 +34,19 @@ STRANGE = (
 PAGES: dict[str, Any] = {
     name: name
     for name in (
-        *("remember", "projects", "project", "entities", "graph", "timeline", "learned", "tasks", "devices", "health"),
+        *(
+            "remember",
+            "projects",
+            "project",
+            "entities",
+            "graph",
+            "timeline",
+            "learned",
+            "usage",
+            "tasks",
+            "devices",
+            "health",
+        ),
         *("deleted", "conflicts", "secrets"),
     )
 } | {

@@ -160,6 +160,7 @@ PAGES: dict[str, Any] = {
     "timeline": "timeline",
     "day": "day?day=2026-11-25",
     "learned": "learned",
+    "usage": "usage",
     "tasks": "tasks",
     "task": tasked,
     "devices": "devices",

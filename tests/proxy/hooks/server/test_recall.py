@@ -195,7 +195,8 @@ async def test_what_a_session_is_shown_and_uses_is_counted(here: Here, monkeypat
     call = {"kind": "before", "session": "s", "cwd": str(here.folder), "tool": "Bash", "paths": [], "output": ""}
     await here.recall.answer(call | {"command": f"cat {here.folder}/memory/a.md"})
     await counted(here, "memory/a.md", used=1, unused=0)
-    await here.recall.answer({"kind": "turn", "cwd": str(here.folder), "answer": "I followed memory/b.md."})
+    turn = {"kind": "turn", "session": "s", "cwd": str(here.folder), "answer": "I followed memory/b.md."}
+    await here.recall.answer(turn)
     await counted(here, "memory/b.md", used=1, unused=0)
     here.recall.end()
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,20 @@ def test_a_part_of_a_name_is_no_use(text: str) -> None:
     # A path of another project may be the same; long after it was shown, a name has another reason.
     assert not state.mention("other", "memory/2026-11-20.md", NOW)
     assert not state.mention("shop", "mem_4f2a9", NOW + usage.OPEN_S)
+
+
+def test_an_answer_after_the_end_of_its_session_is_counted(tmp_path: Path) -> None:
+    """By the hook itself, which knows the session alone: what that one was shown, and nothing that another was."""
+    file = UsageFile(tmp_path)
+    for note, session in ((NOTE, "one"), (LOG, "other")):
+        by = usage.session_of(session)
+        file.add(
+            lambda state, note=note, by=by: state.show(usage.PROMPT, [note], tokens=1, now=time.time(), session=by)
+        )  # type: ignore[misc]
+    file.flush()
+    usage.mention(tmp_path, "one", f"see {NOTE.path} and {LOG.path}")
+    state = UsageFile(tmp_path).refresh()
+    assert (of(state).used, of(state, LOG).used) == (1, 0)
 
 
 def test_reading_and_changing_are_uses_and_deleting_ends_the_counters() -> None:
