@@ -39,14 +39,14 @@ _ALONE: Final = (*WARY, "-c", "protocol.allow=never", "--no-replace-objects", "-
 repository configures.
 """
 _BLAME: Final = (
-    *("-c", "blame.showRoot=false", "-c", "core.commitGraph=false", "blame", "--porcelain", "--no-textconv"),
+    *("-c", "blame.showRoot=false", "blame", "--porcelain", "--no-textconv"),
     # Also those of the configuration: it may name commits that are to be passed over.
     "--ignore-revs-file=",
     # Changed indentation and moved lines keep their commit.
     *("-w", "-M"),
 )
 """A command that the repository cannot make attribute lines to other commits than they come from."""
-_BLOB: Final = re.compile(rb"[0-9a-f]{40,64} blob (\d+)")
+_OBJECT: Final = re.compile(rb"([0-9a-f]{40,64}) (?:commit|blob) (\d+)")
 _LINE: Final = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+(?: \d+)?")
 
 
@@ -62,19 +62,21 @@ class Commits:
         configured.
         """
         self._addresses = frozenset(map(_folded, addresses))
+        self._histories: dict[Path, _History] = {}
         self._rests_until = 0.0
 
     def by_others(self, file: Path, content: Content) -> list[Lines]:
         """Return the lines of a file with this content that another person has committed; all
         lines if git does not answer.
         """
-        if not any(os.path.lexists(above / ".git") for above in file.parents):
+        top = next((above for above in file.parents if os.path.lexists(above / ".git")), None)
+        if top is None:
             return []
         lines = content.text.split("\n")
         if time.monotonic() < self._rests_until:
             return [(1, len(lines))]
         try:
-            return _by_others(file, lines, self._addresses)
+            return _by_others(file, lines, self._addresses, self._histories.setdefault(top, _History()))
         except FileNotFoundError:
             return []  # no git on this device, or the file was just deleted
         except subprocess.TimeoutExpired:
@@ -92,12 +94,37 @@ def is_whole(content: Content, lines: Collection[Lines]) -> bool:
     return bool(lines) and not any(map(_says, left))
 
 
-def _by_others(file: Path, lines: Sequence[str], addresses: frozenset[str]) -> list[Lines]:
-    committed = [line for head in _committed(file) for line in _blamed(file, head)]
-    if not committed:
+class _History:
+    """The authors of a repository's commits, as far as they have been read: mostly the user alone."""
+
+    def __init__(self) -> None:
+        self._heads: set[str] = set()
+        self._authors: set[str] = set()
+
+    def authors(self, file: Path, heads: Collection[str]) -> Collection[str]:
+        """Return the addresses of all authors up to these commits, and maybe of others; "" among
+        them if the history is too long to be read.
+        """
+        if new := set(heads) - self._heads:
+            given = "\n".join([*new, *(f"^{head}" for head in self._heads)])
+            try:
+                told = _git(file, "rev-list", "--ignore-missing", "--format=<%ae>", "--stdin", given=given)
+                self._authors.update(_address(line) for line in set(told.splitlines()) if line.startswith(b"<"))
+            except subprocess.TimeoutExpired:
+                self._authors.add("")
+            self._heads = new
+        return self._authors
+
+
+def _by_others(file: Path, lines: Sequence[str], addresses: frozenset[str], history: _History) -> list[Lines]:
+    heads = _committed(file)
+    if not heads:
         return []
-    authors = _authors(file, {each.commit for each in committed})
     own = (addresses | _own_addresses(file)) - {""}
+    if own.issuperset(history.authors(file, heads)) and not _is_shallow(file):
+        return []
+    committed = [line for head in heads for line in _blamed(file, head)]
+    authors = _authors(file, {each.commit for each in committed})
     is_own = {commit for commit, address in authors.items() if address in own}
     if any(each.is_boundary and each.commit in is_own for each in committed) and _is_shallow(file):
         # The oldest commit of a shallow clone seems to have written whatever was there before it.
@@ -128,18 +155,19 @@ def _says(line: str) -> bool:
 
 
 def _committed(file: Path) -> list[str]:
-    """Return those of `_HEADS` that have the file."""
-    given = "".join(f"{head}:./{file.name}\n" for head in _HEADS)
+    """Return the ids of those of `_HEADS` that have the file."""
+    given = "".join(f"{head}\n{head}:./{file.name}\n" for head in _HEADS)
     try:
         told = _git(file, "cat-file", "--batch-check", given=given).splitlines()
     except _NoAnswerError as error:
         if str(error).startswith("fatal: not a git repository"):
             return []
         raise
-    found = [(head, blob) for head, line in zip(_HEADS, told, strict=True) if (blob := _BLOB.fullmatch(line))]
-    if any(int(blob[1]) > _MOST_BYTES for _, blob in found):
+    found = [_OBJECT.fullmatch(line) for line in told]
+    pairs = [(head, blob) for head, blob in zip(found[::2], found[1::2], strict=True) if head and blob]
+    if any(int(blob[2]) > _MOST_BYTES for _, blob in pairs):
         raise _NoAnswerError
-    return [head for head, _ in found]
+    return [head[1].decode() for head, _ in pairs]
 
 
 class _CommittedLine(NamedTuple):
@@ -170,7 +198,7 @@ def _authors(file: Path, commits: Collection[bytes]) -> dict[bytes, str]:
     given = b"\n".join(sorted(commits)).decode()
     told = _git(file, "rev-list", "--no-walk=unsorted", "--format=<%ae>", "--stdin", given=given).splitlines()
     pairs = zip(told[::2], told[1::2], strict=True)
-    return {line.removeprefix(b"commit "): _folded(os.fsdecode(address[1:-1])) for line, address in pairs}
+    return {line.removeprefix(b"commit "): _address(address) for line, address in pairs}
 
 
 def _own_addresses(file: Path) -> frozenset[str]:
@@ -187,6 +215,10 @@ def _own_addresses(file: Path) -> frozenset[str]:
     except _NoAnswerError:
         return frozenset()
     return frozenset([_folded(os.fsdecode(found[1]))] if found else ())
+
+
+def _address(told: bytes) -> str:
+    return _folded(os.fsdecode(told[1:-1]))
 
 
 def _folded(address: str) -> str:

@@ -226,6 +226,29 @@ def test_the_user_has_several_addresses(root: Path, tmp_path: Path, monkeypatch:
     assert by_others(root, addresses=("Ann@Old.example",)) == []
 
 
+def test_the_first_commit_of_another_person_is_noticed(root: Path) -> None:
+    """Whose commits there are is read once, and then only of what is new: a pull, another branch, a history that was rewritten."""
+    commits = Commits()
+
+    def found() -> list[Lines]:
+        content = Folder("proj", root).read(NAME)
+        assert content is not None
+        return commits.by_others(root / NAME, content)
+
+    commit(root, "Ours.\n", by=ANN)
+    assert found() == []
+    git(root, "checkout", "-qb", "theirs")
+    commit(root, f"Ours.\n{ORDER}")
+    assert found() == [(2, 3)]
+    git(root, "checkout", "-q", "-")
+    assert found() == []
+    git(root, "commit", "-q", "--amend", "--no-edit", "--author", f"x <{MALLORY}>")
+    git(root, "reflog", "expire", "--expire=now", "--all")
+    git(root, "branch", "-qD", "theirs")
+    git(root, "gc", "-q", "--prune=now")
+    assert found() == [(1, 1)]
+
+
 def test_no_address_is_nobodys(root: Path) -> None:
     commit(root, by="")
     git(root, "config", "user.email", "")
@@ -325,7 +348,7 @@ def test_where_git_gives_no_answer_nobody_vouches(
 def test_nothing_of_the_repository_is_run(root: Path, tmp_path: Path) -> None:
     """Its configuration may come in an archive: with programs, and with a place from which objects are fetched."""
     commit(root, by=ANN)
-    commit(root, by=ANN, name="a.txt")
+    commit(root, name="a.txt")
     ran = f"touch {tmp_path}/ran"
     for name, value in (
         *(("filter.x.clean", ran), ("filter.x.smudge", ran), ("filter.x.process", ran), ("diff.x.textconv", ran)),
