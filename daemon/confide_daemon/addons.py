@@ -295,6 +295,20 @@ class Peers:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class HeldCopy:
+    """A copy of a space that an add-on has made, and which may hold a forgotten text.
+
+    Attributes:
+        place, name: of what kind it is, and which one.
+        level: what becomes of it, as a receipt says it (PROTOCOL.md 9.11).
+    """
+
+    place: str
+    name: str
+    level: str
+
+
 class Service:
     """Base class of an add-on's work outside of sessions, for as long as the daemon runs.
 
@@ -326,6 +340,19 @@ class Service:
 
     def changed(self, space_id: str, change: DocumentChange) -> None:
         """Handle a document's new revision."""
+
+    def copies_of(self, space_id: str, before: float) -> Sequence[HeldCopy]:
+        """Return its copies of a space from before a time, in seconds since 1970. Blocks."""
+        return ()
+
+    async def drop_copies(self, space_id: str, before: float) -> Sequence[str]:
+        """Remove the space from these copies, at the wish of a person who had something forgotten;
+        return their names. Raises ConfideError.
+        """
+        return ()
+
+    def records_written(self, space_id: str) -> None:
+        """Handle a change of the records beside the space's database (`DataFolder.forgotten`)."""
 
     def elsewhere(self, space_id: str) -> None:
         """Handle the loss of a space to another node: clients that wait for its notifications must

@@ -26,7 +26,7 @@
     ├── HookError                   an operator's program that runs with a snapshot failed
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for its request
-    ├── ForgottenError              a person had this name forgotten, so it accepts nothing
+    ├── ForgottenError              a person had this name or text forgotten
     ├── TakenError                  a name or key is enrolled already, or a given one is not
     ├── BadNameError                an invalid name, time, address or query in a command; a link of projects that is not possible
     ├── ListenError                 the socket cannot be bound
@@ -283,11 +283,14 @@ class ForgottenError(ConfideError):
     code = "denied"
     exit_code = EXIT_DENIED
 
-    def __init__(self) -> None:
-        super().__init__(
-            "a person had this name forgotten, so nothing is stored under it",
-            hint="store it under another name; confide rm --erase --undo takes the name again",
-        )
+    def __init__(self, *, of_text: bool = False) -> None:
+        """`of_text`: the text was forgotten, and not the name."""
+        if of_text:
+            hint = "remove that part; to keep it after all: confide forget --undo --text -"
+            super().__init__("a person had a part of this text forgotten, so it is not stored again", hint=hint)
+            return
+        hint = "store it under another name; confide forget --undo takes the name again"
+        super().__init__("a person had this name forgotten, so nothing is stored under it", hint=hint)
 
 
 class TakenError(ConfideError):

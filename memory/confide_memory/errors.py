@@ -8,6 +8,7 @@
     ├── TooLargeError               a document over the limit
     ├── ToolError                   a tool call that cannot be done; the agent reads the message
     ├── TaskStateError              an event that the state of a task's slot does not allow
+    ├── ReceiptError                a receipt of forgetting that was changed
     ├── UnfitAnswerError            an answer that is not of the agreed form
     └── UnknownRequestError         a request that the daemon is too old to know (a RequestError)
 
@@ -80,6 +81,16 @@ class TaskStateError(ConfideError):
     def __init__(self, state: str, event: str) -> None:
         super().__init__(f"cannot {event} what is {state} already", hint="look at it again: confide task ls")
         self.state = state
+
+
+class ReceiptError(ConfideError):
+    """A receipt of forgetting that was changed, or another file."""
+
+    exit_code = EXIT_INPUT
+
+    def __init__(self) -> None:
+        hint = "use the file as confide forget wrote it"
+        super().__init__("this is no receipt of confide forget, or it was changed", hint=hint)
 
 
 class UnfitAnswerError(ConfideError):

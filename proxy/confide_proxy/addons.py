@@ -89,6 +89,8 @@ class Addon(NamedTuple):
             session. Raises as a request.
         decisions: `async (place) -> [PendingDecision]`: decisions that wait for a person, asked
             where a client can ask (`hooks.server.pending_decisions`). Raises as a request.
+        forgotten: `(paths, is_in) -> count`: removes texts for which `is_in(text)` is true from the
+            add-on's own files. Blocks, and raises OSError.
         joining: `(here)`: called before this device joins a daemon.
         set_up: `(here, folder)`: called when a client has been given its entry for this project.
 
@@ -115,6 +117,7 @@ class Addon(NamedTuple):
     checks: str = ""
     briefing: str = ""
     decisions: str = ""
+    forgotten: str = ""
     joining: str = ""
     set_up: str = ""
     rooms: str = ""

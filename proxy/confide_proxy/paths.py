@@ -108,6 +108,12 @@ class ProxyPaths:
     """The approvals of this device's terminal sessions."""
     rosters = _InState("rosters")
     """The last seen roster of each space, and the secrets of the invites that this device made."""
+    forgotten = _InState("forgotten.json")
+    """The records of texts that this device's spaces have forgotten, and their keys."""
+    forget_receipts = _InState("forget-receipts")
+    """The receipts of what was forgotten from this device."""
+    briefings = _InState("briefing")
+    """The last briefing of each project, for hooks (`hooks/briefings.py`)."""
     gateway = _InState("gateway")
     """The gateway's tokens, and its address."""
     seats = _InState("seats")

@@ -40,6 +40,7 @@ ADDON: Final = Addon(
     commands=_COMMANDS,
     beside="confide_learn.local.learner:beside",
     decisions="confide_learn.local.suggestion_questions:pending",
+    forgotten="confide_learn.local.suggestions:forget",
     pages=Pages(
         "learned",
         "Learned",

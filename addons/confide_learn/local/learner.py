@@ -42,6 +42,7 @@ from confide_memory.classes import DERIVED, UNTRUSTED, hostile
 from confide_memory.wire.revisions import LOWER, LowerRequest
 from confide_proxy.config import ProxyConfig
 from confide_proxy.hooks import learning_queue
+from confide_proxy.hooks.server.forgotten_texts import ForgetRecords
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync import project as projects
@@ -153,7 +154,7 @@ class Learner:
         self._connect = connect
         self._folder = paths.learn
         self._seat = Seat(paths.seats, SEAT)
-        self.suggestions = Suggestions(self._folder)
+        self.suggestions = Suggestions(self._folder, ForgetRecords(paths).is_forgotten)
 
     async def run(self) -> None:
         """Learn whenever no pointer has arrived for a minute, until cancelled, taking turns with

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from confide_learn.local.checks import ALIKE, SUMMARY, likeness, words_of
 from confide_memory.classes import DERIVED
 from confide_proxy.errors import StateError
 from confide_proxy.locks import lock_file, taken
+from confide_proxy.paths import ProxyPaths
 
 KEPT_S: Final = 90 * 86_400
 MOST_SESSIONS: Final = 5_000
@@ -159,9 +160,11 @@ class Suggestions:
     fails.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, is_forgotten: Callable[[str], bool] = lambda _text: False) -> None:
+        """`is_forgotten`: returns True for a text that a person had forgotten."""
         self._folder = folder
         self._file = folder / "suggestions.json"
+        self._is_forgotten = is_forgotten
 
     def all(self) -> list[Suggestion]:
         """List all suggestions, oldest first."""
@@ -188,8 +191,10 @@ class Suggestions:
     def add(self, suggestion: Suggestion) -> bool:
         """Add a suggestion; return True if it is new, or a newer summary of its session, which
         replaces the earlier one. A similar one that waits is updated; a similar one that is a note
-        will be replaced by this one; refused ones are not added again.
+        will be replaced by this one; refused and forgotten ones are not added again.
         """
+        if self._is_forgotten(f"{suggestion.text}\n{suggestion.quote}"):
+            return False
         with self._changing() as every:
             for at, other in enumerate(every):
                 if other.project != suggestion.project or not _is_same(other, suggestion):
@@ -209,6 +214,14 @@ class Suggestions:
                 return False
             every.append(suggestion)
             return True
+
+    def remove(self, is_meant: Callable[[Suggestion], bool]) -> int:
+        """Remove suggestions for good; return their number."""
+        with self._changing() as every:
+            kept = [each for each in every if not is_meant(each)]
+            removed = len(every) - len(kept)
+            every[:] = kept
+        return removed
 
     def put(self, suggestion: Suggestion) -> None:
         """Store a suggestion in place of the one with its id."""
@@ -272,3 +285,10 @@ def _suggestion(row: Any) -> Suggestion | None:
 
 def now() -> int:
     return int(time.time())
+
+
+def forget(paths: ProxyPaths, is_in: Callable[[str], bool]) -> int:
+    """Remove the suggestions with a forgotten text; return their number. Raises StateError."""
+    if not (paths.learn / "suggestions.json").exists():
+        return 0
+    return Suggestions(paths.learn).remove(lambda each: is_in(each.text) or is_in(each.quote))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from confide_daemon.documents import document_history
 from confide_daemon.documents.document_results import PutResult
 from confide_daemon.documents.writer import Writer
-from confide_daemon.errors import InvalidPathError, InvalidTextError, TooLargeError
+from confide_daemon.errors import ForgottenError, InvalidPathError, InvalidTextError, TooLargeError
 from confide_daemon.notes.note_edit import Draft, united
 from confide_daemon.notes.twins import find_twin
 from confide_daemon.store.space_store import Store
@@ -113,6 +114,7 @@ class Intake:
             return Taken("identical", twin.row.id, path=twin.row.path if twin.change else "")
         try:
             text = check_text(draft.text(identity, scope_of(self.project, draft.task_id)))
+            document_history.check_taken(store, self.project, path, text)
             return Taken("new", identity, path=check_path(path), text=text)
-        except (InvalidPathError, InvalidTextError, TooLargeError) as error:
+        except (InvalidPathError, InvalidTextError, TooLargeError, ForgottenError) as error:
             return Taken("refused", identity, str(error))

@@ -294,13 +294,19 @@ def forgotten_names(store: Store, project: str) -> list[str]:
 
 def is_forgotten(store: Store, project: str, path: str) -> bool:
     """Return True if the project does not accept a document with this path."""
-    return any(matches(path, name) for name in forgotten_names(store, project))
+    return store.forgettings.has_name(project, path) or any(
+        matches(path, name) for name in forgotten_names(store, project)
+    )
 
 
-def check_taken(store: Store, project: str, path: str) -> None:
-    """Raise ForgottenError if the project does not accept a document with this path."""
+def check_taken(store: Store, project: str, path: str, text: str) -> None:
+    """Raise ForgottenError if the project does not accept a document with this path, or with this
+    text.
+    """
     if is_forgotten(store, project, path):
         raise ForgottenError
+    if store.forgettings.has_text(text):
+        raise ForgottenError(of_text=True)
 
 
 def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:

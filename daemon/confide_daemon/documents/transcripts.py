@@ -216,11 +216,14 @@ def take(
             after = replace(present, version=present.version + 1, forgotten=True)  # as its whole project is
             _save(store, name, after, now=now)
             return after, False
+        messages = batch.messages
+        if store.forgettings.guards():
+            messages = tuple(replace(one, text=store.forgettings.cut(one.text)) for one in messages)
         after = SessionProgress(present.version + 1, batch.end, batch.head, batch.mark)
         identity = _save(store, name, after, now=now)
         if batch.begin < present.offset:
             _bury(store, identity, name, derive, author=author, now=now)
-        _Parts(store, identity, name, derive, extend, author, now).add(batch.messages)
+        _Parts(store, identity, name, derive, extend, author, now).add(messages)
         return after, True
 
 

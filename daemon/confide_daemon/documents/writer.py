@@ -118,6 +118,7 @@ class Writer:
         """
         documents.check_path(path)
         documents.check_text(text)
+        text = self._without_forgotten(text)
         key, digest = (project, path, author), text_hash(text)
         lines = provenance.lines_of_others(text, others)
         with self.store.writing():
@@ -151,6 +152,15 @@ class Writer:
         if result is None:
             raise NotFoundError("the file was deleted on this machine after this was sent")
         return replace(result, queued=self._queued())
+
+    def _without_forgotten(self, text: str) -> str:
+        """Return a device's text without what was forgotten with the files; the device then changes
+        its file too.
+        """
+        for guard in self.store.forgettings.guards():
+            if guard.may_cut(text):
+                text = guard.cut(text)
+        return text
 
     def _save_deleted(
         self,
@@ -540,6 +550,20 @@ class Writer:
                 self.store.documents.drop_texts(row.id)
         return document_history.ForgetStep(tuple(row.path for row in step), len(found), len(step) == len(found))
 
+    def drop(self, row: DocumentRow, author: str) -> DocumentRow:
+        """Remove a document with all revisions for good, in the caller's transaction."""
+        self.store.vectors.forget([row.id])
+        buried = row if row.deleted else self._tombstone(row, author)
+        self.store.derive()
+        self.store.documents.drop_texts(row.id)
+        return buried
+
+    def keep_cut(self, row: DocumentRow, text: str, author: str) -> PutResult:
+        """Store what is left of a document after forgetting as its newest revision, in the caller's
+        transaction.
+        """
+        return self._keep(row, row.project, row.path, text, author=author, by=row.made)
+
     def recut(self, document: int) -> PieceChanges:
         """Cut a document into chunks again, if it exists; chunks with unchanged text keep their ids
         and vectors.
@@ -651,7 +675,7 @@ class Writer:
         if text is None:
             origin = TextOrigin(row.made if row is not None else UNTRUSTED, (), by)
             return self.store.documents.save(project, path, None, author=author, now=now, origin=origin)
-        document_history.check_taken(self.store, project, path)
+        document_history.check_taken(self.store, project, path, text)
         found = provenance.written(self.store, row, path, text, by, others=others)
         saved = self.store.documents.save(project, path, text, author=author, now=now, origin=found.origin)
         provenance.keep(self.store, saved, text, found)
@@ -759,7 +783,7 @@ def compare_states(
         buckets: compare only the documents of these buckets (None: all).
     """
     result = SyncComparison()
-    forgotten = document_history.forgotten_names(store, project)
+    forgotten, guards = document_history.forgotten_names(store, project), store.forgettings.guards()
     # Transcripts are not synchronized to devices.
     rows = {row.path: row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"}
     if buckets is not None:
@@ -767,10 +791,19 @@ def compare_states(
     here = set()
     for path, content, base in entries:
         here.add(path)
-        if any(matches(path, name) for name in forgotten):
+        row = rows.get(path)
+        if row is not None and base <= row.revision and any(guard.is_file_wanted(content) for guard in guards):
+            # Forgotten with the files.
+            if row.deleted:
+                result.drop.append((path, row.revision))
+            else:
+                result.pull.append((path, row.revision, row.hash))
+            continue
+        if any(guard.has_content(content) or guard.has_name(project, path) for guard in guards) or any(
+            matches(path, name) for name in forgotten
+        ):
             result.forgotten.append(path)  # the device keeps the file, and the space does not accept it
             continue
-        row = rows.get(path)
         if row is None:
             result.send.append(path)
             result.unheld.add(path)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from confide_crypto.errors import where
 from confide_crypto.transport.open_channel import Connection
-from confide_daemon.addons import Service
+from confide_daemon.addons import HeldCopy, Service
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.spaces.part import unharmed
 
@@ -75,6 +75,20 @@ class AddonServices:
     def elsewhere(self, space_id: str) -> None:
         """Notify the services that another node holds the space now."""
         self._ask("elsewhere", lambda one: one.elsewhere(space_id), None)
+
+    def copies_of(self, space_id: str, before: float) -> list[HeldCopy]:
+        """Return the services' copies of a space from before a time, in seconds since 1970. Blocks."""
+        failed = [HeldCopy("an add-on", "", "not known")]
+        found = self._ask("copies_of", lambda one: [*one.copies_of(space_id, before)], failed)
+        return [copy for each in found for copy in each]
+
+    async def drop_copies(self, space_id: str, before: float) -> list[str]:
+        """Remove the space from these copies; return their names. Raises ConfideError."""
+        return [name for service in self._services for name in await service.drop_copies(space_id, before)]
+
+    def records_written(self, space_id: str) -> None:
+        """Notify the services of a change of the records beside the space's database."""
+        self._ask("records_written", lambda one: one.records_written(space_id), None)
 
     def revocations_written(self, files: Sequence[Path]) -> None:
         """Notify the services that revoked keys of devices were written into these files."""

@@ -27,6 +27,7 @@ from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.access.registry import Registry
 from confide_daemon.addons import Addon
 from confide_daemon.config import DaemonConfig
+from confide_daemon.datadir.daemon_keys import Keys
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.documents.restore_receipts import Receipts
@@ -49,6 +50,7 @@ from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import ConnectedMachine, Copies
 from confide_daemon.server.requests.classes import ClassRequests
 from confide_daemon.server.requests.devices import RosterRequests
+from confide_daemon.server.requests.forget_requests import ForgetRequests
 from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing_requests import SealedRequests
@@ -77,7 +79,7 @@ FINISH_DEADLINE_S = 60.0
 """Limit for changes that outlive their connection. After it, other devices learn of them at their
 next comparison.
 """
-CHANGING = frozenset({"compare", "put", "remove", "restore"})
+CHANGING = frozenset({"compare", "put", "remove", "restore", "forget-take"})
 """Requests that change documents and so are announced to other devices; a change of a text's class
 (`trust`, `lower`) is not.
 """
@@ -114,6 +116,9 @@ class SessionsHost(Protocol):
     @property
     def sessions(self) -> Iterable[Session]:
         """All current sessions."""
+
+    def keys(self) -> Keys:
+        """Return the daemon keys that are in force."""
 
     @property
     def services(self) -> AddonServices:
@@ -220,8 +225,9 @@ class Session:
         overview = OverviewRequests(space, self)
         sealed = SealedRequests(space, self)
         classes = ClassRequests(space, self)
+        forgetting = ForgetRequests(space, self, self._daemon.keys, self._daemon.services)
         core: dict[str, Answerer] = {}
-        for family in (self._sync, projects, overview, sealed, classes):
+        for family in (self._sync, projects, overview, sealed, classes, forgetting):
             core |= family.operations
         of_addons: dict[str, Answerer] = {}
         for part in self._parts:
@@ -230,7 +236,7 @@ class Session:
             of_addons |= {op: answer for op, answer in part.operations.items() if op not in core}
         self._requests = core | of_addons
         # Operations on projects that need not be attached, or on the space as a whole.
-        operations = {*overview.operations, *sealed.operations, *classes.operations, *of_addons}
+        operations = {*overview.operations, *sealed.operations, *classes.operations, *forgetting.operations, *of_addons}
         self._unattached = {"transcript", "receipt", "documents", "changes", "forget", *operations}
 
     async def epoch_for(self, key: bytes) -> int | None:
@@ -471,6 +477,7 @@ class Session:
             "receipt": standing.receipt,
             "restores": standing.restores,
             "bounds": True,
+            "forgotten": await self._space.forgetting.digest(),
             "backTo": None if standing.back_to is None else iso(standing.back_to),
         }
 

@@ -44,6 +44,7 @@ from confide_daemon.spaces.index import Index
 from confide_daemon.spaces.maintenance import MaintenanceTurns, SpaceHealth, Upkeep
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.part import SpacePart, unharmed
+from confide_daemon.spaces.space_forgetting import Forgetting
 from confide_daemon.store.database import ReplicationOutbox
 from confide_daemon.store.logs import Lease
 from confide_daemon.store.page_budget import PageBudget
@@ -176,6 +177,7 @@ class Space:
         similarity = shared.settings.duplicate_similarity
         self.duplicates = Duplicates(threads, index.indexer, index.searcher, similarity)
         self.notes = Notes(threads, self._writer, self.documents)
+        self.forgetting = Forgetting(threads, self._writer, index, file.store.path)
         self.upkeep = Upkeep(file, index, disk, shared.turns, clock=clock)
 
     @classmethod
@@ -234,6 +236,7 @@ class Space:
             for part in space.parts:
                 await part.open()
             await space.index.open()
+            await space.forgetting.open()
         except BaseException:
             await file.threads.close()
             raise
@@ -246,6 +249,7 @@ class Space:
         self.history.start()
         self.upkeep.start()
         self.records.start()
+        self.forgetting.start()
         for part in self.parts:
             part.start()
 
@@ -292,6 +296,7 @@ class Space:
         """End the indexing after its current batch and close the database."""
         for part in reversed(self.parts):
             await unharmed(part.close(), "closing a part of a space")
+        await self.forgetting.close()
         await self.records.close()
         await self.upkeep.close()
         await self.history.close()

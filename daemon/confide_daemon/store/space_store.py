@@ -14,6 +14,7 @@ from confide_daemon.store.database import Damage, Database, connect, storage_err
 from confide_daemon.store.migrations import migrate
 from confide_daemon.store.tables.class_table import ClassTable
 from confide_daemon.store.tables.document_tables import DocumentTable, OperationTable, ProjectTable, TranscriptTable
+from confide_daemon.store.tables.forget_table import ForgetTable
 from confide_daemon.store.tables.keyword import KeywordTable
 from confide_daemon.store.tables.mention_table import MentionTable
 from confide_daemon.store.tables.note_listing import EntityTable, NoteListing
@@ -49,6 +50,7 @@ class Store(Database):
         self.transcripts = TranscriptTable(self)
         self.lives = LifeTable(self)
         self.overview = OverviewTable(self)
+        self.forgettings = ForgetTable(self)
         self.sealed_records = SealedRecordTable(self)
         self.notes = NoteTable(self)
         self.mentions = MentionTable(self)

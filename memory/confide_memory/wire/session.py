@@ -113,6 +113,7 @@ class Attached(TypedDict):
     receipt: Annotated[str, optional(bounded(256), "")]
     restores: Annotated[int, optional(count(_MOST), 0)]
     bounds: bool
+    forgotten: Annotated[str, optional(bounded(64), "")]
     backTo: Moment | None
 
 

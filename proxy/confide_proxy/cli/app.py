@@ -54,8 +54,15 @@ COMMANDS: Final[Groups] = {
         Entry(
             "rm",
             "edit",
-            "Delete files or notes on every device, or erase them for good.",
-            "confide rm memory/old.md\nconfide rm --erase Private\nconfide rm --erase --project vault",
+            "Delete files or notes on every device.",
+            "confide rm memory/old.md",
+        ),
+        Entry(
+            "forget",
+            "forget",
+            "Remove files, notes or a text everywhere, for good, with a receipt.",
+            "confide forget Private\nconfide forget --project vault --dry-run\n"
+            "echo 'the old plan of ours' | confide forget --text - --yes",
         ),
         Entry(
             "trust",

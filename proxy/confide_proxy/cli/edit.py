@@ -24,6 +24,7 @@ from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, loc
 from confide_memory.tools import call as call_keys
 from confide_memory.wire.files import REMOVE
 from confide_memory.wire.revisions import DELETED, HISTORY, HistoryRequest
+from confide_proxy.cli import forget as forgetting
 from confide_proxy.cli.completion import Meant, PathOf
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -39,7 +40,6 @@ from confide_proxy.cli.console import (
     note,
     row,
 )
-from confide_proxy.cli.erase import erase
 from confide_proxy.cli.search import CalledTool, outage, send_queue, without_daemon
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
 from confide_proxy.hooks.server import usage
@@ -73,14 +73,9 @@ class EditTarget:
 async def rm(
     here: CommandContext,
     names: Meant = None,
-    is_erased: Annotated[
-        bool,
-        typer.Option(
-            "--erase", help="Delete from the daemon at once, with all revisions; your own files stay, unsent."
-        ),
-    ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="With --erase: let these be sent again.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --erase: show what would be erased.")] = False,
+    is_erased: Annotated[bool, typer.Option("--erase", hidden=True)] = False,
+    undo: Annotated[bool, typer.Option("--undo", hidden=True)] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", hidden=True)] = False,
     yes: Yes = False,
     is_global: IsGlobal = False,
     of: Annotated[
@@ -89,16 +84,19 @@ async def rm(
             "--project",
             "-p",
             metavar="DIR",
-            help="The project's folder; with --erase its name too, and without a path all of it.",
+            help="The project's folder.",
             show_default="here",
         ),
     ] = "",
 ) -> Output:
     """Delete files or notes on every device; confide restore brings them back for a while."""
     if is_erased:
-        return await erase(here, names or (), of, undo=undo, dry_run=dry_run, yes=yes, is_global=is_global)
+        note("hint: this is confide forget now")
+        return await forgetting.forgotten(
+            here, names or (), of, undo=undo, dry_run=dry_run, yes=yes, is_global=is_global
+        )
     if undo or dry_run:
-        raise typer.BadParameter("goes with --erase", param_hint="--undo" if undo else "--dry-run")
+        raise typer.BadParameter("goes with confide forget", param_hint="--undo" if undo else "--dry-run")
     if not names:
         raise typer.BadParameter("name a file or a note, as confide ls shows it", param_hint="PATH|ID")
     project = Path(of or ".")
@@ -285,7 +283,7 @@ async def _found(client: CommandClient, this: Project, name: str, *, is_global: 
     if not is_in_memory(path) and any(
         each.project == project and each.is_watched(path) and not each.is_missing(path) for each in client.files.folders
     ):
-        hint = f"delete the file itself: rm; from the daemon alone: confide rm --erase {path}"
+        hint = f"delete the file itself: rm; from the daemon alone: confide forget {path}"
         raise FolderError(path, "is outside of memory, and indexed where it is", hint=hint)
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
     if answer["revisions"][0]["deleted"]:

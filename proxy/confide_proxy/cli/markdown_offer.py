@@ -111,7 +111,7 @@ def asked(here: CommandContext, root: Path) -> CommandContext:
     if not wanted("index them?"):
         return here
     write(file, root, ALL)
-    row(f"written to {file}; to take it back, delete that section, and: confide rm --erase '**/*.md'")
+    row(f"written to {file}; to take it back, delete that section, and: confide forget '**/*.md'")
     return here._replace(config=configuration.load(file))
 
 

@@ -27,7 +27,6 @@ MOVED: Final[Moved] = {
     "deleted": "restore --list",
     "log": "history --changes",
     "watch": "sync --watch",
-    "forget": "rm --erase",
     "queue": "sync --queue",
     "queue retry": "sync --queue --retry",
     "queue drop": "sync --queue --drop",

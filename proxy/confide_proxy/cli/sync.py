@@ -149,11 +149,11 @@ def _print_skipped(skipped: list[dict[str, str]]) -> None:
     if elsewhere := [item["path"] for item in skipped if item["reason"] == ELSEWHERE]:
         files = counted(len(elsewhere), "file is", "files are")
         note(f"{files} on the daemon, but not memory on this device: {_some(elsewhere)}")
-        note("hint: confide rm --erase PATH deletes them there; to have them indexed from here: docs/notes.md")
+        note("hint: confide forget PATH deletes them there; to have them indexed from here: docs/notes.md")
     if forgotten := [item["path"] for item in skipped if item["reason"] == FORGOTTEN]:
         files = counted(len(forgotten), "file is", "files are")
-        note(f"{files} not sent, because you erased them: {_some(forgotten)}")
-        note("hint: to send them again: confide rm --erase --undo PATH")
+        note(f"{files} not sent, because you had them forgotten: {_some(forgotten)}")
+        note("hint: to send them again: confide forget --undo PATH")
 
 
 def _some(paths: list[str]) -> str:

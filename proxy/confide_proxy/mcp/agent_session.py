@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UNKNOWN = "the daemon has tools that this version does not know, which the agent is not shown; an update of confide brings them"
+_FORGETTING_S = 5.0
+"""Seconds that the first calls of a connection wait for it."""
 _CATALOGUE_DEADLINE_S = 10.0
 SETTLED_S = 0.25
 """Seconds after the first link in which the modules that it needs finish loading."""
@@ -177,6 +179,10 @@ class AgentSession:
 
     async def _on_up(self, attached: Attached) -> None:
         await self._streamer.on_up(attached, self._spawn)
+        if attached["forgotten"] or self._paths.forgotten.exists():
+            # Before queued calls are sent, of which one may hold a forgotten text.
+            work = self.services.attempt("forgetting", lambda: self._exchange_forgotten(attached))
+            await asyncio.wait({self._spawn(work)}, timeout=_FORGETTING_S)
         self._tunnel.on_up()
         self._attempt("sealing old records again", lambda: self.sealing.reseal(self.link))
         self._attempt("keeping the catalogue", lambda: self._refresh_catalogue(attached["catalogue"]))
@@ -186,6 +192,10 @@ class AgentSession:
         if self._config.learn.is_on and not self._has_beside:
             self._has_beside = True  # not before the first link, so that no start waits for its imports
             self._attempt("beginning what add-ons do", self._begin_beside)
+
+    async def _exchange_forgotten(self, attached: Attached) -> None:
+        texts = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.forgotten_texts")
+        await texts.exchange(self._paths, self.link, self.sealing.keyring.roster, attached)
 
     async def _settle(self) -> None:
         """Return memory to the system that loading and the first link needed: one such process runs

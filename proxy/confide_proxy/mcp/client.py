@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from confide_crypto.errors import ConnectionLost
+from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.transport.open_channel import Connection
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools import result as results
@@ -116,6 +116,7 @@ class CommandClient:
             self.gives_receipts = bool(answers[0]["receipt"])
             await self.sealing.open(connection, answers[0])
             await self.files.open(connection, self.space)
+            await self._exchange_forgotten(answers[0])
         except BaseException:
             await end(connection, self._serving)
             raise
@@ -194,6 +195,17 @@ class CommandClient:
         """
         answer = await RECEIPT.ask(self.connection, {}, timeout_s=ATTACH_DEADLINE_S)
         await asyncio.to_thread(self._receipts.keep, self.space, answer["receipt"])
+
+    async def _exchange_forgotten(self, attached: Attached) -> None:
+        """Compare what was forgotten, before a queued call or a file is sent."""
+        if not attached["forgotten"] and not await asyncio.to_thread(self._paths.forgotten.exists):
+            return
+        from confide_proxy.hooks.server.forgotten_texts import exchange  # only where something was forgotten
+
+        try:
+            await exchange(self._paths, self.connection, self.sealing.keyring.roster, attached)
+        except (ConfideError, TimeoutError) as error:
+            log.warning("what was forgotten elsewhere is not applied here yet: %s", error)
 
     async def _attach(self, body: AttachRequest) -> Attached:
         began = time.perf_counter()

@@ -381,6 +381,12 @@ class Journal:
                 log.tidy(self.damaged_file)
             return bool(logs)
 
+    def tidy(self) -> None:
+        """Write both files again without the deleted calls."""
+        with self._held():
+            for log in (self._queue, self._refused):
+                log.tidy(self.damaged_file, now=True)
+
     def drop_damaged(self) -> int:
         """Delete all unreadable records; return their number."""
         if not self.folder.exists():

@@ -62,8 +62,8 @@ PRINTS = {
         "confide history memory/plan.md --diff": "start on tuesday",
         "confide read memory/plan.md --revision 1": "start on monday",
         "confide restore --since 1h --dry-run": "memory/plan.md",
-        "confide rm --erase memory/private --dry-run": "memory/private/diary.md",
     },
+    "forgetting.md": {"confide forget memory/private --dry-run": "memory/private/diary.md"},
 }
 """For commands of a page what they print: a command may end well and find nothing."""
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)

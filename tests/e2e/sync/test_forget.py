@@ -71,16 +71,16 @@ def test_what_went_up_by_mistake_is_taken_back(daemon: Daemon, tmp_path: Path) -
     ann.write("memory/log.md", f"- {SECRET}\n")
     ann.run("sync")
     bob.run("sync")
-    assert "1 file of vault would be erased" in ann.run("forget", DIARY, "--dry-run")
+    assert "1 file of vault would be forgotten" in ann.run("forget", DIARY, "--dry-run")
     assert "zanzibar" in ann.run("search", "zanzibar")
-    assert "2 files of vault erased" in ann.run("forget", "Private", "memory/*.md", "--yes")
+    assert "2 files of vault forgotten" in ann.run("forget", "Private", "memory/*.md", "--yes")
     for machine in (ann, bob):
         assert "zanzibar" not in machine.run("search", "zanzibar", "--min-score", "0")
         machine.run("history", DIARY, code=7)
         machine.run("restore", DIARY, code=7)
         assert DIARY not in machine.run("deleted")
         told = machine.run("sync")
-        assert "2 files are not sent, because you erased them: Private/Diary.md, memory/log.md" in told
+        assert "2 files are not sent, because you had them forgotten: Private/Diary.md, memory/log.md" in told
         # Also one that is changed, and one that is new there.
         machine.write(DIARY, f"# Diary\n\n{SECRET} And ends at dusk.\n")
         machine.write(f"Private/{machine.name}.md", f"# More\n\n{SECRET}\n")
@@ -91,7 +91,7 @@ def test_what_went_up_by_mistake_is_taken_back(daemon: Daemon, tmp_path: Path) -
         assert paths(machine) == {"Inbox.md"}
     assert "forgotten" in ann.run("store", "- new", "--path", "memory/log.md", code=6)
     # And back, by a word of its own.
-    assert "nothing of vault was erased under that name" in ann.run("forget", "--undo", DIARY)
+    assert "nothing of vault was forgotten under that name" in ann.run("forget", "--undo", DIARY)
     assert "Private of vault can be sent again" in ann.run("forget", "--undo", "Private")
     ann.run("sync")
     assert paths(ann) == {"Inbox.md", DIARY, "Private/ann.md"}
@@ -119,11 +119,11 @@ def test_a_whole_project_is_forgotten(daemon: Daemon, tmp_path: Path) -> None:
     ann.run("forget", "--project", "valt", "--yes", code=7)
     assert "run it in a terminal, or with --yes" in ann.run("forget", "--project", "vault", code=7)
     counted(ann, "memory/1.md", "memory/2.md")
-    assert "130 files of vault erased" in ann.run("forget", *where)
+    assert "130 files of vault forgotten" in ann.run("forget", *where)
     assert usage.UsageFile(ann.home / "proxy").refresh().notes == {}
     assert [each["name"] for each in ann.json("projects")["projects"]] == []
     ann.write("memory/new.md", "# New\n")
-    assert "131 files are not sent, because you erased them" in ann.run("sync")
+    assert "131 files are not sent, because you had them forgotten" in ann.run("sync")
     assert len(list((ann.project / "memory").iterdir())) == 131
     ann.run("forget", "--project", ".", "--undo")
     assert "131 sent" in ann.run("sync")
@@ -137,12 +137,12 @@ def test_what_is_no_memory_any_more_is_deleted_and_told_of_in_one_line(daemon: D
         ann.write(f"Daily/{number}.md", f"# Day {number}\n")
     ann.write(DIARY, f"# Diary\n\n{SECRET}\n")
     ann.run("sync")
-    assert "confide rm --erase" in ann.run("rm", DIARY, "--yes", code=7)
+    assert "confide forget" in ann.run("rm", DIARY, "--yes", code=7)
     (ann.home / "proxy.toml").write_text("")
     told = ann.run("sync")
     assert "41 files are on the daemon, but not memory on this device: Daily/0.md" in told
     assert told.count("Daily/") == 3
-    assert "confide rm --erase" in told
+    assert "confide forget" in told
     counted(ann, DIARY, "memory/other.md")
     assert f"deleted {DIARY}" in ann.run("rm", DIARY, "--yes")
     assert list(usage.UsageFile(ann.home / "proxy").refresh().notes) == ["vault\0memory/other.md"]

@@ -20,7 +20,7 @@ from confide_proxy.cli.old_spellings import MOVED
 
 ROOT = Path(__file__).parents[3]
 OLD = {**{old: new for each in of_addons()[0] for old, new in each.moved.items()}, **MOVED}
-MOST_AT_THE_TOP, MOST_IN_ALL = 28, 66
+MOST_AT_THE_TOP, MOST_IN_ALL = 30, 70
 COLUMNS, LINES = 80, 24
 
 

@@ -21,9 +21,10 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "store": (("- herons fish at dawn",), ("herons fish", "--tag", "birds")),
     "ls": ((), ("--tag", "x"), ("--all",)),
     "edit": (("memory/a.md",),),
-    "rm": (
-        ("memory/a.md", "--yes"),
-        *(("--erase", "memory/a.md", option) for option in ("--yes", "--dry-run", "--undo")),
+    "rm": (("memory/a.md", "--yes"),),
+    "forget": (
+        *(("memory/a.md", option) for option in ("--yes", "--dry-run", "--undo")),
+        ("--text", "herons fish at dawn", "--yes"),
     ),
     "status": ((), ("-v",)),
     "doctor": ((),),

@@ -463,7 +463,7 @@ class DocumentTable(Table):
         texts = "SELECT hash FROM revision WHERE document = ?1"
         for column in ("hash", "previous"):
             self._rows(f"UPDATE operation SET asked = '', {column} = '' WHERE {column} IN ({texts})", (document,))
-        for table in ("revision", "doubted_text", "trusted_text"):
+        for table in ("revision", "doubted_text", "trusted_text", "document_use"):
             self._rows(f"DELETE FROM {table} WHERE document = ?", (document,))
 
     def leave_uncut(self, document: int, *, chunking: str) -> None:

@@ -77,6 +77,12 @@ class SealedRecordTable(Table):
         sql = f"SELECT count(*) FROM sealed_record WHERE place IS {'NOT ' if is_placed else ''}NULL"
         return int(self._rows(sql)[0][0])
 
+    def drop(self, identity: bytes, *, now: float) -> None:
+        """Remove the record of that name, if there is one; its location becomes a stray one."""
+        for (place,) in self._rows("DELETE FROM sealed_record WHERE id = ? RETURNING place", (identity,)):
+            if place is not None:
+                self.add_strays([(SealedPlace(bytes(place)), identity)], due_at=now)
+
     def add_strays(self, places: Sequence[tuple[SealedPlace, bytes]], *, due_at: float) -> None:
         """Record locations that no record uses, with the names of their records."""
         for place, identity in places:

@@ -22,7 +22,8 @@ removed (`confide secrets scan --stored`, docs/secrets.md):
                                             rename it
       transcript.head, mark                 hashes by which a device recognizes its file, made there
       document.author, revision.author, times, numbers; migration, generation, project_link,
-      transcript_part, embedding_use, breach, mark, document_use, recall; the tables of sealed records
+      transcript_part, embedding_use, breach, mark, document_use, recall; the tables of sealed records;
+      forget_key, forget_record, forget_seen
 
 Hashes are replaced with their texts: to a reader who knows the rest of a text, the hash of the
 whole is enough to test guesses of a password. Deleted data leaves the file in three steps: FTS5
@@ -106,22 +107,43 @@ class RevisionTexts(Table):
             return "changed", None  # damaged: no device has seen this
         if not is_sealed_from(text, here):
             raise InvalidTextError("a stored text can be sealed, and not be changed otherwise")
-        clash = source_of(path) == "memory" and has_clash(text)
+        self._replace(change, path, here, text)
+        if not is_newest:
+            return "rewritten", None
+        self._set_newest(document, path, text)
+        return "rewritten", int(document)
+
+    def cut(self, found: StoredText, before: str, text: str) -> int | None:
+        """Replace the text `before` of a revision by what is left of it after forgetting, in the
+        caller's transaction; return the document's id if that is its newest text.
+        """
+        document = self.document_of(found.change)
+        if document is None:
+            return None
+        self._replace(found.change, found.path, before, text)
+        for table in ("doubted_text", "trusted_text"):
+            self._rows(f"DELETE FROM {table} WHERE document = ?", (document,))  # noqa: S608 - one of these two
+        if not found.is_newest:
+            return None
+        self._set_newest(document, found.path, text)
+        return document
+
+    def _replace(self, change: int, path: str, before: str, text: str) -> None:
         data = text.encode()
         self._rows(
             "UPDATE revision SET text = ?, hash = ?, bytes = ?, clash = ? WHERE change = ?",
-            (zlib.compress(data), after, len(data), clash, change),
+            (zlib.compress(data), text_hash(text), len(data), _clash(path, text), change),
         )
-        if text.count("\n") != here.count("\n"):
+        if text.count("\n") != before.count("\n"):
             # The untrusted lines cannot be located any more, so all lines count as untrusted.
             lines = f"[[1,{text.count(chr(10)) + 1}]]"
             self._rows("UPDATE revision SET doubted = ? WHERE change = ? AND doubted IS NOT NULL", (lines, change))
         # The mark does not contain the old hash, by which guesses of a password could be tested.
         self._rows("INSERT INTO mark VALUES (?, 1) ON CONFLICT DO NOTHING", (f"{_REWRITTEN}{change}",))
-        if not is_newest:
-            return "rewritten", None
-        self._rows("UPDATE document SET hash = ?, clash = ? WHERE id = ?", (after, clash, document))
-        return "rewritten", int(document)
+
+    def _set_newest(self, document: int, path: str, text: str) -> None:
+        sql = "UPDATE document SET hash = ?, clash = ? WHERE id = ?"
+        self._rows(sql, (text_hash(text), _clash(path, text), document))
 
     def document_of(self, change: int) -> int | None:
         """Return the document of a revision, or None if the revision does not exist."""
@@ -146,3 +168,7 @@ class RevisionTexts(Table):
         known = "SELECT hash FROM revision WHERE text IS NOT NULL"
         for column in ("hash", "previous"):
             self._rows(f"UPDATE operation SET {column} = '' WHERE {column} <> '' AND {column} NOT IN ({known})")  # noqa: S608
+
+
+def _clash(path: str, text: str) -> bool:
+    return source_of(path) == "memory" and has_clash(text)

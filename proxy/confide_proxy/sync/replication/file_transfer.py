@@ -46,8 +46,8 @@ _TRIES = 16
 """Attempts to read a file that keeps changing; then it is left to the next comparison."""
 
 ELSEWHERE: Final = "is not a memory file on this device"
-FORGOTTEN: Final = "was erased, and is not sent"
-"""Reason for skipping an erased file, the same each time: commands report all such files together.
+FORGOTTEN: Final = "was forgotten, and is not sent"
+"""Reason for skipping a forgotten file, the same each time: commands report all such files together.
 """
 
 

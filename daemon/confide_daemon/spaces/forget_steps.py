@@ -1,0 +1,267 @@
+"""Removes from a space what a record of forgetting names, a page of revisions at a time, on the
+writer's thread; and plans such a record.
+
+Every revision is looked at, since a text may have been copied: of a document whose name is in the
+record everything goes; from other texts the parts are cut. A step that was interrupted is done
+again from the start, which finds nothing a second time.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from confide_crypto.sealing import placeholder
+from confide_daemon.documents import transcripts
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.document_history import meant_by
+from confide_daemon.documents.writer import Derive, Writer
+from confide_daemon.store.rows import StoredText
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.forget_table import ForgetRow
+from confide_memory.documents import source_of, text_hash
+from confide_memory.forgetting import (
+    LEAST_TEXT,
+    MOST_NAMES,
+    MOST_PARTS,
+    MOST_SEALED,
+    MOST_TEXTS,
+    ForgetGuard,
+    ForgetPart,
+    Hashes,
+    PartSet,
+    named,
+    whole_hash,
+)
+
+PAGE_BYTES: Final = 512 * 1024
+PAGE_TEXTS: Final = 64
+"""Texts per transaction, so that other writes of the space do not wait long."""
+MOST_SHARED: Final = 20
+_SESSIONS: Final = "sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPlan:
+    """The content of a record before it is signed, and facts for the person who decides.
+
+    Attributes:
+        documents: paths that go, or lose a part, each with its project.
+        total: their number.
+        shared: documents that keep words they share with these.
+        names, texts, parts, of_parts, sealed: as in `ForgetRecord`.
+    """
+
+    documents: tuple[tuple[str, str], ...]
+    total: int
+    shared: tuple[tuple[str, str], ...]
+    names: tuple[bytes, ...]
+    texts: tuple[bytes, ...]
+    parts: tuple[ForgetPart, ...]
+    of_parts: int
+    sealed: tuple[bytes, ...]
+
+
+def texts_of(store: Store, after: int = 0) -> Iterator[tuple[StoredText, str]]:
+    """Yield every readable text of the space after a change, in order."""
+    while found := store.texts.listed(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS):
+        for one in found:
+            after = one.change
+            if (text := _unpacked(one)) is not None:
+                yield one, text
+
+
+def _unpacked(one: StoredText) -> str | None:
+    try:
+        return zlib.decompress(one.packed).decode()
+    except (zlib.error, UnicodeDecodeError):
+        return None  # damaged, and found by the maintenance
+
+
+def plan(
+    store: Store,
+    key: bytes,
+    project: str | None,
+    asked: Sequence[str],
+    parts: Sequence[ForgetPart],
+    *,
+    reaches: Callable[[str, str], bool],
+) -> ForgetPlan:
+    """Return the plan for a project's names, or for the parts of a text in all projects.
+
+    Args:
+        key: of the hashes.
+        project: of the names; None: parts are given instead, or nothing is meant.
+        reaches: returns True for the documents (project, path) that the caller may write.
+    """
+    with store.reading():
+        if project is None:
+            return _plan_parts(store, key, parts, reaches)
+        targets = meant_by(store, project, list(asked) or [""], reaches=lambda path: reaches(project, path))
+        paths = {(row.project, row.path) for row in targets}
+        is_whole = not any(asked)
+        own: dict[ForgetPart, None] = {}
+        contents: dict[str, int] = {}
+        sealed: set[bytes] = set()
+        hashes = Hashes(key)
+        for one, text in texts_of(store):
+            if (one.project, one.path) in paths or (is_whole and one.project == project):
+                own |= dict.fromkeys(hashes.of_text(text))
+                contents[text_hash(text)] = len(text)
+                sealed |= _sealed_in(text)
+        shared, theirs, still = _shared(store, PartSet(key, own), contents, paths, project if is_whole else None)
+        kept = [part for part in own if part not in theirs]
+        documents = tuple(sorted(paths))
+        wholes = [content for content, size in contents.items() if size >= LEAST_TEXT and content not in theirs]
+        return ForgetPlan(
+            documents,
+            len(documents),
+            shared,
+            named(key, project, asked, [path for _, path in documents])[:MOST_NAMES],
+            tuple(whole_hash(key, content) for content in wholes[-MOST_TEXTS:]),
+            _spread(kept),
+            len(kept),
+            tuple(sorted(sealed - still))[:MOST_SEALED],
+        )
+
+
+def _shared(
+    store: Store, own: PartSet, contents: dict[str, int], paths: set[tuple[str, str]], whole: str | None
+) -> tuple[tuple[tuple[str, str], ...], set[ForgetPart | str], set[bytes]]:
+    """Return the documents that keep some of these parts or texts, these, and the sealed ids that
+    other texts use.
+    """
+    shared: dict[tuple[str, str], None] = {}
+    theirs: set[ForgetPart | str] = set()
+    still: set[bytes] = set()
+    for one, text in texts_of(store):
+        name = one.project, one.path
+        if name in paths or one.project == whole:
+            continue
+        still |= _sealed_in(text)
+        if not one.is_newest or source_of(one.path) == _SESSIONS:
+            continue  # a copy in the history or in a transcript goes too
+        found: set[ForgetPart | str] = {part for part, _, _ in own.found(text)}
+        found |= {one.hash} & contents.keys()
+        if found:
+            theirs |= found
+            shared[name] = None
+    return tuple(shared)[:MOST_SHARED], theirs, still
+
+
+def _plan_parts(
+    store: Store, key: bytes, parts: Sequence[ForgetPart], reaches: Callable[[str, str], bool]
+) -> ForgetPlan:
+    wanted = PartSet(key, parts)
+    documents: dict[tuple[str, str], None] = {}
+    texts: dict[bytes, None] = {}
+    sealed: set[bytes] = set()
+    still: set[bytes] = set()
+    for one, text in texts_of(store):
+        is_meant = wanted.is_in(text)
+        still |= _sealed_in(wanted.cut(text) if is_meant else text)
+        if is_meant and reaches(one.project, one.path):
+            documents[one.project, one.path] = None
+            sealed |= _sealed_in(text)
+            if len(text) >= LEAST_TEXT:
+                texts[whole_hash(key, one.hash)] = None
+    return ForgetPlan(
+        tuple(sorted(documents)),
+        len(documents),
+        (),
+        (),
+        tuple(texts)[-MOST_TEXTS:],
+        tuple(parts)[:MOST_PARTS],
+        len(parts),
+        tuple(sorted(sealed - still))[:MOST_SEALED],
+    )
+
+
+def _spread(parts: Sequence[ForgetPart]) -> tuple[ForgetPart, ...]:
+    """Return as many parts as a record holds, taken evenly from all."""
+    step = len(parts) / MOST_PARTS
+    return tuple(parts) if step <= 1 else tuple(parts[int(number * step)] for number in range(MOST_PARTS))
+
+
+def _sealed_in(text: str) -> set[bytes]:
+    return {found.secret_id for _, _, found in placeholder.find(text)}
+
+
+@dataclass
+class ForgetSteps:
+    """The removal of one record's texts. Call `step` until it returns False.
+
+    Attributes:
+        changes: new revisions to announce to the devices, when the files go too.
+        documents: the number of documents that were removed or cut.
+    """
+
+    writer: Writer
+    row: ForgetRow
+    guard: ForgetGuard
+    derive: Derive
+    changes: list[DocumentChange] = field(default_factory=list)
+    documents: int = 0
+    _after: int = 0
+    _still: set[bytes] = field(default_factory=set)
+    _sessions: set[str] = field(default_factory=set)
+    _dropped: set[tuple[str, str]] = field(default_factory=set)
+
+    def step(self) -> bool:
+        """Look at a page of revisions; return False after the last one."""
+        store = self.writer.store
+        with store.writing():
+            page = store.texts.listed(self._after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
+            for one in page:
+                self._after = one.change
+                text = _unpacked(one)
+                if text is not None and (one.project, one.path) not in self._dropped:
+                    self._remove(store, one, text)
+            if not page:
+                now = time.time()
+                for identity in self.row.signed.record.sealed:
+                    if identity not in self._still:
+                        store.sealed_records.drop(identity, now=now)
+        if page:
+            return True
+        for project in self._sessions:
+            for agent, session in store.transcripts.sessions(project):
+                name = transcripts.SessionName(project, agent, session)
+                transcripts.forget(store, name, author=self.row.author, derive=self.derive)
+        return False
+
+    def _remove(self, store: Store, one: StoredText, text: str) -> None:
+        if self.guard.has_name(one.project, one.path):
+            if source_of(one.path) == _SESSIONS:
+                self._sessions.add(one.project)
+                return
+            row = store.documents.find(one.project, one.path)
+            if row is None:
+                return
+            buried = self.writer.drop(row, self.row.author)
+            self._dropped.add((one.project, one.path))
+            self.documents += 1
+            if self.row.signed.record.file and not row.deleted:
+                self.changes.append(DocumentChange(row.project, row.path, buried.revision, "", row.hash, None))
+            return
+        left = self.guard.cut(text)
+        if left == text:
+            self._still |= _sealed_in(text)
+            return
+        self._still |= _sealed_in(left)
+        self._cut(store, one, text, left)
+
+    def _cut(self, store: Store, one: StoredText, text: str, left: str) -> None:
+        self.documents += one.is_newest
+        if one.is_newest and self.row.signed.record.file and source_of(one.path) != _SESSIONS:
+            row = store.documents.find(one.project, one.path)
+            assert row is not None
+            result = self.writer.keep_cut(row, left, self.row.author)
+            self.changes.append(DocumentChange.of(row.project, row.path, result, row.hash))
+            one = one._replace(is_newest=False)
+        document = store.texts.cut(one, text, left)
+        for row in store.documents.by_id([] if document is None else [document]):
+            self.derive(store, row, left, time.time())

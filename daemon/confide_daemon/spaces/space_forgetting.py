@@ -1,0 +1,356 @@
+"""The forgotten texts of a space: their records, the removal from the database, and the file beside
+it by which an older database forgets again.
+
+A record is stored before anything is removed, and is done when the file was rewritten without its
+texts. What a crash or a full disk interrupts is finished when the space is next opened, or an hour
+later. `<space>.forgotten` beside the database holds all records, so a database that was put back
+alone, or restored from a snapshot, forgets before it serves. Its lines match nothing without the
+key, which only the encrypted databases and the devices have (docs/decisions/0041).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confide_crypto import atomic
+from confide_crypto.errors import where
+from confide_crypto.transport.task_group import raise_if_cancelled
+from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.writer import Writer
+from confide_daemon.errors import StorageError
+from confide_daemon.sealing.unsealed_texts import SpaceTexts
+from confide_daemon.spaces import forget_steps
+from confide_daemon.spaces.index import Index
+from confide_daemon.store.space_store import Store
+from confide_daemon.store.tables.forget_table import ForgetRow
+from confide_daemon.store.threads import StoreThreads
+from confide_daemon.store.upkeep import salvage
+from confide_memory.errors import UnfitAnswerError
+from confide_memory.forgetting import ForgetGuard, ForgetPart, SignedRecord, ids_digest, name_hash
+from confide_memory.globs import normal
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 3600.0
+SUFFIX: Final = ".forgotten"
+_MOST_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot:
+    """The result of a removal: the number of documents, and the revisions to announce to the devices."""
+
+    documents: int
+    changes: Sequence[DocumentChange]
+
+
+class Forgetting:
+    """The records of one space."""
+
+    def __init__(self, threads: StoreThreads, writer: Writer, index: Index, database: Path) -> None:
+        """`database`: the path of the space's file."""
+        self._threads = threads
+        self._writer = writer
+        self._index = index
+        self._file = database.with_suffix(SUFFIX)
+        self._texts = SpaceTexts(threads, index.indexer, index.searcher)
+        self._turn = asyncio.Lock()
+        self._again: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Take the records of the file beside the database, and forget them before the space is
+        used. Raises StorageError: a record is there, and its texts cannot be removed.
+        """
+        kept = await asyncio.to_thread(read_file, self._file)
+        if kept:
+            await self._threads.write(lambda store: _add(store, kept))
+        rows = await self._pending()
+        for row in rows:
+            await self._remove(row)
+        await self.save()
+
+    def start(self) -> None:
+        """Finish what a full disk prevents, until closed."""
+        self._again = asyncio.create_task(self._try_again(), name="confide-forget")
+
+    async def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            await asyncio.gather(self._again, return_exceptions=True)
+
+    async def _try_again(self) -> None:
+        while True:
+            try:
+                async with self._turn:
+                    for row in await self._pending():
+                        await self._remove(row)
+                        await self._clean(row.id)
+            except StorageError as error:
+                raise_if_cancelled()
+                log.error("a forgotten text is not removed from the file yet: %s", error)
+            except Exception as error:
+                raise_if_cancelled()
+                log.error("removing a forgotten text broke: %s", where(error))
+            await asyncio.sleep(AGAIN_S)
+
+    async def key(self) -> bytes:
+        """Return the key for new records."""
+
+        def work(store: Store) -> bytes:
+            with store.writing():
+                return store.forgettings.key(now=time.time())
+
+        return await self._threads.write(work)
+
+    async def plan(
+        self,
+        project: str | None,
+        asked: Sequence[str],
+        parts: Sequence[ForgetPart],
+        reaches: Callable[[str, str], bool],
+    ) -> tuple[bytes, forget_steps.ForgetPlan]:
+        """Return the key and the plan of a record (`forget_steps.plan`)."""
+        key = await self.key()
+        found = await self._threads.read(
+            lambda store: forget_steps.plan(store, key, project, asked, parts, reaches=reaches)
+        )
+        return key, found
+
+    async def take(self, signed: SignedRecord, key: bytes, *, author: str, lifted: Collection[bytes] = ()) -> Forgot:
+        """Store a record and remove its texts; one that is here already is finished.
+
+        Raises StorageError: it is stored, and will be finished later.
+        """
+
+        def store_it(store: Store) -> None:
+            now = time.time()
+            with store.writing():
+                store.forgettings.add_key(key, now=now)
+                store.forgettings.add(signed, author=author, now=now, lifted=lifted)
+
+        async with self._turn:
+            await self._threads.write(store_it)
+            await self.save()
+            row = await self.find(signed.record.id)
+            if row is None or row.done_at is not None:
+                return Forgot(0, ())
+            found = await self._remove(row)
+            await self._clean(row.id)
+            return found
+
+    async def _remove(self, row: ForgetRow) -> Forgot:
+        key = await self._threads.read(lambda store: store.forgettings.key_of(row.signed.record.key_id))
+        if key is None:
+            log.warning("a record of forgotten texts has no key here; a device that has it brings it")
+            return Forgot(0, ())
+        guard = ForgetGuard(key, [row.signed.record], row.lifted)
+        steps = forget_steps.ForgetSteps(self._writer, row, guard, self._index.derivation.keep)
+        try:
+            has_more = True
+            while has_more:  # each step waits its turn among the other writes
+                has_more = await self._threads.write(lambda _store: steps.step())
+        finally:
+            self._index.indexer.changed()
+        return Forgot(steps.documents, steps.changes)
+
+    async def _clean(self, identity: bytes) -> None:
+        has_key = await self._threads.read(lambda store: _has_key(store, identity))
+        if not has_key:
+            return
+        await self._texts.erase()
+
+        def finish(store: Store) -> None:
+            with store.writing():
+                store.forgettings.finish(identity, now=time.time())
+
+        await self._threads.write(finish)
+
+    async def _pending(self) -> list[ForgetRow]:
+        rows = await self.rows()
+        return [row for row in rows if row.done_at is None]
+
+    async def rows(self) -> list[ForgetRow]:
+        """Return all records, the oldest first."""
+        return await self._threads.read(lambda store: store.forgettings.rows())
+
+    async def find(self, identity: bytes) -> ForgetRow | None:
+        """Return a record, or None."""
+        return await self._threads.read(lambda store: store.forgettings.find(identity))
+
+    async def count(self) -> int:
+        return await self._threads.read(lambda store: store.forgettings.count())
+
+    async def digest(self) -> str:
+        """Return a hash of the ids of all records, by which a device knows whether it has them all;
+        "" if there are none.
+        """
+        return ids_digest(row.id for row in await self.rows()) if await self.count() else ""
+
+    async def keys(self) -> dict[bytes, bytes]:
+        """Return the keys of the records by their names."""
+
+        def work(store: Store) -> dict[bytes, bytes]:
+            names = {row.signed.record.key_id for row in store.forgettings.rows()}
+            return {name: key for name in names if (key := store.forgettings.key_of(name)) is not None}
+
+        return await self._threads.read(work)
+
+    async def note_seen(self, identities: Iterable[bytes], device: bytes) -> None:
+        """Note that a device has removed what these records name from its own files."""
+        known = list(identities)
+
+        def work(store: Store) -> None:
+            with store.writing():
+                for identity in known:
+                    if store.forgettings.find(identity) is not None:
+                        store.forgettings.note_seen(identity, device.hex(), now=time.time())
+
+        if known:
+            await self._threads.write(work)
+
+    async def seen(self, identity: bytes) -> dict[str, float]:
+        """Return the devices that have removed it, by their keys in hex, and when."""
+        return await self._threads.read(lambda store: store.forgettings.seen(identity))
+
+    async def allow(self, text: str, *, said: float) -> None:
+        """Accept a text again that a person stores, unless they said so (`said`, in seconds since
+        1970) before it was forgotten.
+        """
+
+        def work(store: Store) -> frozenset[bytes]:
+            found = [each for guard in store.forgettings.guards() for each in guard.hashes_in(text)]
+            later = [row.signed.record for row in store.forgettings.rows() if row.signed.record.at > said]
+            barred = {each for one in later for each in (*one.texts, *(part.hash for part in one.parts))}
+            return frozenset(found) - barred
+
+        if hashes := await self._threads.read(work):
+            await self._lift(hashes)
+
+    async def undo(self, project: str, asked: Sequence[str]) -> int:
+        """Accept names of a project again, with the texts of their records; return the number of
+        names.
+        """
+
+        def work(store: Store) -> tuple[frozenset[bytes], int]:
+            names = [normal(name) for name in asked] or [""]
+            if "" in names:
+                for document in store.documents.listed(frozenset((project,))):
+                    parts = document.path.split("/")
+                    names += ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+            lifted: set[bytes] = set()
+            count = 0
+            for row in store.forgettings.rows():
+                record = row.signed.record
+                key = store.forgettings.key_of(record.key_id)
+                mine = {name_hash(key, project, name) for name in names} if key is not None else set()
+                if here := mine.intersection(record.names) - row.lifted:
+                    count += len(here)
+                    lifted |= here | {*record.texts} | {part.hash for part in record.parts}
+            return frozenset(lifted), count
+
+        lifted, count = await self._threads.read(work)
+        if lifted:
+            await self._lift(lifted)
+        return count
+
+    async def undo_parts(self, parts: Sequence[ForgetPart]) -> int:
+        """Accept the parts of a text again; return how many of them were forgotten."""
+
+        def work(store: Store) -> frozenset[bytes]:
+            rows = store.forgettings.rows()
+            known = {part.hash for row in rows for part in row.signed.record.parts if part.hash not in row.lifted}
+            wanted = {part.hash for part in parts} & known
+            texts = {
+                text
+                for row in rows
+                if wanted.intersection(part.hash for part in row.signed.record.parts)
+                for text in row.signed.record.texts
+            }
+            return frozenset(wanted | texts) if wanted else frozenset()
+
+        hashes = await self._threads.read(work)
+        if hashes:
+            await self._lift(hashes)
+        return len(hashes & {part.hash for part in parts})
+
+    async def _lift(self, hashes: Collection[bytes]) -> None:
+        def work(store: Store) -> None:
+            with store.writing():
+                store.forgettings.lift(hashes)
+
+        await self._threads.write(work)
+        await self.save()
+
+    async def save(self) -> None:
+        """Write the file beside the database. Raises StorageError."""
+        rows = await self.rows()
+        if rows:
+            await asyncio.to_thread(_write_file, self._file, rows)
+
+    @property
+    def damaged_copies(self) -> int:
+        """The number of damaged former files beside the database, which may hold anything."""
+        return salvage.damaged_copies(self._file.with_suffix(".db"))
+
+
+def _has_key(store: Store, identity: bytes) -> bool:
+    row = store.forgettings.find(identity)
+    return row is not None and store.forgettings.key_of(row.signed.record.key_id) is not None
+
+
+def _add(store: Store, kept: Iterable[ForgetRow]) -> None:
+    with store.writing():
+        for row in kept:
+            store.forgettings.add(row.signed, author=row.author, now=row.taken_at, lifted=row.lifted)
+
+
+def _line(row: ForgetRow) -> bytes:
+    line = {
+        "record": base64.b64encode(row.signed.data).decode(),
+        "signature": row.signed.signature.hex(),
+        "author": row.author,
+        "at": row.taken_at,
+        "lifted": sorted(each.hex() for each in row.lifted),
+    }
+    return json.dumps(line).encode() + b"\n"
+
+
+def _write_file(file: Path, rows: Iterable[ForgetRow]) -> None:
+    data = b"".join(map(_line, rows))
+    try:
+        if not file.exists() or file.read_bytes() != data:
+            atomic.write(file, data)
+    except OSError as error:
+        raise StorageError(f"cannot note what was forgotten: {error.strerror}", hint="is the disk full?") from None
+
+
+def read_file(file: Path) -> list[ForgetRow]:
+    """Return the records of such a file; none if there is no file. Raises StorageError: it cannot be
+    read. A line that is not signed by its device is left out.
+    """
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"cannot read what was forgotten: {error.strerror}", hint=f"look at {file.name}") from None
+    rows = []
+    for line in data.splitlines():
+        try:
+            told = json.loads(line)
+            signed = SignedRecord(base64.b64decode(told["record"], validate=True), bytes.fromhex(told["signature"]))
+            lifted = frozenset(map(bytes.fromhex, told["lifted"]))
+            if signed.is_signed:
+                rows.append(ForgetRow(signed.record.id, signed, lifted, str(told["author"]), float(told["at"]), None))
+        except (ValueError, KeyError, TypeError, RecursionError, UnfitAnswerError):
+            log.warning("a line of %s is damaged, and is left out", file.name)
+    return rows

@@ -1,0 +1,445 @@
+"""Records of forgotten texts: keyed hashes by which both ends recognize a text that must not come
+back, without keeping it (PROTOCOL.md 9.11).
+
+A *part* is a run of at most eight words of one line. A text that contains a part contains a
+forgotten text, also with other blanks, marks or capitals around the words. A line is cut into parts
+at every eighth word, and its last part ends with its last word. So every copy of a line is found,
+and every passage of fifteen words. The key is the space's: who has the record alone can test no
+guess.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Self
+
+from confide_crypto.keys.identity import KEY_LENGTH, Identity, verify
+from confide_memory.documents import text_hash
+from confide_memory.errors import ReceiptError, UnfitAnswerError
+from confide_memory.globs import is_glob, matches, normal
+
+PART_WORDS: Final = 8
+LEAST_CHARS: Final = 12
+"""Letters and digits in the shortest part. A shorter one would stop texts that only look alike."""
+LEAST_TEXT: Final = 24
+"""Characters of the shortest text that is recognized as a whole."""
+NAME_BYTES: Final = 16
+_FIRST: Final = 4
+_HASH: Final = 11
+_PART: Final = 1 + _FIRST + _HASH
+MOST_NAMES: Final = 1024
+MOST_TEXTS: Final = 4096
+MOST_PARTS: Final = 16_384
+MOST_SEALED: Final = 4096
+MOST_RECORD: Final = 1 << 20
+"""Bytes of a record."""
+LABEL: Final = b"confide forget record 1"
+RECEIPT_LABEL: Final = b"confide forget receipt 1"
+_WORD: Final = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+")
+"""A word; scripts without blanks between words give one word a character."""
+
+
+class ForgetPart(NamedTuple):
+    """A run of words: how many, the start of the first word's hash, and the hash of all."""
+
+    words: int
+    first: bytes
+    hash: bytes
+
+    def pack(self) -> bytes:
+        return bytes([self.words]) + self.first + self.hash
+
+
+class Word(NamedTuple):
+    """A word in lower case, and where it stands in its text."""
+
+    word: str
+    start: int
+    end: int
+
+
+def new_key(random: bytes) -> bytes:
+    """Return the key of a space's records for 32 random bytes."""
+    return hashlib.blake2b(random, digest_size=KEY_LENGTH, person=b"confide-forget").digest()
+
+
+def key_id(key: bytes) -> bytes:
+    """Return the name of a key, 8 bytes, which does not reveal it."""
+    return _keyed(b"key", b"", key, 8)
+
+
+def name_hash(key: bytes, project: str, path: str) -> bytes:
+    """Return the keyed hash of a document's name, or of a folder's; "" for the whole project."""
+    return _keyed(b"name", f"{project}\0{path}".encode(errors="surrogatepass"), key, NAME_BYTES)
+
+
+def names_of(key: bytes, project: str, path: str) -> list[bytes]:
+    """Return the hashes of a document's name and of every folder around it, the project first."""
+    parts = path.split("/")
+    return [name_hash(key, project, "/".join(parts[:count])) for count in range(len(parts) + 1)]
+
+
+def whole_hash(key: bytes, content: str) -> bytes:
+    """Return the keyed hash of a text whose `text_hash` is `content`."""
+    return _keyed(b"text", content.encode(), key, NAME_BYTES)
+
+
+def _keyed(kind: bytes, data: bytes, key: bytes, size: int) -> bytes:
+    return hashlib.blake2b(data, digest_size=size, key=key, person=kind).digest()
+
+
+def words_in(text: str) -> list[Word]:
+    """Return the words of a text in order."""
+    return [Word(found[0].casefold(), found.start(), found.end()) for found in _WORD.finditer(text)]
+
+
+class Hashes:
+    """Computes the keyed hashes of words, each word once."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self._first: dict[str, bytes] = {}
+
+    def first(self, word: str) -> bytes:
+        """Return the start of a word's hash."""
+        found = self._first.get(word)
+        if found is None:
+            if len(self._first) > 100_000:
+                self._first.clear()
+            found = self._first[word] = _keyed(b"word", word.encode(errors="surrogatepass"), self.key, _FIRST)
+        return found
+
+    def part(self, words: Iterable[str]) -> ForgetPart:
+        """Return the part of these words, of which there is one at least."""
+        run = list(words)
+        text = " ".join(run).encode(errors="surrogatepass")
+        return ForgetPart(len(run), self.first(run[0]), _keyed(b"part", text, self.key, _HASH))
+
+    def of_text(self, text: str) -> list[ForgetPart]:
+        """Return the parts of a text in order, without those that are too short."""
+        found: dict[ForgetPart, None] = {}
+        for line in text.splitlines():
+            words = [one.word for one in words_in(line)]
+            starts = [*range(0, len(words) - PART_WORDS, PART_WORDS), max(0, len(words) - PART_WORDS)]
+            for start in starts if words else ():
+                run = words[start : start + PART_WORDS]
+                if sum(map(len, run)) >= LEAST_CHARS:
+                    found[self.part(run)] = None
+        return list(found)
+
+
+class PartSet:
+    """Parts to look for in texts."""
+
+    def __init__(self, key: bytes, parts: Iterable[ForgetPart]) -> None:
+        self._hashes = Hashes(key)
+        self._parts = frozenset(parts)
+        self._lengths: dict[bytes, set[int]] = {}
+        for part in self._parts:
+            self._lengths.setdefault(part.first, set()).add(part.words)
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def found(self, text: str) -> Iterator[tuple[ForgetPart, int, int]]:
+        """Yield each part that the text contains, with start and end in characters."""
+        if not self._parts:
+            return
+        words = words_in(text)
+        for at, word in enumerate(words):
+            for length in self._lengths.get(self._hashes.first(word.word), ()):
+                if at + length > len(words):
+                    continue
+                run = words[at : at + length]
+                part = self._hashes.part(one.word for one in run)
+                if part in self._parts:
+                    yield part, run[0].start, run[-1].end
+
+    def is_in(self, text: str) -> bool:
+        """Return True if the text contains a part."""
+        return next(self.found(text), None) is not None
+
+    def cut(self, text: str) -> str:
+        """Return the text without its parts; a line of which only marks are left goes as a whole."""
+        spans: list[tuple[int, int]] = []
+        for _, start, end in self.found(text):
+            if spans and start <= spans[-1][1]:
+                spans[-1] = spans[-1][0], max(end, spans[-1][1])
+            else:
+                spans.append((start, end))
+        if not spans:
+            return text
+        kept, at = [], 0
+        for start, end in spans:
+            kept.append(text[at:start] + _CUT)
+            at = end
+        lines = ("".join(kept) + text[at:]).splitlines(keepends=True)
+        left = [line for line in lines if _CUT not in line or _WORD.search(line)]
+        return "".join(left).replace(_CUT, "")
+
+
+_CUT: Final = "\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRecord:
+    """A record of what a device had forgotten, as keyed hashes.
+
+    Attributes:
+        id: 16 random bytes.
+        space: the id of the space.
+        at: seconds since 1970.
+        by: the Ed25519 key of the device.
+        key_id: names the key of the hashes.
+        names: of documents, folders and projects that go with all their revisions.
+        texts: of whole texts.
+        parts: runs of words.
+        of_parts: the number of parts before the limit.
+        sealed: ids of sealed records that nothing else used.
+        file: True if the files on the devices go too.
+    """
+
+    id: bytes
+    space: str
+    at: int
+    by: bytes
+    key_id: bytes
+    names: tuple[bytes, ...] = ()
+    texts: tuple[bytes, ...] = ()
+    parts: tuple[ForgetPart, ...] = ()
+    of_parts: int = 0
+    sealed: tuple[bytes, ...] = ()
+    file: bool = False
+
+    def encode(self) -> bytes:
+        """Return the one form of the record, which is what is signed."""
+        return canonical(
+            {
+                "version": 1,
+                "id": self.id.hex(),
+                "space": self.space,
+                "at": self.at,
+                "by": self.by.hex(),
+                "keyId": self.key_id.hex(),
+                "names": _packed(self.names),
+                "texts": _packed(self.texts),
+                "parts": _packed(part.pack() for part in self.parts),
+                "ofParts": self.of_parts,
+                "sealed": _packed(self.sealed),
+                "file": self.file,
+            }
+        )
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read a record. Raises UnfitAnswerError: it is not of this form, byte for byte."""
+        try:
+            body = json.loads(data)
+            packed = _split(body["parts"], _PART, MOST_PARTS)
+            found = cls(
+                id=_bytes(body["id"], 16),
+                space=_text(body["space"]),
+                at=_whole(body["at"]),
+                by=_bytes(body["by"], KEY_LENGTH),
+                key_id=_bytes(body["keyId"], 8),
+                names=_split(body["names"], NAME_BYTES, MOST_NAMES),
+                texts=_split(body["texts"], NAME_BYTES, MOST_TEXTS),
+                parts=tuple(map(_part, packed)),
+                of_parts=_whole(body["ofParts"]),
+                sealed=_split(body["sealed"], 16, MOST_SEALED),
+                file=body["file"] is True,
+            )
+            if len(data) > MOST_RECORD or found.encode() != data:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise UnfitAnswerError from None
+        return found
+
+    def sign(self, identity: Identity) -> SignedRecord:
+        """Return the record with the signature of its device."""
+        data = self.encode()
+        return SignedRecord(data, identity.sign(LABEL, data))
+
+
+@dataclass(frozen=True)
+class SignedRecord:
+    """A record as it is passed on: its bytes and the signature of its device."""
+
+    data: bytes
+    signature: bytes
+
+    @cached_property
+    def record(self) -> ForgetRecord:
+        """The content. Raises UnfitAnswerError."""
+        return ForgetRecord.parse(self.data)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The content as JSON has it."""
+        found: dict[str, Any] = json.loads(self.data)
+        return found
+
+    @property
+    def is_signed(self) -> bool:
+        """True if the device that it names has signed it."""
+        return verify(self.record.by, LABEL, self.data, self.signature)
+
+
+@dataclass
+class ForgetGuard:
+    """Recognizes the names and texts of records, for one key of a space.
+
+    Attributes:
+        lifted: hashes of parts and texts that a person has stored again.
+    """
+
+    key: bytes
+    records: list[ForgetRecord] = field(default_factory=list)
+    lifted: frozenset[bytes] = frozenset()
+
+    def __post_init__(self) -> None:
+        mine = [one for one in self.records if one.key_id == key_id(self.key)]
+        self.names = frozenset(name for one in mine for name in one.names) - self.lifted
+        self.texts = frozenset(text for one in mine for text in one.texts) - self.lifted
+        parts = [part for one in mine for part in one.parts if part.hash not in self.lifted]
+        self.parts = PartSet(self.key, parts)
+        of_files = [one for one in mine if one.file]
+        self._texts_of_files = frozenset(text for one in of_files for text in one.texts) - self.lifted
+        self._parts_of_files = frozenset(part.hash for one in of_files for part in one.parts)
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.texts or self.parts)
+
+    def has_name(self, project: str, path: str) -> bool:
+        """Return True if the document of this name was forgotten, or a folder around it."""
+        return bool(self.names) and not self.names.isdisjoint(names_of(self.key, project, path))
+
+    def has_content(self, content: str) -> bool:
+        """Return True if the text with this `text_hash` was forgotten as a whole."""
+        return bool(self.texts) and whole_hash(self.key, content) in self.texts
+
+    def is_in(self, text: str) -> bool:
+        """Return True if a text, or a part of it, was forgotten."""
+        return self.has_content(text_hash(text)) or self.parts.is_in(text)
+
+    def cut(self, text: str) -> str:
+        """Return the text without what was forgotten of it."""
+        return "" if self.has_content(text_hash(text)) else self.parts.cut(text)
+
+    def is_file_wanted(self, content: str) -> bool:
+        """Return True if the device that still has the text with this `text_hash` should change its
+        file.
+        """
+        return bool(self._texts_of_files) and whole_hash(self.key, content) in self._texts_of_files
+
+    def may_cut(self, text: str) -> bool:
+        """Return True if all that was forgotten of a text was forgotten with the files."""
+        found = [part for part, _, _ in self.parts.found(text)]
+        return bool(found) and all(part.hash in self._parts_of_files for part in found)
+
+    def hashes_in(self, text: str) -> frozenset[bytes]:
+        """Return the hashes of the parts and of the whole text that were forgotten."""
+        parts = {part.hash for part, _, _ in self.parts.found(text)}
+        whole = whole_hash(self.key, text_hash(text))
+        return frozenset(parts | ({whole} & self.texts))
+
+
+def named(key: bytes, project: str, asked: Iterable[str], documents: Iterable[str]) -> tuple[bytes, ...]:
+    """Return the hashes of the names that a person gave; of a glob, those of the documents that it
+    matches now.
+    """
+    given = [normal(name) for name in asked] or [""]
+    names = [name for name in given if not is_glob(name)]
+    globs = [name for name in given if is_glob(name)]
+    names += [path for path in documents if any(matches(path, glob) for glob in globs)]
+    return tuple(dict.fromkeys(name_hash(key, project, name) for name in names))
+
+
+def receipt_of(data: bytes) -> dict[str, Any]:
+    """Return the content of a receipt. Raises ReceiptError: it is not of this form byte for byte, or
+    a signature is not good.
+    """
+    try:
+        whole = json.loads(data)
+        body: dict[str, Any] = whole["receipt"]
+        signed = canonical(body)
+        device = bytes.fromhex(whole["device"])
+        names = {"receipt", "device", "daemonSignature", "deviceSignature"}
+        if canonical(whole) != data or whole.keys() != names or body["version"] != 1:
+            raise ValueError
+        record = SignedRecord(canonical(body["record"]), bytes.fromhex(body["recordSignature"]))
+        is_good = (
+            verify(bytes.fromhex(body["daemon"]), RECEIPT_LABEL, signed, bytes.fromhex(whole["daemonSignature"]))
+            and verify(device, RECEIPT_LABEL, signed, bytes.fromhex(whole["deviceSignature"]))
+            and record.is_signed
+            and bool(body["outOfScope"])
+            and all(isinstance(place[name], str) for place in body["places"] for name in ("place", "name", "level"))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UnfitAnswerError):
+        is_good = False
+    if not is_good:
+        raise ReceiptError
+    return body
+
+
+def ids_digest(ids: Iterable[bytes]) -> str:
+    """Return a hash of the ids of records, in any order; "" of none."""
+    found = b"".join(sorted(ids))
+    return hashlib.blake2b(found, digest_size=16, person=b"confide-forgets").hexdigest() if found else ""
+
+
+def unpacked_parts(packed: bytes) -> list[ForgetPart]:
+    """Return packed parts. Raises ValueError: they are too many, or cut off."""
+    if len(packed) % _PART or len(packed) > _PART * MOST_PARTS:
+        raise ValueError
+    return [_part(packed[at : at + _PART]) for at in range(0, len(packed), _PART)]
+
+
+def hashes_of(packed: bytes) -> tuple[bytes, ...]:
+    """Return hashes of names or texts, of `NAME_BYTES` each."""
+    return tuple(packed[at : at + NAME_BYTES] for at in range(0, len(packed), NAME_BYTES))
+
+
+def _part(packed: bytes) -> ForgetPart:
+    return ForgetPart(packed[0], packed[1 : 1 + _FIRST], packed[1 + _FIRST :])
+
+
+def canonical(body: Mapping[str, Any]) -> bytes:
+    """Return the one JSON form of an object: sorted names, no blanks, ASCII, a line end."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _packed(items: Iterable[bytes]) -> str:
+    return base64.b64encode(b"".join(items)).decode()
+
+
+def _split(text: str, size: int, most: int) -> tuple[bytes, ...]:
+    data = base64.b64decode(text, validate=True)
+    if len(data) % size or len(data) > size * most:
+        raise ValueError
+    return tuple(data[at : at + size] for at in range(0, len(data), size))
+
+
+def _bytes(text: str, size: int) -> bytes:
+    found = bytes.fromhex(text)
+    if len(found) != size:
+        raise ValueError
+    return found
+
+
+def _text(text: object) -> str:
+    if not isinstance(text, str) or not 0 < len(text) <= 256:
+        raise ValueError
+    return text
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ValueError
+    return value
