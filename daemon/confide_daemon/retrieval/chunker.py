@@ -227,8 +227,9 @@ class ChunkedText:
         `opening`: the chunk's first line that is no heading; `section`: the headings above that
         line; `start`: the chunk's first line.
         """
-        found = [heading.title[:TITLE_CHARACTERS].strip() for heading in section if heading.title]
-        lines = [one.line + below for one in section if one.title for below in range(one.title.count("\n") + 1)]
+        titles = [(one.line, one.title[:TITLE_CHARACTERS]) for one in section if one.title]
+        found = [title.strip() for _, title in titles]
+        lines = [line + below for line, title in titles for below in range(title.count("\n") + 1)]
         run = bisect_right(self._run_starts, opening) - 1
         for line in self._above[run] if run >= 0 else ():
             if line < start:

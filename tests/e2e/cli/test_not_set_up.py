@@ -26,6 +26,7 @@ NEED_NOTHING = {
     ("task", "runner", "--runs"),
     ("http", "token", "ls"),
     ("learn", "transcripts"),
+    ("stats",),
     ("secrets", "scan"),
     ("secrets", "scan", "--all"),
 }
@@ -37,6 +38,7 @@ REFUSED = {
     ("device", "key", "move", "passphrase"),
     ("device", "recovery", "use"),
     ("secrets", "show"),
+    ("secrets", "name"),
     ("task", "accept"),
     ("http", "token", "rm"),
     ("trust",),
