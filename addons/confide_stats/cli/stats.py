@@ -48,7 +48,7 @@ def _tell(report: UsageReport) -> None:
         row(one_line(f"  {usage_report.shown_name(each)}: used {each.used:,} of {each.showings:,}{read}"))
     if report.unused:
         say("")
-        say(styled(("shown often and never used; others come before them now, until an agent uses one", "dim")))
+        say(styled(("shown often and not used; others come before these until an agent uses one", "dim")))
     for each in report.unused:
         row(one_line(f"  {usage_report.shown_name(each)}: shown {each.unused:,} times since its last use"))
     note(

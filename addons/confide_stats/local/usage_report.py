@@ -1,5 +1,5 @@
-"""The report of the counters: totals by event, the notes used most, and those shown often and never
-used. Notes whose files were deleted are left out, and their counters deleted.
+"""The report of the counters: totals by event, the notes used most, and those shown often without a
+use. Notes whose files were deleted are left out, and their counters deleted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class UsageReport:
         totals: by event, of the last `DAYS` days.
         waits: by event; an event without a hook on record is missing.
         used_most: notes with a use, most uses first.
-        unused: notes shown often and never used since, which hooks show after all others.
+        unused: notes shown often without a use, which hooks show after all others.
         failures: how many failures were met by a note, and how many of them came again.
     """
 
@@ -119,12 +119,9 @@ def check(paths: ProxyPaths) -> list[DoctorFinding]:
     total = report.total
     if not total.notes:
         return [DoctorFinding("usage", "ok", "no note has been shown to an agent yet")]
-    message = (
-        f"{total.notes:,} notes shown in {DAYS} days, {total.used:,} used, about {total.tokens:,} tokens: confide stats"
-    )
-    if report.unused:
-        message += f"; {len(report.unused)} shown often and never used"
-    return [DoctorFinding("usage", "ok", message)]
+    unused = f", {len(report.unused)} shown often and not used" if report.unused else ""
+    message = f"{total.notes:,} notes shown in {DAYS} days, {total.used:,} used{unused}; about {total.tokens:,} tokens"
+    return [DoctorFinding("usage", "ok", f"{message}: confide stats")]
 
 
 def shown_name(note: NoteUsage) -> str:

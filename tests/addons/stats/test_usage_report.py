@@ -90,7 +90,8 @@ def test_a_folder_that_is_not_here_says_nothing_about_its_notes(here: Here) -> N
 def test_doctor_has_one_line(here: Here, tmp_path: Path) -> None:
     (line,) = usage_report.check(here.paths)
     assert line.state == "ok"
-    assert line.detail.startswith("31 notes shown in 30 days, 2 used, about 1,020 tokens")
+    said = "31 notes shown in 30 days, 2 used, 1 shown often and not used; about 1,020 tokens: confide stats"
+    assert line.detail == said
     (line,) = usage_report.check(ProxyPaths(*[tmp_path / "no"] * 4))
     assert "no note" in line.detail
 
