@@ -24,6 +24,7 @@ from tests.support.programs.processes import CONFIDE, Machine, stands_still, wai
 from tests.support.programs.wire import Wire
 
 from confide_proxy.hooks import counts, hook_paths, hook_process, startup_marks
+from confide_proxy.hooks.server import usage
 from confide_proxy.mcp import stdio
 
 LATEST_S = 0.45
@@ -116,6 +117,25 @@ def test_a_full_disk_takes_nothing_but_what_would_be_kept(tmp_path: Path, monkey
     hook_process.Hook(time.monotonic()).run()
     assert b"allow" in b"".join(written)
     assert counts.read(str(state)) == []
+
+
+def test_an_answer_is_counted_where_its_session_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook counts the notes that this session was shown and that its last answer names; nothing listens any more."""
+    state = tmp_path / "proxy"
+    state.mkdir()
+    monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
+    told = {"hook_event_name": "Stop", "session_id": "s", "cwd": str(tmp_path)}
+    told["last_assistant_message"] = "Done, as memory/a.md says."
+    monkeypatch.setattr(hook_process.Hook, "_stdin", lambda _hook: json.dumps(told).encode())
+    hook_process.Hook(time.monotonic()).run()
+    assert not (state / "hooks" / usage.FILE).exists()
+    file, by = usage.UsageFile(state), usage.session_of("s")
+    shown = [usage.ShownNote("shop", "memory/a.md")]
+    file.add(lambda state: state.show(usage.PROMPT, shown, tokens=1, now=time.time(), session=by))
+    file.flush()
+    hook_process.Hook(time.monotonic()).run()
+    assert [note.used for note in file.refresh().notes.values()] == [1]
+    assert b"as memory" not in b"".join(each.read_bytes() for each in state.rglob("*") if each.is_file())
 
 
 def test_a_socket_that_is_not_this_users_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ MOST_TEXT: Final = 64 * 1024
 LOCK_S: Final = 1.0
 _MOST_NAME: Final = 1024
 _DAY_S: Final = 86_400.0
+_LINES: Final = re.compile(r":\d+(?:-\d+)?$")
 _OWN_NAME: Final = re.compile(r".*-[0-9a-f]{4,16}")
 """The file name of a note, without `.md`, as `note_names.path_of` makes it."""
 
@@ -300,15 +301,18 @@ class UsageState:
         note.open = ""
 
     def _called(self, project: str, said: str) -> list[NoteUsage]:
-        """Return the note that an agent's argument names: by its id, its path or the path's end."""
-        said = said.removeprefix("./")
+        """Return the note that an agent's argument names: by its id, whole or short, its path, with
+        lines or without, or the path's end.
+        """
+        said = _LINES.sub("", said.removeprefix("./"))
         direct = self.notes.get(_key(project, said)) or self.notes.get(_key(GLOBAL_PROJECT, said))
         if direct is not None:
             return [direct]
         return [
             note
             for note in self.notes.values()
-            if note.id == said or (note.project == project and f"/{note.path}".endswith((f"/{said}", f"/{said}.md")))
+            if _is_same_id(note.id, said)
+            or (note.project == project and f"/{note.path}".endswith((f"/{said}", f"/{said}.md")))
         ][:1]
 
     def _today(self, event: str, now: float) -> EventTotals:
@@ -434,6 +438,12 @@ def _has(text: str, name: str) -> bool:
 
 def _is_part(letter: str) -> bool:
     return letter.isalnum() or letter in ("_", "-") if letter else False
+
+
+def _is_same_id(short: str, said: str) -> bool:
+    """Return True if an id, whole or short, can mean the note of a short id."""
+    digits = said.rpartition("_")[2]
+    return bool(short) and said.startswith("mem_") and digits.startswith(short.removeprefix("mem_"))
 
 
 def _key(project: str, name: str) -> str:

@@ -89,10 +89,13 @@ def test_reading_and_changing_are_uses_and_deleting_ends_the_counters() -> None:
     state = UsageState()
     shown(state, NOTE, LOG)
     assert state.read("shop", ["mem_4f2a9"], NOW)
-    assert state.use("shop", ["2026-11-20"], NOW)
+    assert state.use("shop", ["memory/2026-11-20.md:3-7"], NOW)
     assert state.read("shop", ["use-row-locks-4f2a9c1b.md"], NOW)
     assert (of(state).used, of(state).read, of(state, LOG).used) == (1, 2, 1)
-    assert not state.read("shop", ["memory/never.md"], NOW)
+    for name in ("memory/never.md", "", "mem_4f2a", "mem_row_1_9f2a9c1b", "4f2a9"):
+        assert not state.read("shop", [name], NOW), name
+    assert state.read("shop", ["mem_use-row-locks_1_4f2a9c1b"], NOW)
+    assert state.use("shop", ["2026-11-20"], NOW)
     assert not state.read("other", ["memory/2026-11-20.md"], NOW)
     assert state.forget("shop", ["mem_4f2a9"])
     assert not state.forget("other", [])
