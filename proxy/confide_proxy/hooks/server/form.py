@@ -75,6 +75,7 @@ class Quoted(NamedTuple):
         parts: number of lines that together quote `covers` completely.
         id: the note's short id; "" if the document is no note.
         is_pinned: True if the line keeps its place even if no agent uses its note.
+        is_important: True if the note's importance is core or high.
         is_for_failure: True if the note was written for the failure at which it is shown.
         is_tied: True if this device knows what the note is true of, so that the line holds for now.
         has_mark: True if the line says that it may not be.
@@ -90,6 +91,7 @@ class Quoted(NamedTuple):
     parts: int = 1
     id: str = ""
     is_pinned: bool = False
+    is_important: bool = False
     is_for_failure: bool = False
     is_tied: bool = False
     has_mark: bool = False
@@ -143,7 +145,7 @@ def notes(
     found = [
         (_LEVELS[note["level"]], each)
         for note in _items(result.get("memories"))
-        if note.get("level") in _LEVELS and note.get("project") in wanted and (each := _note(note)) is not None
+        if note.get("level") in tuple(_LEVELS) and note.get("project") in wanted and (each := _note(note)) is not None
     ]
     return [each for _, each in sorted(found, key=lambda one: (is_sunk(one[1]), one[0]))][:NOTES]
 
@@ -273,6 +275,19 @@ def marked(quoted: Quoted, mark: str) -> Quoted:
     return quoted._replace(line=f"{head}{shown}{end}{rest}", is_tied=True, has_mark=bool(mark))
 
 
+def outdated(count: int) -> list[Quoted]:
+    """Return a line that counts the important notes which are about something that no longer
+    exists; none without such notes.
+    """
+    if not count:
+        return []
+    notes, them = ("1 important note is", "it") if count == 1 else (f"{count} important notes are", "them")
+    told = (
+        f"- {notes} about files or code that no longer exist here, so {'it is' if count == 1 else 'they are'} left out"
+    )
+    return [Quoted(f"{told}: confide stale lists {them}, to correct or delete.", "", "", is_whole=False)]
+
+
 def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:
     """Return as many lines as fit into the budget of tokens, frame included. `once` drops lines
     whose text an earlier line contains.
@@ -336,4 +351,5 @@ def _quoted(
     # Texts that the daemon has cut end in the same way.
     is_whole = not quoted.endswith("…")
     covers = (place if line else document,) if is_whole else ()
-    return Quoted(message, document, place, is_whole, quoted, day, covers, 1, known, found.get("level") == "core")
+    is_pinned, is_important = found.get("level") == "core", found.get("level") in tuple(_LEVELS)
+    return Quoted(message, document, place, is_whole, quoted, day, covers, 1, known, is_pinned, is_important)

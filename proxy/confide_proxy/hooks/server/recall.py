@@ -360,8 +360,12 @@ class PromptRecall:
             return None
         self._actions.refresh_soon(project)
         await asyncio.to_thread(self._usage.refresh)
-        found = sorted(await self._true(folder, await self._lines(project)), key=self._is_sunk)
-        lines = form.within(found, form.BRIEFING_TOKENS, once=True)
+        listed = await self._lines(project)
+        found = await self._true(folder, listed)
+        gone = {each.document for each in listed if each.is_important} - {each.document for each in found}
+        lines = form.within(
+            [*form.outdated(len(gone)), *sorted(found, key=self._is_sunk)], form.BRIEFING_TOKENS, once=True
+        )
         root = (await self._found(folder) or ("", folder))[1]
         name = hashlib.blake2b(f"{project}\0{root}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         try:

@@ -106,6 +106,7 @@ async def test_what_the_daemon_does_costs_no_more_than_an_answer(here: Here, mon
             {"result": []},
             {"result": {"results": 7, "memories": 7}},
             {"result": {"results": [7, {}]}},
+            {"result": {"memories": [{"level": [], "project": "shop"}, {"level": {}}]}},
         ),
     ]
     for number, says in enumerate(wrong):
@@ -297,6 +298,17 @@ async def test_a_note_about_what_is_gone_never_comes_by_itself(here: Here, monke
         )
         assert "changed since" in changed
         assert "2026-11-20): " in kept
+    # An important one is counted at a start, without a word of it.
+    told = (
+        "- 1 important note is about files or code that no longer exist here, so it is left out: confide stale lists it"
+    )
+    assert told in said
+    for each in memories:
+        each["level"] = "low"
+    assert await here.start("f") == {}
+    for each in memories:
+        each["level"] = "high"
+    assert told in (await here.start("g"))["context"]
     on_disk = briefings.read(str(here.paths.state), str(here.folder))
     assert "notes/kept.md (agent, by laptop, 2026-11-20; not checked since)" in on_disk
     here.recall.end()
