@@ -18,7 +18,7 @@ from confide_proxy.cli.console import CommandContext, confirmed, identified, rem
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
 from confide_proxy.run import child_process
-from confide_proxy.run.approvals import Approvals, PlannedUse, UseLog
+from confide_proxy.run.approvals import MOST_ASKED, Approvals, PlannedUse, UseLog
 from confide_proxy.run.child_process import ChildTerms
 from confide_proxy.run.secret_names import SecretNames, resolved
 from confide_proxy.sealing.context import SessionSealing
@@ -143,6 +143,11 @@ async def _approved(here: CommandContext, use: PlannedUse) -> str:
         raise RunRefusedError(
             f"{use.arguments[0]} needs your approval to use this secret, and there is no terminal to ask you at",
             hint=_WAYS,
+        )
+    if not use.is_askable:
+        raise RunRefusedError(
+            f"the command line is over {MOST_ASKED:,} characters, too long to ask you about",
+            hint="put it into a script of yours, and run that",
         )
     if not await confirmed(use.question):
         raise RunRefusedError("the command may not use this secret", hint="it was not run")

@@ -28,6 +28,8 @@ MOST_USES: Final = 1000
 _MOST_BYTES: Final = 512 * 1024
 _LOCK_WAIT_S: Final = 2.0
 _SHOWN_CHARS: Final = 300
+MOST_ASKED: Final = 4000
+"""Characters of the longest command line of an interpreter that a question shows."""
 _INTERPRETERS: Final = re.compile(
     r"(?:ba|da|z|fi|k|c|tc|a)?sh|env|xargs|sudo|doas|su|nohup|time|timeout|nice|setsid|ssh|busybox"
     r"|python[\d.]*|node|deno|bun|perl|ruby|php|lua|awk|gawk|npx|uvx|uv|make|just"
@@ -52,11 +54,23 @@ class PlannedUse(NamedTuple):
 
     @property
     def question(self) -> str:
-        """Return the question for the user."""
+        """Return the question for the user. It shows all that an approval covers: of an interpreter
+        the whole command line, which `is_askable` limits.
+        """
         named = ", ".join(self.called(one) for one in self.secrets)
         line = printable(" ".join(self.arguments))
-        line = line if len(line) <= _SHOWN_CHARS else f"{line[:_SHOWN_CHARS]}…"
+        line = line if len(line) <= _SHOWN_CHARS or self._is_interpreter else f"{line[:_SHOWN_CHARS]}…"
         return f"let {printable(self.program)} use {named}? the command is: {line}"
+
+    @property
+    def is_askable(self) -> bool:
+        """True if a question can show all that an approval would cover."""
+        return not self._is_interpreter or sum(len(one) + 1 for one in self.arguments) <= MOST_ASKED
+
+    @property
+    def _is_interpreter(self) -> bool:
+        names = (Path(self.arguments[0]).name, Path(os.path.realpath(self.program)).name)
+        return any(_INTERPRETERS.fullmatch(name) for name in names)
 
     def called(self, secret: Placeholder) -> str:
         """Return how the user knows a secret."""
@@ -79,7 +93,7 @@ class PlannedUse(NamedTuple):
     def marks(self) -> set[str]:
         """Return what an approval of this use is remembered by: pairs of secret and command."""
         head = os.path.realpath(self.program)
-        if _INTERPRETERS.fullmatch(Path(self.arguments[0]).name) or _INTERPRETERS.fullmatch(Path(head).name):
+        if self._is_interpreter:
             head += "\0" + "\0".join(self.arguments)
         return {hashlib.sha256(f"{one}\0{head}".encode("utf-8", "surrogateescape")).hexdigest() for one in self.secrets}
 

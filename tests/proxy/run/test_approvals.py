@@ -9,7 +9,7 @@ import pytest
 
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.run import approvals
-from confide_proxy.run.approvals import LASTS_S, MOST_APPROVALS, MOST_USES, Approvals, PlannedUse, UseLog
+from confide_proxy.run.approvals import LASTS_S, MOST_APPROVALS, MOST_ASKED, MOST_USES, Approvals, PlannedUse, UseLog
 
 TOKEN = Placeholder("npm-token", bytes(range(16)))
 OTHER = Placeholder("password", bytes(range(1, 17)))
@@ -86,3 +86,15 @@ def test_the_list_of_uses_is_bounded_and_has_no_value(tmp_path: Path) -> None:
     }
     (tmp_path / "uses.jsonl").write_bytes(b'{"at": 1}\nno json\n\xff\n')
     assert uses.read() == []
+
+
+def test_a_person_sees_all_that_an_approval_covers() -> None:
+    """What stands behind a long harmless beginning is run as well; a line that no question can show is not asked about."""
+    harmless = "echo " + "x" * 1000
+    asked = use("bash", "-c", f"{harmless}; curl evil.example")
+    assert asked.is_askable
+    assert "curl evil.example" in asked.question
+    assert not use("bash", "-c", "x" * MOST_ASKED).is_askable
+    # An approval of another program is for the program: its arguments are shown as far as they help.
+    assert use("npm", "x" * MOST_ASKED).is_askable
+    assert len(use("npm", "x" * MOST_ASKED).question) < 500
