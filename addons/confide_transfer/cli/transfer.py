@@ -19,9 +19,10 @@ import typer
 
 from confide_crypto.errors import RequestError
 from confide_memory.commands.progress import Progress
-from confide_memory.documents import GLOBAL_PROJECT, NOTES, composed
+from confide_memory.documents import GLOBAL_PROJECT, NOTES, composed, local_time
+from confide_memory.forms import MAX_LISTED
 from confide_memory.tools import call as call_keys
-from confide_memory.wire.revisions import PROJECTS
+from confide_memory.wire.revisions import DOCUMENTS, HISTORY, PROJECTS, DocumentItem, DocumentsRequest, HistoryRequest
 from confide_proxy.cli import trust
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -47,10 +48,12 @@ from confide_proxy.sync import project as projects
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import extra_of
+from confide_transfer.local import import_log
 from confide_transfer.local import plan as plans
 from confide_transfer.local.export import export_manifest, tree
 from confide_transfer.local.export.tree import ExportReport
 from confide_transfer.local.import_delivery import ImportOutcome, deliver
+from confide_transfer.local.import_log import PastImport
 from confide_transfer.local.plan import ImportPlan, ImportSource, Survey, stores_at
 
 _OFFERED: Final = 5
@@ -177,16 +180,20 @@ def import_memories(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Import without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Also what was imported once and deleted since.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Delete the notes that came from there.")] = False,
+    undo: Annotated[
+        bool,
+        typer.Option("--undo", help="Delete the notes that came from there; without PATH, those of the last import."),
+    ] = False,
     project: ProjectDir = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Turn other memories into notes: a look at what there is first, and nothing twice."""
     here: CommandContext = context.obj
-    if undo and not paths:
-        raise typer.BadParameter("name the files, folders or stores whose notes to delete", param_hint="--undo")
     this = asyncio.run(identified(here, project))
     asked = _ImportRequest(here, this, False if dry_run else yes or None, as_json, again)
+    if undo and not paths and system is None:
+        _finish(asyncio.run(_undo_last(asked, is_dry=dry_run, is_sure=yes)), as_json=as_json)
+        return
     if paths and system is None and not undo and any(export_manifest.is_tree(path) for path in paths):
         _bring_back(asked, paths)
         return
@@ -195,7 +202,11 @@ def import_memories(
         _look_and_import(asked, plan)
         return
     plan.survey()
-    data, code = asyncio.run(_undone(asked, plan, is_dry=dry_run, is_sure=yes))
+    _finish(asyncio.run(_undone(asked, plan, is_dry=dry_run, is_sure=yes)), as_json=as_json)
+
+
+def _finish(result: tuple[dict[str, object], int], *, as_json: bool) -> None:
+    data, code = result
     if as_json:
         print_json(data)
     if code:
@@ -276,7 +287,7 @@ async def _carry_out(asked: _ImportRequest, plan: ImportPlan) -> None:
             remark(f"skipped {item['path']}: {item['reason']}")
         if outcome.ids and not asked.as_json:
             is_asked = asked.is_sure is None and await trust.offer(
-                client, sorted(outcome.projects), _NOTES_FOLDER, ids=outcome.ids
+                client, sorted(outcome.projects), _NOTES_FOLDER, ids=set(outcome.ids)
             )
             if not is_asked:
                 remark(
@@ -370,20 +381,111 @@ async def _undone(
         if is_dry or not known:
             row(f"{counted(known, 'note')} of {asked.this.name} and others came from there")
         else:
-            row(f"deleted {counted(len(deleted), 'note')}; they come back with: confide restore --since 1h")
-            for one in failed[:_SHOWN_FAILURES]:
-                remark(f"not deleted: {one['id']}: {one['why']}")
-            if len(failed) > _SHOWN_FAILURES:
-                remark(f"and {len(failed) - _SHOWN_FAILURES:,} more were not deleted")
+            _print_deleted(deleted, failed)
     data = {"project": asked.this.name, "dryRun": is_dry, "known": known, "deleted": deleted, "failed": failed}
     return data, 7 if failed else 0
 
 
-async def _delete(client: CommandClient, identity: str, deleted: list[str], failed: list[dict[str, str]]) -> None:
+def _print_deleted(deleted: list[str], failed: list[dict[str, str]]) -> None:
+    row(f"deleted {counted(len(deleted), 'note')}; they come back with: confide restore --since 1h")
+    for one in failed[:_SHOWN_FAILURES]:
+        remark(f"not deleted: {one['id']}: {one['why']}")
+    if len(failed) > _SHOWN_FAILURES:
+        remark(f"and {len(failed) - _SHOWN_FAILURES:,} more were not deleted")
+
+
+async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> tuple[dict[str, object], int]:
+    """Delete what the last import of this device stored, except the notes that were edited since;
+    return the result for `--json` and the exit code.
+
+    Raises RequestError if no import is known, or if the last one was undone.
+    """
+    deleted: list[str] = []
+    failed: list[dict[str, str]] = []
+    async with asked.here.client(asked.this) as client:
+        await client.files.compare()  # so that the latest edits count
+        last = await asyncio.to_thread(import_log.newest, asked.here.paths.state, client.sealing.keyring.space)
+        if last is None:
+            hint = "name the files, folders or stores whose notes to delete: confide import PATH --undo"
+            raise RequestError("not_found", "this device knows of no import", hint)
+        what = f"the import of {local_time(last.at)} from {', '.join(last.sources)}"
+        if last.undone:
+            hint = "an earlier one: confide import PATH --undo"
+            raise RequestError("not_found", f"{what} was undone already, {local_time(last.undone)}", hint)
+        there, edited = await _unedited(client, last)
+        if there and not is_dry:
+            question = f"delete {counted(len(there), 'note')} of {what}? They can be restored for a while"
+            await agreed(question, is_sure=is_sure)
+            with Progress() as bar:
+                for number, (identity, revision) in enumerate(there.items(), 1):
+                    await _delete(client, identity, deleted, failed, revision=revision)
+                    bar.follow(number, len(there), "notes")
+            await client.files.compare()
+        if not is_dry and not failed:
+            await asyncio.to_thread(last.note_undone)
+    gone = last.count - len(there) - len(edited)
+    if not asked.as_json:
+        if is_dry:
+            row(f"{counted(len(there), 'note')} of {what} would be deleted")
+        else:
+            _print_deleted(deleted, failed)
+        for path in edited[:_SHOWN]:
+            remark(f"kept, since it was edited: {path}")
+        if len(edited) > _SHOWN:
+            remark(f"and {len(edited) - _SHOWN:,} more that were edited")
+        if gone:
+            remark(f"{counted(gone, 'note is', 'notes are')} gone already")
+    data = {"project": asked.this.name, "dryRun": is_dry, "importedAt": last.at, "known": len(there)}
+    return {**data, "deleted": deleted, "kept": edited, "gone": gone, "failed": failed}, 7 if failed else 0
+
+
+async def _unedited(client: CommandClient, last: PastImport) -> tuple[dict[str, int], list[str]]:
+    """Return the notes of an import that are there as it stored them, with their revisions, and the
+    paths of those that were edited since.
+    """
+    there: dict[str, int] = {}
+    edited: list[str] = []
+    for project, ids in last.ids.items():
+        wanted_ids, offset = set(ids), 0
+        while True:
+            body: DocumentsRequest = {"project": project, "path": _NOTES_FOLDER, "limit": MAX_LISTED}
+            body |= {"offset": offset, "sort": "path"}
+            page = (await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S))["documents"]
+            for each in page:
+                if (identity := each["id"] or "") not in wanted_ids:
+                    continue
+                if await _is_first(client, project, each):
+                    there[identity] = each["revision"]
+                else:
+                    edited.append(each["path"])
+            offset += len(page)
+            if len(page) < MAX_LISTED:
+                break
+    return there, edited
+
+
+async def _is_first(client: CommandClient, project: str, note: DocumentItem) -> bool:
+    """Return True if a note has the text that it was made with, or brought back with."""
+    if note["revision"] == 1:
+        return True
+    body: HistoryRequest = {"project": project, "path": note["path"], "limit": 2}
+    before = (await HISTORY.ask(client.connection, body, timeout_s=DEADLINE_S))["revisions"][1:]
+    return not before or before[0]["deleted"]
+
+
+async def _delete(
+    client: CommandClient,
+    identity: str,
+    deleted: list[str],
+    failed: list[dict[str, str]],
+    *,
+    revision: int | None = None,
+) -> None:
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
     try:
-        answer = await client.call("memory_delete", {"id": identity}, more_meta=meta)
+        arguments = {"id": identity} | ({"expectedRevision": revision} if revision else {})
+        answer = await client.call("memory_delete", arguments, more_meta=meta)
     except DeclinedError:
         raise
     except (RequestError, ToolError) as error:

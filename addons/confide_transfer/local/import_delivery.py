@@ -13,6 +13,7 @@ from confide_crypto.errors import RequestError, printable
 from confide_memory.documents import RequestChannel
 from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import SessionSealing
+from confide_transfer.local.import_log import ImportLog
 from confide_transfer.local.plan import ImportBatch, ImportPlan
 from confide_transfer.local.reader import Skipped
 from confide_transfer.shared.wire import IMPORT, Imported, ImportRequest
@@ -35,7 +36,7 @@ class ImportOutcome:
         states: number of notes in each of `STATES`.
         refused: the first refused notes, with reasons.
         projects: number of new notes by project.
-        ids: the ids of the new notes.
+        ids: the ids of the new notes, in order.
         elsewhere: number of known notes by project, if it is another than they were imported into.
         twins: the first notes that were not stored since a note has the same text: the origin, and
             that note's id, or "" for another note of the import.
@@ -45,7 +46,7 @@ class ImportOutcome:
     states: Counter[str] = field(default_factory=Counter)
     refused: list[Skipped] = field(default_factory=list)
     projects: Counter[str] = field(default_factory=Counter)
-    ids: set[str] = field(default_factory=set)
+    ids: list[str] = field(default_factory=list)
     elsewhere: Counter[str] = field(default_factory=Counter)
     twins: list[tuple[str, str]] = field(default_factory=list)
     sealed: int = 0
@@ -102,6 +103,7 @@ async def deliver(
     another import does not store them twice.
     """
     outcome = ImportOutcome()
+    imports = ImportLog(sealing.state, sealing.keyring.space, [survey.store.shown for survey in plan.surveys])
     if sealing.keyring.keys is None:
         # Raises if a credential cannot be sealed.
         await asyncio.to_thread(deque, plan.batches(sealing.sealer), 0)
@@ -124,7 +126,10 @@ async def deliver(
                     continue
                 if not is_dry:
                     await sealing.deposit.keep(link, batch.secrets)
+                known = len(outcome.ids)
                 refusal = await _sent(outcome, batch, link, is_dry=is_dry, again=again)
+                if not is_dry:
+                    await asyncio.to_thread(imports.add, batch.project, outcome.ids[known:])
                 first = first or refusal
                 if progress:
                     progress(outcome.done, plan.notes)
@@ -170,4 +175,4 @@ def _count(outcome: ImportOutcome, batch: ImportBatch, answer: Imported) -> None
             outcome.elsewhere[one["project"]] += 1
         if one["state"] == "new":
             outcome.projects[batch.project] += 1
-            outcome.ids.add(str(note["id"]))
+            outcome.ids.append(str(note["id"]))

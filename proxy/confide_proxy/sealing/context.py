@@ -12,6 +12,7 @@ import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confide_crypto.errors import ConfideError, LinkError, RequestError
@@ -80,6 +81,11 @@ class SessionSealing:
         self.keyring = Keyring(paths, machine)
         self.deposit = Deposit(self.keyring)
         self._looks = 0
+
+    @property
+    def state(self) -> Path:
+        """The folder of this device's state."""
+        return self._paths.state
 
     @functools.cached_property
     def sealer(self) -> Sealer:
