@@ -52,6 +52,7 @@ MOST_TEXT: Final = 64 * 1024
 LOCK_S: Final = 1.0
 _MOST_NAME: Final = 1024
 _DAY_S: Final = 86_400.0
+_ID: Final = "mem_"
 _LINES: Final = re.compile(r":\d+(?:-\d+)?$")
 _OWN_NAME: Final = re.compile(r".*-[0-9a-f]{4,16}")
 """The file name of a note, without `.md`, as `note_names.path_of` makes it."""
@@ -242,12 +243,17 @@ class UsageState:
         return True
 
     def forget(self, project: str, said: Iterable[str]) -> bool:
-        """Delete the counters of these notes, by id or path; without any, those of the project."""
-        names = list(said)
-        found = [note for name in names for note in self._called(project, name)]
-        gone = found if names else [note for note in self.notes.values() if note.project == project]
-        for note in gone:
-            self.notes.pop(_key_of(note), None)
+        """Delete the counters of these notes, by id or whole path; without any, those of the project."""
+        names = set(said)
+        ids = [name for name in names if name.startswith(_ID)]
+        gone = [
+            key
+            for key, note in self.notes.items()
+            if (note.project == project and (not names or note.path in names))
+            or any(_is_same_id(note.id, name) for name in ids)
+        ]
+        for key in gone:
+            del self.notes[key]
         return bool(gone)
 
     def open_notes(self, now: float) -> list[NoteUsage]:
@@ -443,7 +449,7 @@ def _is_part(letter: str) -> bool:
 def _is_same_id(short: str, said: str) -> bool:
     """Return True if an id, whole or short, can mean the note of a short id."""
     digits = said.rpartition("_")[2]
-    return bool(short) and said.startswith("mem_") and digits.startswith(short.removeprefix("mem_"))
+    return bool(short) and said.startswith(_ID) and digits.startswith(short.removeprefix(_ID))
 
 
 def _key(project: str, name: str) -> str:

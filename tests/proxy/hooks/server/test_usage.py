@@ -97,6 +97,8 @@ def test_reading_and_changing_are_uses_and_deleting_ends_the_counters() -> None:
     assert state.read("shop", ["mem_use-row-locks_1_4f2a9c1b"], NOW)
     assert state.use("shop", ["2026-11-20"], NOW)
     assert not state.read("other", ["memory/2026-11-20.md"], NOW)
+    assert not state.forget("other", [LOG.path])
+    assert not state.forget("shop", ["2026-11-20.md"])
     assert state.forget("shop", ["mem_4f2a9"])
     assert not state.forget("other", [])
     assert state.forget("shop", [])
