@@ -161,7 +161,7 @@ def test_a_hook_loads_next_to_nothing() -> None:
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         loaded.append(set(done.stdout.split()))
     light = ("block", "briefings", "counts", "events", "hook_paths", "hook_process", "learning_queue")
-    light += ("startup_marks", "tool_events")
+    light += ("session_marks", "tool_events")
     room = "confide_proxy.hooks"
     assert loaded[1] - loaded[0] == {
         "confide_crypto",

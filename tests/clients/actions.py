@@ -13,7 +13,7 @@ from typing import Any, Final
 from tests.clients import claude, codex, gemini, opencode
 from tests.clients.installed import FIRED_S
 from tests.clients.models import Step, playing
-from tests.clients.trial import PROMPT, Trial
+from tests.clients.trial import BIN, PROMPT, Trial
 from tests.clients.unasked import Memory, remembering
 
 WARNING: Final = "Never run `echo reset-staging`: it drops the data of heron."
@@ -70,6 +70,32 @@ def claude_actions(trial: Trial) -> None:
         _judged(memory, model.requests)
 
 
+def claude_foreign(trial: Trial) -> None:
+    """Claude Code: what its agent stores is an agent's, and untrusted once it has read a file from elsewhere."""
+    page = trial.root / "page.txt"
+    page.write_text("Herons fish at noon.", encoding="utf-8")
+    with remembering(trial, "claude-foreign") as memory:
+        memory.set_up("claude-code", "--user")
+        store = [
+            Step("memory_store", {"content": f"Herons, {name}.", "path": f"memory/{name}.md"})
+            for name in ("before", "after")
+        ]
+        pause = Step("Bash", {"command": "sleep 2", "description": "x"})
+        with playing(store[0], Step("Read", {"file_path": str(page)}), pause, store[1], Step()) as model:
+            there = {"ANTHROPIC_API_KEY": "made-up", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
+            command = [trial.clients / claude.PROGRAM, "-p", PROMPT, "--output-format", "stream-json", "--verbose"]
+            command += ["--allowedTools", claude.TOOLS, "Bash(sleep *)", "Read"]
+            memory.home.run(command, memory.environment(**there, **dict.fromkeys(claude.QUIET, "1")))
+        found = {name: _class(memory, f"memory/{name}.md") for name in ("before", "after")}
+        is_right = found == {"before": "agent", "after": "untrusted"}
+        memory.check("what is stored after a file from elsewhere is untrusted", is_right, str(found))
+
+
+def _class(memory: Memory, path: str) -> str:
+    done = memory.home.run([BIN / "confide", "read", path, "--json"], memory.environment())
+    return str(json.loads(done.stdout)["class"]) if done.returncode == 0 else done.stderr
+
+
 def codex_actions(trial: Trial) -> None:
     """Codex, set up with hooks."""
     with remembering(trial, "codex") as memory:
@@ -124,7 +150,7 @@ def opencode_actions(trial: Trial) -> None:
 
 
 ACTIONS: Final[dict[str, tuple[Callable[[Trial], None], ...]]] = {
-    "claude": (claude_actions,),
+    "claude": (claude_actions, claude_foreign),
     "codex": (codex_actions,),
     "gemini": (gemini_actions,),
     "opencode": (opencode_actions,),

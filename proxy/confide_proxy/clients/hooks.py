@@ -21,9 +21,12 @@ PLUGIN: Final = Path(__file__).parents[1] / "plugin"
 """The plugin folder, which clients read in place."""
 _OURS: Final = re.compile(
     r"(?:exec 3<&0; \{ )?(?:\[ -x (?P<it>.*confide.*) \] && exec "
-    r"(?:env (?:[A-Z_]+=(?:[\w@%+=:,./-]|'[^']*'|\"'\")+ )+)?(?P=it)|command -v confide >/dev/null && exec confide) hook; "
+    r"(?:env (?:[A-Z_]+=(?:[\w@%+=:,./-]|\$PPID|'[^']*'|\"'\")+ )+)?(?P=it)"
+    r"|command -v confide >/dev/null && exec (?:env CONFIDE_CLIENT_PID=\$PPID )?confide) hook; "
     r"(?:\} <&3 >/dev/null 2>&1 & )?exit 0"
 )
+_CLIENT: Final = "CONFIDE_CLIENT_PID=$PPID"
+"""Names the client's process to a hook (`session_marks`)."""
 _MOST_ADDRESS: Final = 103
 """Most bytes of a Unix socket's path, as in `hook_paths`."""
 _SCRIPT: Final = "opencode/confide.js"
@@ -41,16 +44,18 @@ AFTERWARDS: Final = {
 NOT_POSSIBLE: Final = {"zed": "Zed has no hooks: its agent searches memory on its own, or when you ask"}
 
 
-def line(program: str, *, is_waited_for: bool = True) -> str:
+def line(program: str, *, is_waited_for: bool = True, names_client: bool = False) -> str:
     """Return the command line of a hook, in the shell form, since Codex knows no other. It does
     nothing if the program was removed.
 
     Without `is_waited_for`, for events that are never answered (the end of a turn or session), the
     client continues while the hook runs. Stdin is then passed as another descriptor, since a shell
-    gives none to background commands.
+    gives none to background commands. `names_client`: for a hook that has to know the client's
+    process, which is not its parent then.
     """
     quoted = shlex.quote(program)
     said = "".join(f"{name}={shlex.quote(value)} " for name, value in which_memory(os.environ).items())
+    said += f"{_CLIENT} " if names_client else ""
     run = f"[ -x {quoted} ] && exec {f'env {said}' if said else ''}{quoted} hook; "
     return f"{run}exit 0" if is_waited_for else f"exec 3<&0; {{ {run}}} <&3 >/dev/null 2>&1 & exit 0"
 
@@ -123,4 +128,6 @@ def _with(group: dict[str, Any], program: str) -> dict[str, Any]:
     """Return a hook or group of the template with the program's own path."""
     if "hooks" in group:
         return {**group, "hooks": [_with(each, program) for each in group["hooks"]]}
-    return {**group, "command": line(program, is_waited_for=not group["command"].startswith("exec 3<&0;"))}
+    command = group["command"]
+    is_waited_for = not command.startswith("exec 3<&0;")
+    return {**group, "command": line(program, is_waited_for=is_waited_for, names_client=_CLIENT in command)}

@@ -89,6 +89,29 @@ def is_off(config: str, cwd: str, option: str = "hooks") -> bool:
     return False
 
 
+def project_of(cwd: str) -> str:
+    """Return the folder above `cwd` that is a repository or has a `.confide.toml`; `cwd` itself if
+    none is.
+    """
+    folder = cwd
+    for _ in range(_DEEPEST):
+        if not folder or os.path.dirname(folder) == folder:
+            break
+        if any(os.path.lexists(os.path.join(folder, name)) for name in (".git", _PROJECT_FILE)):
+            return folder
+        folder = os.path.dirname(folder)
+    return cwd
+
+
+def own_folders(state: str) -> tuple[str, ...]:
+    """Return the folders outside of a project in which clients, and Confide, keep files of their
+    own.
+    """
+    home = os.path.expanduser("~")
+    clients = (".claude", ".codex", ".gemini", ".cursor", ".config/opencode", ".local/share/opencode")
+    return (os.path.dirname(state), *(os.path.join(home, name) for name in clients))
+
+
 def plain(path: str, most: int) -> bytes:
     """Read at most `most` bytes of a regular file. Raises OSError if it doesn't exist or isn't
     regular, since reading others may not end.

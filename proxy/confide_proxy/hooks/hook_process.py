@@ -19,7 +19,7 @@ import struct
 import time
 
 from confide_crypto import portable
-from confide_proxy.hooks import briefings, counts, events, hook_paths, learning_queue, startup_marks
+from confide_proxy.hooks import briefings, counts, events, hook_paths, learning_queue, session_marks, tool_events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +109,10 @@ class Hook:
             return self._point(event)
         if event.kind in (events.BEFORE, events.AFTER):
             return self._act(event)
-        if event.kind == events.START and event.source in events.REPLAYED:
+        is_replayed = event.kind == events.START and event.source in events.REPLAYED
+        is_new = event.kind == events.START and not is_replayed and event.source != "compact"
+        session_marks.follow(self._state, event.session, is_new=is_new)
+        if is_replayed:
             return counts.SILENT
         asked = {"kind": event.kind, "client": event.client, "session": event.session, "source": event.source}
         asked["cwd"] = event.cwd
@@ -117,7 +120,7 @@ class Hook:
             asked["prompt"] = event.prompt
         outcome, told = self._ask(asked)
         if event.kind == events.PROMPT and outcome == counts.ABSENT and self._is_awaited(event):
-            startup_marks.hurry(self._state)
+            session_marks.hurry(self._state)
             while outcome == counts.ABSENT and self._left() > LEAST_S:
                 time.sleep(AGAIN_S)
                 outcome, told = self._ask(asked)
@@ -125,7 +128,7 @@ class Hook:
         if event.kind == events.START and outcome in (counts.ABSENT, counts.LATE):
             context = briefings.read(self._state, event.cwd)
             if not context:
-                startup_marks.miss(self._state, event.session)
+                session_marks.miss(self._state, event.session)
         said = events.answer(
             event, context if isinstance(context, str) else "", message if isinstance(message, str) else ""
         )
@@ -135,9 +138,15 @@ class Hook:
         """Answer with a note that concerns a tool call. The agent waits for it at each call, so it
         waits for nothing else.
         """
+        own = (hook_paths.project_of(event.cwd), *hook_paths.own_folders(self._state))
+        is_foreign = tool_events.is_foreign(event.told, own)
+        if is_foreign:
+            session_marks.note_foreign(self._state, event.session)
         if hook_paths.is_off(self._config, event.cwd, "action_hooks"):
             return ""
         call = event.call
+        if call["tool"] in tool_events.READS or (is_foreign and not call["command"]):
+            return counts.SILENT
         if not (call["command"] or call["paths"] or call["output"]) or self._is_own(call["tool"]):
             return counts.SILENT
         self._end = min(self._end, self._began + ACTION_S)
@@ -155,7 +164,7 @@ class Hook:
         """Return True if a starting session will listen soon and the prompt contains a question for
         it.
         """
-        if not startup_marks.is_noted(self._state):
+        if not session_marks.is_noted(self._state):
             return False
         from confide_proxy.hooks import (
             prompt_filter,

@@ -29,6 +29,15 @@ MOST_OUTPUT: Final = 32 * 1024
 """Characters of a tool's output that are sent: a quarter from its start, the rest from its end."""
 MOST_PATHS: Final = 16
 MOST_COMMAND: Final = 8192
+READS: Final = frozenset({"Read", "read", "read_file", "readFile", "View", "view"})
+"""Tools that read a file."""
+_WEB: Final = ("web", "fetch", "browser")
+_FETCHES: Final = frozenset({"curl", "wget", "lynx", "w3m", "gh", "glab"})
+"""Programs that print web pages, or issues of a forge."""
+_HERE: Final = ("localhost", "127.0.0.1", "[::1]")
+_OTHERS: Final = ("mcp__", "mcp_", "MCP:")
+"""Prefixes of tools of MCP servers."""
+_OURS: Final = "confide"
 _PATHS: Final = (
     "file_path",
     "filePath",
@@ -75,6 +84,45 @@ def described(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
         "output": _clipped("\n".join(text for key in _OUTPUTS if (text := _text(told.get(key))))),
         "failed": True if is_failure else _has_failed(told),
     }
+
+
+def is_foreign(told: dict[str, Any], own: tuple[str, ...]) -> bool:
+    """Return True if third parties may have written what a tool call returns: a page of the web, a
+    tool of another MCP server, or a file outside of the folders `own`.
+    """
+    name, given = told.get("tool_name"), told.get("tool_input")
+    if not isinstance(name, str) or not name:
+        return False
+    arguments: dict[str, Any] = given if isinstance(given, dict) else {}
+    if name.startswith(_OTHERS) or "__" in name:
+        return _OURS not in name
+    if any(word in name.lower() for word in _WEB):
+        return True
+    if name in READS:
+        found = [path for key in _PATHS if isinstance(path := arguments.get(key), str)]
+        return any(path.startswith("/") and not _is_below(path, own) for path in found)
+    return name not in EDITS and _fetches(_command(arguments)[:MOST_COMMAND])
+
+
+def _is_below(path: str, folders: tuple[str, ...]) -> bool:
+    inside = any(folder and (path + "/").startswith(folder.rstrip("/") + "/") for folder in folders)
+    return inside and "/../" not in path
+
+
+def _fetches(command: str) -> bool:
+    """Return True if a command may print text from the web, other than from this device itself."""
+    words = command.replace(";", " ").replace("|", " ").replace("&", " ").replace("(", " ").split()
+    urls = [word for word in words if "://" in word]
+    if any(not _is_here(word.partition("://")[2]) for word in urls if "http" in word):
+        return True
+    programs = [at for at, word in enumerate(words) if word.rpartition("/")[2] in _FETCHES]
+    return bool(programs) and not urls and not any(_is_here(word) for word in words[programs[0] + 1 :])
+
+
+def _is_here(address: str) -> bool:
+    """Return True for an address of this device."""
+    host = address.strip("\"'").partition("/")[0]
+    return any(host == each or host.startswith(f"{each}:") for each in _HERE)
 
 
 def _command(arguments: dict[str, Any]) -> str:

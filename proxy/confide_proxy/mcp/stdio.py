@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from confide_crypto.errors import ConfideError, where
 from confide_proxy import config as configs
 from confide_proxy import paths as places
 from confide_proxy.config import ProxyConfig
-from confide_proxy.hooks import startup_marks
+from confide_proxy.hooks import session_marks
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.jsonrpc import MAX_LINE_BYTES
 from confide_proxy.mcp.tunnel import Tunnel
@@ -83,7 +84,7 @@ def run(arguments: list[str]) -> int:
         # in the moment before a read of stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if config.hooks:
-        startup_marks.note(os.fspath(here.state))
+        session_marks.note(os.fspath(here.state))
     outlet = Outlet(1)
     serve(0, outlet, here, config, project)
     outlet.close(EXIT_DEADLINE_S / 2)
@@ -134,7 +135,7 @@ class Settling:
     def is_over(self, lines: Lines) -> bool:
         """Wait for the next lines; return True if there are none in time, or if a prompt waits."""
         while not lines.wait(max(0.0, min(LOOK_S, self._end - time.monotonic()))):
-            if time.monotonic() >= self._end or startup_marks.is_hurried(self._state, self._began):
+            if time.monotonic() >= self._end or session_marks.is_hurried(self._state, self._began):
                 return True
         return time.monotonic() >= self._last
 
@@ -347,6 +348,7 @@ class SessionThread:
         with self._opening:
             self._is_open = True
         session = AgentSession(here, config, project, self._tunnel)
+        self._tunnel.has_read_foreign = partial(session_marks.has_read_foreign, os.fspath(here.state))
         if config.questions and not os.environ.get("CONFIDE_LEARNING"):  # otherwise no person is in front of the client
             self._tunnel.open_questions()
         async with TaskGroup() as group:

@@ -29,6 +29,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
+from confide_memory.classes import UNTRUSTED
 from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import DATED, NOTED, NOTES, OPERATION, WITHIN, ToolAnswer
 from confide_proxy import VERSION
@@ -148,6 +149,8 @@ class Tunnel:
         """Returns the notices about this device's files for the agent."""
         self.on_result: Callable[[PendingCall, dict[str, Any]], None] = lambda _call, _result: None
         """Called with the result of a tool call that the client gets."""
+        self.has_read_foreign: Callable[[], bool] = lambda: False
+        """Returns True if the agent has read text of third parties in this session."""
         self.questions: Questions | None = None
         self._declared: tuple[object, bool] = (None, False)
         """The capabilities that the client declared, and True if it is of the 2026-07-28 era."""
@@ -615,6 +618,8 @@ class Tunnel:
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":
             message = with_operation(message, claims.get(OPERATION))
+            if self.has_read_foreign():
+                message = with_claims(message, {call_keys.CLASS: UNTRUSTED})
             line = encoded(message)
         is_bound = WITHIN in claims
         is_repeatable = offline == "queue" or is_read_only

@@ -23,7 +23,7 @@ from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, stands_still, wait_until
 from tests.support.programs.wire import Wire
 
-from confide_proxy.hooks import counts, hook_paths, hook_process, startup_marks
+from confide_proxy.hooks import counts, hook_paths, hook_process, session_marks
 from confide_proxy.hooks.server import usage
 from confide_proxy.mcp import stdio
 
@@ -219,7 +219,7 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
         pytest.skip("this folder's path is too long for a socket")
     monkeypatch.setenv("CONFIDE_HOME", str(tmp_path))
     monkeypatch.setattr(hook_process, "DEADLINE_S", DEADLINE_S)
-    monkeypatch.setattr(startup_marks, "FRESH_S", DEADLINE_S)
+    monkeypatch.setattr(session_marks, "FRESH_S", DEADLINE_S)
     looks: list[float] = []
     looked = threading.Event()
     connected = hook_process.connected
@@ -240,7 +240,7 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
         hook_process.Hook(time.monotonic()).run()
 
     run(QUESTION)  # no session starts
-    startup_marks.note(str(state))
+    session_marks.note(str(state))
     run("run the tests")
     assert len(looks) == 2
     looks.clear()
@@ -266,7 +266,7 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
     state = machine.home / "proxy"
     monkeypatch.setattr(stdio, "SETTLE_S", 2 * DEADLINE_S)
     monkeypatch.setattr(stdio, "MOST_SETTLE_S", 2 * DEADLINE_S)
-    startup_marks.hurry(str(state))
+    session_marks.hurry(str(state))
     os.utime(state / "hooks/awaited", (1.0, 1.0))  # of a session before
     reading, writing = os.pipe()
     with os.fdopen(reading), os.fdopen(writing, "wb", buffering=0) as client:
@@ -275,12 +275,12 @@ def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkey
         over: list[bool] = []
         waiting = threading.Thread(target=lambda: over.append(settling.is_over(stdio.Lines(reading))), daemon=True)
         waiting.start()
-        startup_marks.note(str(state))
+        session_marks.note(str(state))
         assert fired(machine, "UserPromptSubmit", prompt="run the tests") is None
         assert waiting.is_alive()
         end = time.monotonic() + DEADLINE_S
         while waiting.is_alive() and time.monotonic() < end:  # a hook that a busy machine starts late waits for nobody
-            startup_marks.note(str(state))
+            session_marks.note(str(state))
             assert fired(machine, "UserPromptSubmit", prompt=QUESTION) is None
             waiting.join(0.1)
         assert over == [True]

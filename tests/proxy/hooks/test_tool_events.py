@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide_proxy.hooks import events
-from confide_proxy.hooks.tool_events import MOST_OUTPUT, MOST_PATHS, described
+from confide_proxy.hooks.tool_events import MOST_OUTPUT, MOST_PATHS, described, is_foreign
 
 RECORDED = Path(__file__).parents[2] / "fixtures/hooks"
 
@@ -116,3 +116,65 @@ _JSON = st.recursive(
 )
 def test_any_object_is_read(told: dict[str, Any]) -> None:
     json.dumps(described(told, is_failure=False))
+
+
+OWN = ("/work/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("WebFetch", {"url": "https://x"}),
+        ("WebSearch", {"query": "x"}),
+        ("web_fetch", {}),
+        ("google_web_search", {}),
+        ("webfetch", None),
+        ("browser_navigate", {}),
+        ("mcp__github__get_issue", {}),
+        ("mcp_github_get_issue", {}),
+        ("MCP:get_issue", {}),
+        ("github__get_issue", {}),
+        ("Read", {"file_path": "/tmp/page.html"}),
+        ("Read", {"file_path": "/work/app/../other/x.md"}),
+        ("Read", {"file_path": "/work/application/x.md"}),
+        ("read", {"filePath": "/etc/motd"}),
+        ("Bash", {"command": "curl -s example.com | head"}),
+        ("Bash", {"command": "cd x && /usr/bin/wget -qO- https://example.com"}),
+        ("Bash", {"command": "gh issue view 3"}),
+        ("Bash", {"command": "git clone https://example.com/x"}),
+        ("Bash", {"command": "curl http://localhost:3000/x; curl https://example.com"}),
+        ("run_shell_command", {"command": "(curl example.com)"}),
+        ("exec_command", {"command": ["bash", "-lc", "glab mr view 3"]}),
+    ],
+)
+def test_what_third_parties_may_have_written(tool: str, arguments: Any) -> None:
+    assert is_foreign({"tool_name": tool, "tool_input": arguments}, OWN)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("mcp__confide__memory_search", {}),
+        ("mcp__plugin_confide_confide__memory_read", {}),
+        ("Read", {"file_path": "/work/app/src/x.py"}),
+        ("Read", {"file_path": "/work/app"}),
+        ("Read", {"file_path": "src/x.py"}),
+        ("Read", {"file_path": "/home/ann/.claude/projects/x/tool-results/1.txt"}),
+        ("Read", {"file_path": "/home/ann/.local/share/confide/global/MEMORY.md"}),
+        ("Read", {"file_path": 7}),
+        ("Edit", {"file_path": "/tmp/x", "new_string": "curl https://x"}),
+        ("Write", {"file_path": "/tmp/x", "content": "https://x"}),
+        ("apply_patch", {"command": "*** Begin Patch\n+ curl https://x"}),
+        ("Bash", {"command": "make test"}),
+        ("Bash", {"command": "curl -s http://localhost:3000/health"}),
+        ("Bash", {"command": "curl 127.0.0.1:8080"}),
+        ("Bash", {"command": "grep -r curling docs"}),
+        ("Bash", {"command": 7}),
+        ("Grep", {"pattern": "https://"}),
+        ("", {}),
+        (None, {}),
+        (7, "x"),
+    ],
+)
+def test_what_is_the_users_own(tool: Any, arguments: Any) -> None:
+    assert not is_foreign({"tool_name": tool, "tool_input": arguments}, OWN)

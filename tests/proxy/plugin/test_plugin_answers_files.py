@@ -23,6 +23,8 @@ PLUGIN = Path(confide_proxy.__file__).parent / "plugin"
 LINE = "command -v confide >/dev/null && exec confide hook; exit 0"
 BESIDE = "exec 3<&0; { command -v confide >/dev/null && exec confide hook; } <&3 >/dev/null 2>&1 & exit 0"
 """Where nothing is ever answered, and the client need not wait."""
+MARKS = BESIDE.replace("exec confide", "exec env CONFIDE_CLIENT_PID=$PPID confide")
+"""Where only a mark is made, about the client's process."""
 SKILLS = {"remember", "recall", "learned"}
 NEVER_UNASKED = {"secret_get", "memory_delete", "memory_dedupe"}
 
@@ -49,13 +51,13 @@ def test_one_line_answers_every_event_of_every_client() -> None:
                 *("SubagentStop", "PreToolUse", "PostToolUseFailure"),
             )
         },
+        "PostToolUse": [(MARKS, 5)],
         "Stop": [(BESIDE, 5)],
         "SessionEnd": [(BESIDE, 1)],
     }
     assert commands(read("gemini/hooks/hooks.json")["hooks"]) == {
-        **{
-            event: [(LINE, 5000)] for event in ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "PreCompress")
-        },
+        **{event: [(LINE, 5000)] for event in ("SessionStart", "BeforeAgent", "AfterAgent", "PreCompress")},
+        "AfterTool": [(LINE, 5000), (LINE, 5000)],
         "SessionEnd": [(LINE, 1000)],
     }
     assert commands(read("cursor/hooks.json")["hooks"]) == {

@@ -24,7 +24,7 @@ from confide_memory.wire.session import LOOKUP, LookupRequest
 from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.freshness.late_ties import LateTies
-from confide_proxy.hooks import block, briefings, events, prompt_filter, startup_marks
+from confide_proxy.hooks import block, briefings, events, prompt_filter, session_marks
 from confide_proxy.hooks.server import form, usage
 from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
@@ -202,7 +202,7 @@ class PromptRecall:
         """Return the briefing that the session's start missed, as no process listened and none was
         on disk: mostly in a project's first session.
         """
-        if self._shown.has_begun(session) or not await asyncio.to_thread(startup_marks.is_missed, self._state, session):
+        if self._shown.has_begun(session) or not await asyncio.to_thread(session_marks.is_missed, self._state, session):
             return []
         lines = await self._refreshed(folder) if await self._is_linked() else None
         if lines is None:

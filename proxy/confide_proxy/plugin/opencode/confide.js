@@ -5,6 +5,8 @@ import { connect } from "node:net"
 const DEADLINE_MS = 1500
 const ACTION_MS = 250
 const MOST_OUTPUT = 32 * 1024
+const FOREIGN = /web|fetch|browser|^(?!confide_|plan_|apply_)[^_]+_/i // pages, and tools of other MCP servers
+const FETCHES = /\b(curl|wget|lynx|w3m|gh|glab)\s(?!.*(localhost|127\.0\.0\.1))|https?:\/\/(?!localhost|127\.0\.0\.1)/
 const ACTIONS = ["bash", "edit", "write", "patch", "multiedit", "apply_patch"]
 
 function ask({ program = "confide", environment = {} }, cwd, event) {
@@ -46,6 +48,8 @@ export const Confide = async ({ client, directory }, options) => {
       if (type === "session.idle") await tell("Stop", properties.sessionID)
     },
     "tool.execute.after": async ({ tool, sessionID, args }, result) => {
+      const isForeign = tool === "bash" ? FETCHES.test(args?.command) : FOREIGN.test(tool) && !ACTIONS.includes(tool)
+      if (isForeign || tool === "read") tell("PostToolUse", sessionID, { tool_name: isForeign ? `mcp__${tool}` : tool, tool_input: { file_path: args?.filePath } })
       if (!options?.socket || !ACTIONS.includes(tool) || typeof result?.output !== "string") return
       const { output, metadata } = result
       const failed = typeof metadata?.exit === "number" ? metadata.exit !== 0 : null

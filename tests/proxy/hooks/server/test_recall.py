@@ -16,7 +16,7 @@ from confide_memory.actions import error_messages
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import KeyLockedError, NotJoinedError
 from confide_proxy.freshness.note_ties import ProjectTies
-from confide_proxy.hooks import briefings, startup_marks
+from confide_proxy.hooks import briefings, session_marks
 from confide_proxy.hooks.server import recall, shown, usage
 from confide_proxy.hooks.server.recall import PromptRecall
 from confide_proxy.link.key_rotation import MachineKeys
@@ -144,7 +144,7 @@ async def test_a_start_that_nobody_answered_is_made_up_for_at_the_first_prompt(
     here.link.says = {"result": {"results": [], "memories": [note]}}
     state = str(here.paths.state)
     for session in ("first", "second", "\n"):
-        startup_marks.miss(state, session)
+        session_marks.miss(state, session)
     here.link.is_up = False
     here.link.reason = ConnectionLost(truncated=False)
     assert await here.prompt("first") == {}
@@ -155,9 +155,9 @@ async def test_a_start_that_nobody_answered_is_made_up_for_at_the_first_prompt(
     for session in ("second", "third", "\n", ""):
         assert await here.prompt(session) == {}
     for number in range(1000):
-        startup_marks.miss(state, f"{number:036}")
-    assert startup_marks.is_missed(state, f"{999:036}")
-    assert (here.paths.state / "hooks/unanswered").stat().st_size < 2 * startup_marks.MOST_BYTES
+        session_marks.miss(state, f"{number:036}")
+    assert session_marks.is_missed(state, f"{999:036}")
+    assert (here.paths.state / "hooks/unanswered").stat().st_size < 2 * session_marks.MOST_BYTES
 
 
 async def test_what_would_come_too_late_for_its_hook_counts_as_never_shown(here: Here) -> None:
