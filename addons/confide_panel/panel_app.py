@@ -30,6 +30,8 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("changes", "note_pages:changes", "GET"),
     ("picture", "note_pages:picture", "GET"),
     ("conflicts", "problems:conflicts", "GET"),
+    ("stale", "problems:stale", "GET"),
+    ("stale", "problems:confirm", "POST"),
     ("secrets", "problems:secrets", "GET"),
     ("secret", "secret:ask", "GET"),
     ("secret", "secret:show", "POST"),

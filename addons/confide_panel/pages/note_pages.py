@@ -87,6 +87,7 @@ async def _note(desk: PageContext, found: Found) -> Response:
         "note.html",
         here="search",
         note=found,
+        mark=await _mark(desk, project, path),
         near=near,
         links=resolver(desk, project, path, rows),
         fields=fields,
@@ -96,6 +97,13 @@ async def _note(desk: PageContext, found: Found) -> Response:
         others=[each for each in found["relations"] if each["direction"] == "from"],
         revisions=history["revisions"] if history else None,
     )
+
+
+async def _mark(desk: PageContext, project: str, path: str) -> str:
+    """Return the mark of an outdated note of the panel's project; "" for all others."""
+    if project != desk.gateway.calls.project:
+        return ""
+    return (await asyncio.to_thread(desk.gateway.exchange.session.tied.asked, [path])).get(path, "")
 
 
 async def _neighbours(desk: PageContext, project: str, path: str) -> dict[str, DocumentItem | None]:

@@ -1,5 +1,5 @@
-"""Show what needs a person: documents with conflicts, and the sealed secrets of the space by their
-places, never their values.
+"""Show what needs a person: documents with conflicts, outdated notes, and the sealed secrets of the
+space by their places, never their values.
 """
 
 from __future__ import annotations
@@ -30,6 +30,28 @@ async def conflicts(desk: PageContext) -> Response:
     texts = await asyncio.gather(*(desk.at_least(_conflict(desk, each)) for each in listed[:_SHOWN]))
     shown = [(each, texts[at] if at < len(texts) else None) for at, each in enumerate(listed)]
     return desk.page("conflicts.html", here="health", conflicts=shown, total=len(status["clashes"]))
+
+
+async def stale(desk: PageContext) -> Response:
+    """List the notes of the panel's project that are no longer true of its files on this device."""
+    ties = desk.gateway.exchange.session.tied
+    found = await asyncio.to_thread(lambda: list(ties.notes.all()))
+    outdated = [(path, verdict.mark) for path, verdict in found if verdict.mark]
+    return desk.page(
+        "stale.html",
+        here="health",
+        notes=outdated[:_CONFLICTS],
+        total=len(outdated),
+        checked=len(found),
+        project=desk.gateway.calls.project,
+    )
+
+
+async def confirm(desk: PageContext) -> Response:
+    """Confirm that a note is true of the files as they are now."""
+    path = desk.said("path", 512)
+    await desk.call("memory_update", id=path)
+    return desk.go("stale", f"{path} is confirmed.")
 
 
 async def _conflict(desk: PageContext, place: Found) -> str:

@@ -119,9 +119,23 @@ class TiedNotes:
         if result.get("isError") is True or not isinstance(content, list):
             return result
         made = [self._marked_text(tool, part) for part in content]
-        return (
-            result if all(new is old for new, old in zip(made, content, strict=True)) else {**result, "content": made}
-        )
+        if all(new is old for new, old in zip(made, content, strict=True)):
+            return result
+        found = result.get("structuredContent")
+        more = {"structuredContent": self._with_warnings(found)} if isinstance(found, dict) else {}
+        return {**result, "content": made, **more}
+
+    def _with_warnings(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return a structured result with the marks among its warnings, if its tool has some."""
+        warnings, results = found.get("warnings", []), found.get("results", [found])
+        if not isinstance(warnings, list) or not isinstance(results, list) or "memories" in found or "id" in found:
+            return found
+        until = monotonic() + BUDGET_S
+        own = (each for each in results[:MOST_LINES] if isinstance(each, dict) and each.get("project") == self._project)
+        paths = dict.fromkeys(each["path"] for each in own if isinstance(each.get("path"), str))
+        verdicts = {path: self.verdict(path, until=until) for path in paths if is_memory(path)}
+        marks = [f"{path}: {verdict.mark}" for path, verdict in verdicts.items() if verdict and verdict.mark]
+        return {**found, "warnings": [*warnings, *marks]}
 
     def _marked_text(self, tool: str, part: Any) -> Any:
         text = part.get("text") if isinstance(part, dict) else None

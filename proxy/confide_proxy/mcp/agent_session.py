@@ -87,13 +87,13 @@ class AgentSession:
         self._streamer = Streamer(
             paths.seats, self.files, self.sealing, self.link, bodies, self.services, debounce_s=debounce_s
         )
-        self._tied = LateTies(project.root, project.name, self.sealing)
-        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self._tied.of_call)
+        self.tied = LateTies(project.root, project.name, self.sealing)
+        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self.files.notices
         tunnel.on_result = self._on_result
-        tunnel.marked = self._tied.marked
+        tunnel.marked = self.tied.marked
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: TaskGroup
         self._reads: NoteReads | None = None

@@ -218,6 +218,25 @@ def test_an_invite_can_be_copied_and_photographed(reader: Visit) -> None:
     assert '<svg class="qr"' in text
 
 
+def test_outdated_notes_are_listed_and_confirmed(house: Gateway, reader: Visit) -> None:
+    """With what has changed; the note's own page says so too, and a search."""
+    machine = house.machine
+    assert "No note of this project names a file of it." in words_of(reader.get("stale"))
+    source = machine.project / "heron.py"
+    source.write_text("def count(n):\n    return n\n")
+    stored = machine.json("store", "`count()` in heron.py counts the herons of the roof", "--title", "Herons")
+    assert "Nothing has changed: 1 note checked." in words_of(reader.get("stale"))
+    source.write_text("def count(n):\n    return n + 1\n")
+    page = reader.get("stale")
+    assert "heron.py#count" in words_of(page)
+    for text in ("Edit", "Delete"):
+        assert reader.get(linked(reader, page, text)).status == 200
+    assert "may no longer be true" in words_of(reader.get(f"note/{stored['id']}"))
+    assert "heron.py#count" in words_of(reader.follow(reader.post("find", q="count the herons of the roof")))
+    assert "is confirmed" in words_of(reader.follow(reader.post("stale", path=stored["path"])))
+    assert "Nothing has changed" in words_of(reader.get("stale"))
+
+
 def test_tasks_warn_where_no_runner_has_ever_been(house: Gateway, reader: Visit) -> None:
     assert "confide task add" in words_of(reader.get("tasks"))
     house.machine.run("task", "add", "Count the herons.")
@@ -240,6 +259,7 @@ def test_empty_pages_name_a_command(tmp_path: Path) -> None:
                 "devices": "confide http token new",
                 "deleted": "confide rm",
                 "conflicts": "confide status",
+                "stale": "confide stale",
                 "secrets": "confide secrets scan --stored",
                 "entities": "confide store",
                 "graph": "memory_link",

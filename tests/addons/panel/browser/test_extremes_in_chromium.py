@@ -47,7 +47,7 @@ PAGES: dict[str, Any] = {
             "devices",
             "health",
         ),
-        *("deleted", "conflicts", "secrets"),
+        *("deleted", "conflicts", "stale", "secrets"),
     )
 } | {
     "search": "",

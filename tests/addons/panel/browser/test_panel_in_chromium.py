@@ -142,6 +142,7 @@ PAGES: dict[str, Any] = {
     "rich": "file?path=memory/house/roof.md",
     "folder": "project?folder=memory/house&sort=path",
     "conflicts": "conflicts",
+    "stale": "stale",
     "secrets": "secrets",
     "graph of a file": "graph?path=memory/house/roof.md",
     "changes": "changes?path=memory/dam.md&to=2",
