@@ -24,6 +24,7 @@ from confide_memory.wire.session import Attached
 from confide_proxy.cli.console import CommandContext, identified, json_text, remark
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
+from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.daemon_link import Callbacks, Link
 from confide_proxy.link.key_rotation import MachineKeys
@@ -122,6 +123,8 @@ class Watch:
             services=services,
         )
         self._files.on_ignored = lambda said: teller.say("ignored", said)
+        for each in served:
+            self._files.seen[each.name] = LateTies(each.root, each.name, self.sealing).of_file
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from confide_memory.documents import is_note
+
 if TYPE_CHECKING:
     from confide_proxy.freshness.tied_notes import TiedNotes
     from confide_proxy.sealing.context import SessionSealing
@@ -57,6 +59,10 @@ class LateTies:
     def of_call(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return what the note of a call has seen (`TiedNotes.of_call`)."""
         return self.notes.of_call(tool, arguments)
+
+    def of_file(self, path: str, text: str) -> Mapping[str, str] | None:
+        """Return what a saved note has seen (`TiedNotes.of_file`)."""
+        return self.notes.of_file(path, text) if is_note(path) or "\nabout:" in text else None
 
     def unasked(self, paths: Iterable[str]) -> dict[str, TieMark]:
         """Return the marks of the tied notes among these, for what an agent gets without asking."""

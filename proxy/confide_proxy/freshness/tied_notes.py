@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import front_matter, note_names
-from confide_memory.documents import NOTES, TASKS, is_memory
+from confide_memory.documents import NOTES, TASKS, is_memory, is_note
 from confide_memory.markdown_blocks import is_sensitive
 from confide_proxy.freshness.note_ties import ProjectTies, TieVerdict, fields_of, seen_in, stated
 from confide_proxy.freshness.project_files import FileStamp, OpenedFile, UncheckedError
@@ -77,6 +77,21 @@ class TiedNotes:
             return None
         path = self.path_of(arguments["id"])
         return None if path is None else self.again(path, arguments.get(CONTENT))
+
+    def of_file(self, path: str, text: str) -> dict[str, str] | None:
+        """Return the field `seen` for a note that its user has just saved; None if it lacks nothing.
+        What was seen before stays: a corrected word confirms nothing.
+        """
+        fields = fields_of(text)
+        names = stated(fields)
+        if not is_note(path) and not names:
+            return None
+        seen = seen_in(fields)
+        body = "" if seen or is_sensitive(text) else front_matter.split(text)[1]
+        if not body and all(name in seen for name in names):
+            return None
+        made = self.ties.tied(body, given=(name for name in names if name not in seen))
+        return {**seen, **made} if made else None
 
     def again(self, path: str, content: object = None) -> dict[str, str] | None:
         """Return the field `seen` for a note that is confirmed now, with its own or another text;

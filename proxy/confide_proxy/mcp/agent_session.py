@@ -88,6 +88,7 @@ class AgentSession:
             paths.seats, self.files, self.sealing, self.link, bodies, self.services, debounce_s=debounce_s
         )
         self.tied = LateTies(project.root, project.name, self.sealing)
+        self.files.seen[project.name] = self.tied.of_file
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         tunnel.attach(self.link, fallback, sealed, str(project.root))

@@ -89,6 +89,7 @@ class CommandClient:
         self.tied = LateTies(project.root, project.name, self.sealing)
         self.sealed = SealedCalls(self.sealing, project.name, seen=self.tied.of_call)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
+        self.files.seen[project.name] = self.tied.of_file
         self.since = 0.0
         self.round_trip_s = 0.0
         self.space = ""

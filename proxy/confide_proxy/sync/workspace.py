@@ -26,7 +26,7 @@ from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
-from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN
+from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN, Seen
 from confide_proxy.sync.replication.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,8 @@ class Files:
         """
         self.ignored: list[str] = []
         """Messages about repositories whose git ignores the memory from now on."""
+        self.seen: dict[str, Seen] = {}
+        """By project: returns the field `seen` for a note that its user has just saved."""
         self.on_ignored: Callable[[str], None] = self.ignored.append
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
@@ -130,6 +132,7 @@ class Files:
             before_write=self._before_write,
             records=self._records,
             own_addresses=self._config.own_addresses,
+            seen=self.seen.get(folder.project),
         )
         self._opened.add(folder.project)
 

@@ -67,3 +67,32 @@ def test_a_note_is_tied_marked_and_confirmed(tmp_path: Path) -> None:
             assert "changed since" not in found()
     finally:
         machine.stop_local_daemon()
+
+
+def test_a_note_that_a_person_saves_is_tied(tmp_path: Path) -> None:
+    """By what its field `about` names, or its text; what was seen before stays as it was, and what git tracks is left alone."""
+    machine = Machine(tmp_path, "ann")
+    source = machine.project / "src/auth.py"
+    source.parent.mkdir(parents=True)
+    source.write_text(AUTH)
+    try:
+        with Wire(machine) as wire:
+            wire.open()
+            wire.tool("memory_sync", {})
+            file = machine.write(
+                "memory/notes/lock.md", "---\ntitle: Lock\nabout: src/auth.py#login\n---\n\nFirst the lock.\n"
+            )
+            wait_until("the note to be tied", lambda: "  src/auth.py#login: " in file.read_text())
+            before = file.read_text()
+            assert before.endswith("---\n\nFirst the lock.\n")
+            source.write_text(AUTH.replace("user.name", "user.id"))
+            file.write_text(before.replace("the lock", "a lock"))
+            wait_until(
+                "the daemon to have it",
+                lambda: "a lock" in str(wire.tool("memory_read", {"path": "memory/notes/lock.md"})),
+            )
+            read = wire.tool("memory_read", {"path": "memory/notes/lock.md"})["content"][0]["text"]
+            assert "changed since" in read.split("\n")[0]
+            assert file.read_text() == before.replace("the lock", "a lock")
+    finally:
+        machine.stop_local_daemon()

@@ -7,14 +7,19 @@ that the daemon has not seen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
+from confide_memory import front_matter
 from confide_memory.classes import OWNER, UNTRUSTED
 from confide_memory.documents import REMOVED, is_in_memory, text_hash
+from confide_memory.errors import InvalidTextError
+from confide_memory.front_matter import FrontMatterError
+from confide_memory.note import SEEN
 from confide_memory.wire.files import MAX_OTHERS, PULL, PUT, REMOVE, PullRequest, PutRequest, RemoveRequest, Upon
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.daemon_link import RetryingLink
@@ -33,6 +38,7 @@ from confide_proxy.sync.ledger import (
     note_touched,
     readable,
 )
+from confide_proxy.sync.project import is_tracked
 from confide_proxy.sync.replication.local_files import LocalFiles
 from confide_proxy.sync.steps import through
 
@@ -41,6 +47,8 @@ _PUT_BYTES_S = 30_000
 """Bytes per second by which the deadline of a large file grows: the daemon indexes it before it
 responds, possibly after others.
 """
+_JUST_S: Final = 60.0
+"""Seconds after which a saved note no longer confirms its text."""
 _SET_BACK = "is older here, since git has another commit checked out: it is neither sent nor written until that changes"
 _TRIES = 16
 """Attempts to read a file that keeps changing; then it is left to the next comparison."""
@@ -49,6 +57,10 @@ ELSEWHERE: Final = "is not a memory file on this device"
 FORGOTTEN: Final = "was forgotten, and is not sent"
 """Reason for skipping a forgotten file, the same each time: commands report all such files together.
 """
+
+
+Seen = Callable[[str, str], Mapping[str, str] | None]
+"""Returns the field `seen` for a file of this path and text; None to leave it as it is. Blocks."""
 
 
 class FileTransfer:
@@ -65,9 +77,10 @@ class FileTransfer:
         link: RetryingLink,
         records: Deposit | None = None,
         own_addresses: Sequence[str] = (),
+        seen: Seen | None = None,
     ) -> None:
         """`records` uploads the records of sealed credentials, `own_addresses` are those that the
-        user commits with.
+        user commits with, `seen` returns the field `seen` for a saved note.
         """
         self.is_compared = False
         self._files = files
@@ -77,6 +90,7 @@ class FileTransfer:
         self._absence = files.absence
         self._link = link
         self._records = records
+        self._seen = seen
         self._commits = Commits(own_addresses)
 
     async def apply(self, body: dict[str, Any]) -> dict[str, object]:
@@ -168,6 +182,8 @@ class FileTransfer:
                 check_sendable(self._folder, path, known, content)
                 if await self._waits_for_git(path, content, known):
                     raise FolderError(path, _SET_BACK)
+                if await asyncio.to_thread(self._has_tied, path, content):
+                    continue  # it is read again
                 # Git's facts may be about another text than was read, since a checkout replaces
                 # files in between.
                 if await asyncio.to_thread(self._folder.is_still, path, content):
@@ -191,6 +207,25 @@ class FileTransfer:
                     await self._remove(path, known, report)
                 else:
                     report.is_held = True
+
+    def _has_tied(self, path: str, content: Content) -> bool:
+        """Write into a note that its user has just saved what it has seen; return True if the file is
+        another one now.
+        """
+        if self._seen is None or not 0 <= time.time() - content.mtime_ns / 1e9 < _JUST_S:
+            return False
+        found = self._seen(path, content.text)
+        # A clone was just written too, and in a tracked file the change would be its user's.
+        if not found or is_tracked(self._place(path)):
+            return False
+        try:
+            text = front_matter.edit(content.text, {SEEN: dict(found)})
+            self._folder.write(path, text, over=content)
+        except ChangedMeanwhileError:
+            return True
+        except (FrontMatterError, InvalidTextError, FolderError):
+            return False  # the note matters more
+        return True
 
     async def send_asked(self, path: str, report: SyncReport) -> None:
         """Send a file that a comparison requested. If it was removed since (as by a rename) and is

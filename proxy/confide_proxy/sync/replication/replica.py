@@ -23,7 +23,7 @@ from confide_proxy.sealing.context import Deposit
 from confide_proxy.sync.absence.rule import Absence, Verdict
 from confide_proxy.sync.folder import MAX_FILES, Folder
 from confide_proxy.sync.ledger import Confirmed, SyncLedger, SyncReport, scan
-from confide_proxy.sync.replication.file_transfer import FORGOTTEN, FileTransfer
+from confide_proxy.sync.replication.file_transfer import FORGOTTEN, FileTransfer, Seen
 from confide_proxy.sync.replication.local_files import Lacking, LocalFiles
 from confide_proxy.sync.replication.missing_files import MissingFiles
 from confide_proxy.sync.steps import Step, Steps, through
@@ -79,9 +79,11 @@ class Replica:
         before_write: Callable[[Folder], Awaitable[None]] | None = None,
         records: Deposit | None = None,
         own_addresses: Sequence[str] = (),
+        seen: Seen | None = None,
     ) -> None:
         """`absence` is the rule for missing files, `records` uploads the records of sealed
-        credentials, `own_addresses` are those that the user commits with (`Commits`).
+        credentials, `own_addresses` are those that the user commits with (`Commits`), `seen` is
+        asked about each note that a user saves.
         """
         self.folder = folder
         self.absence = absence or Absence(folder, ledger)
@@ -89,7 +91,7 @@ class Replica:
         self._ledger = ledger
         self._link = RetryingLink(link)
         self._files = LocalFiles(folder, ledger, self.absence, before_write=before_write)
-        self._transfer = FileTransfer(self._files, self._link, records, own_addresses)
+        self._transfer = FileTransfer(self._files, self._link, records, own_addresses, seen)
         self._missing = MissingFiles(self._files, self._transfer)
         self._steps = Steps()
         self._compared_as: str | None = None
