@@ -253,9 +253,14 @@ def _lexed(path: str, text: str, *, keeps_strings: bool) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match[1] is not None and _is_certain(path, match, pattern):
             return re.sub(r"[^\n]", " ", match[0])
-        return match[0] if keeps_strings else re.sub(r"[^\n]", _HIDDEN, match[0])
+        return match[0] if keeps_strings else _hidden(match[0])
 
     return pattern.sub(replaced, text)
+
+
+def _hidden(text: str) -> str:
+    """Return a mark for each character of a text, with its line ends."""
+    return re.sub(r"[^\n]", _HIDDEN, text)
 
 
 def _is_certain(path: str, comment: re.Match[str], pattern: re.Pattern[str]) -> bool:
@@ -315,6 +320,11 @@ _TOKEN: Final = re.compile(r"[()\[\]{};\n]")
 _GOES_ON: Final = re.compile(
     r"\s*(?:[{.=?:&|+*/,)\]-]|(?:throws|where|extends|implements|noexcept|override|const|returns|with)\b)"
 )
+_END_LINE: Final = re.compile(r"\s*(?:end\b|[})\]]|esac\b|fi\b|done\b)|\s*END\s*;")
+_HERE_DOCUMENT: Final = re.compile(r"(?<=<)<[-~]?[ \t]*([\"']?)(\w+)\1[^\n]*\n(?:[^\n]*\n)*?[ \t]*\2[ \t]*(?=\n|\Z)")
+_SQL_TOKEN: Final = re.compile(r";|\$\w*\$|'(?:[^']|'')*'|--[^\n]*")
+_ENDED: Final = frozenset("rb ex exs lua jl fish sh bash zsh".split())  # noqa: SIM905
+"""Languages whose definitions end with a word or a brace on a line of its own."""
 _OPEN_ENDS: Final = "=,([{+-*/&|?:.<>"
 
 
@@ -331,7 +341,14 @@ def definitions(path: str, text: str, symbol: str) -> list[str]:
     for name in symbol.split("."):
         blocks = [found for block in blocks for found in _blocks(path, source, name, block)]
     own = source.split("\n")
-    return [whole(path, "\n".join(own[first - 1 : last])) for first, last in dict.fromkeys(blocks)]
+    return [_form(path, own[first - 1 : last]) for first, last in dict.fromkeys(blocks)]
+
+
+def _form(path: str, block: list[str]) -> str:
+    """Return the lines of a definition in the form for comparison."""
+    # One that ends with the brace of what is around it has lost its own.
+    is_whole = _width(block[-1]) >= _width(block[0])
+    return whole(path, "\n".join(block)) + ("" if is_whole else "\x02")
 
 
 def _defined(tree: ast.Module, names: list[str]) -> Iterator[ast.AST]:
@@ -359,6 +376,8 @@ def _names_of(node: ast.AST) -> list[str]:
 def _blocks(path: str, source: str, name: str, within: tuple[int, int]) -> list[tuple[int, int]]:
     """Return first and last line of each definition of a name between two lines."""
     code = _lexed(path, source, keeps_strings=False) if family_of(path) == "braces" else source
+    if family_of(path) == "hash":
+        code = _HERE_DOCUMENT.sub(lambda match: _hidden(match[0]), code)
     starts = _line_starts(source)
     begin, end = starts[within[0] - 1], starts[within[1]] if within[1] < len(starts) else len(source)
     word = re.escape(name)
@@ -398,26 +417,56 @@ def _line_of(starts: list[int], at: int) -> int:
 
 
 def _last_line(path: str, code: str, starts: list[int], at: int, end: int) -> int:
-    """Return the last line of a definition: that of its closing brace, and of all lines below that
-    are indented more.
+    """Return the last line of a definition: that of its closing brace or word, and of all lines below
+    that are indented more.
     """
     first = _line_of(starts, at)
-    last = _line_of(starts, _closed(code, at, end)) if family_of(path) == "braces" else first
-    indent = _width(_line(code, starts, first))
-    number = first
+    family, opening = family_of(path), _line(code, starts, first)
+    last = _line_of(starts, _closed(code, at, end)) if family == "braces" else first
+    if _ending(path) == "sql":
+        last = _line_of(starts, _end_of_statement(code, at, end))
+    # Text of a here-document may begin at the margin, within a definition.
+    has_end = family != "braces" and (_ending(path) in _ENDED or opening.rstrip().endswith("{"))
+    indent = _width(opening)
+    number, mark = first, _LINE_MARKS.get(family, "\x00")
     while number < len(starts) and starts[number] < end:
         number += 1
         line = _line(code, starts, number)
-        if not line.strip():
+        if not line.strip() or line.lstrip().startswith(mark):
             continue
-        if _width(line) <= indent:
-            is_end = re.match(r"\s*(?:end\b|[})\]]|esac\b|fi\b|done\b)", line) and _width(line) == indent
-            last = max(last, number) if is_end else last
-            if number > last:
-                break
-            continue
-        last = max(last, number)
+        width = _width(line)
+        if width == indent and _END_LINE.match(line) and number > last:
+            return number
+        if width > indent:
+            last = last if has_end else max(last, number)
+        elif number > last and not has_end:
+            break
+    if has_end:  # without its end: what is indented more, as elsewhere
+        return _indented(code, starts, first, end)
     return last
+
+
+def _indented(code: str, starts: list[int], first: int, end: int) -> int:
+    """Return the last of the lines that follow this one and are indented more."""
+    number, indent = first, _width(_line(code, starts, first))
+    last = first
+    while number < len(starts) and starts[number] < end:
+        number += 1
+        line = _line(code, starts, number)
+        if line.strip() and _width(line) <= indent:
+            break
+        last = number if line.strip() else last
+    return last
+
+
+def _end_of_statement(code: str, at: int, end: int) -> int:
+    """Return the place of the semicolon that ends a statement of SQL, past bodies between `$$`."""
+    is_within = False
+    for token in _SQL_TOKEN.finditer(code, at, end):
+        if token[0] == ";" and not is_within:
+            return token.start()
+        is_within ^= token[0].startswith("$")
+    return max(at, end - 1)
 
 
 def _line(text: str, starts: list[int], number: int) -> str:

@@ -81,3 +81,19 @@ def test_a_definition_ends_where_its_block_does() -> None:
     twice = code_text.definitions("a.py", "def f(): return 1\nclass A:\n  def f(self): return 2\n", "f")
     assert len(twice) == 2
     assert len(code_text.definitions("a.py", "LIMIT: int = 3\n", "LIMIT")) == 1
+
+
+def test_a_definition_goes_past_text_at_the_margin() -> None:
+    """A here-document, a body between dollars, a comment before the end; without its end it is another one."""
+    shell = "f() {\n  cat <<END\ntext\n}\nEND\n  go\n# told\n}\ng() {\n  other\n}\n"
+    (found,) = code_text.definitions("a.sh", shell, "f")
+    assert "go" in found
+    assert "other" not in found
+    sql = "CREATE FUNCTION f() AS $$\nBEGIN\n  RETURN 1;\nEND;\n$$ LANGUAGE plpgsql;\nSELECT 2;\n"
+    (found,) = code_text.definitions("a.sql", sql, "f")
+    assert "plpgsql" in found
+    assert "SELECT" not in found
+    whole, without = (
+        code_text.definitions("Shop.java", text, "open") for text in (JAVA, JAVA.replace("1);\n    }", "1);"))
+    )
+    assert whole != without
