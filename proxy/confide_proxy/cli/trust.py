@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confide_crypto.errors import RequestError
+from confide_memory import front_matter
 from confide_memory.classes import UNTRUSTED
 from confide_memory.commands.doing import doing
 from confide_memory.commands.progress import Progress
@@ -211,21 +212,27 @@ async def _show(doubts: Iterable[_Doubt]) -> None:
     else:
         with doing.paused():
             # In a thread: the user may read for longer than a link survives without a keepalive.
-            await asyncio.to_thread(pydoc.pager, shown("\n".join(lines)))
+            await asyncio.to_thread(pydoc.pager, shown("\n".join(lines) + "\n"))
 
 
 def _lines(path: str, text: str, doubted: list[Doubt]) -> Iterator[str]:
     """Yield the lines of a text that would be trusted, each with its number and why it is
-    untrusted.
+    untrusted; front matter as one line.
     """
     lines = text.split("\n")
+    head = front_matter.split(text)[0].count("\n")
     left = _SHOWN
     yield f"{path}:"
     for one in doubted:
         first, last = one["first"], min(one["last"], len(lines))
         where = "its name" if not first else f"line {first}" if first == last else f"lines {first} to {last}"
         yield f"  {where}: {one['why']}"
+        if first == 1 and head and left > 0:
+            yield f"         {one_line(', '.join(map(str.strip, lines[1 : head - 1])))[: 4 * _MOST_CHARS]}"
+            first = head + 1
         for number in range(first, last + 1) if first and left > 0 else ():
+            if not lines[number - 1].strip():
+                continue
             yield f"  {number:>5}  {one_line(lines[number - 1])[:_MOST_CHARS]}"
             left -= 1
             if left <= 0:

@@ -78,6 +78,23 @@ async def test_all_that_is_untrusted_is_offered_at_once(
     assert "trusted: 6 files" in told.out
 
 
+async def test_a_note_is_shown_by_its_text(
+    tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its front matter is one line, and blank lines are none."""
+    async with attached(tmp_path) as laptop:
+        text = "---\nid: mem_x_1700000000_abcd1234\ntitle: Heron\nmetadata:\n  a: b\n---\n\nIt fishes.\n\nAt dawn.\n"
+        body = {"project": "proj", "path": "memory/notes/h.md", "text": text, "hash": text_hash(text), "base": 0}
+        await laptop.request("put", {**body, "class": "untrusted"})
+        assert await offer(laptop, "proj")
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in shown[2:-1]] == [
+        "id: mem_x_1700000000_abcd1234, title: Heron, metadata:, a: b",
+        "8  It fishes.",
+        "10  At dawn.",
+    ]
+
+
 async def test_a_no_names_the_command_and_trusts_nothing(
     tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
