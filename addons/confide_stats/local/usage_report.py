@@ -54,16 +54,24 @@ class UsageReport:
     Attributes:
         totals: by event, of the last `DAYS` days.
         waits: by event; an event without a hook on record is missing.
-        used_most: notes with a use, most uses first.
-        unused: notes shown often without a use, which hooks show after all others.
+        notes: all notes with counters, most uses first.
         failures: how many failures were met by a note, and how many of them came again.
     """
 
     totals: Mapping[str, EventTotals]
     waits: Mapping[str, HookTimes]
-    used_most: Sequence[NoteUsage]
-    unused: Sequence[NoteUsage]
+    notes: Sequence[NoteUsage]
     failures: tuple[int, int]
+
+    @property
+    def used_most(self) -> list[NoteUsage]:
+        """The notes with a use that are listed."""
+        return [note for note in self.notes if note.used or note.read][:MOST_LISTED]
+
+    @property
+    def unused(self) -> list[NoteUsage]:
+        """The notes shown often without a use, which hooks show after all others, that are listed."""
+        return sorted((note for note in self.notes if note.is_sunk), key=lambda note: -note.unused)[:MOST_LISTED]
 
     @property
     def total(self) -> EventTotals:
@@ -91,8 +99,7 @@ class UsageReport:
             "days": DAYS,
             "events": by_event,
             "failures": {"met": met, "again": again},
-            "usedMost": [_as_json(note) for note in self.used_most],
-            "shownAndUnused": [_as_json(note) for note in self.unused],
+            "notes": [_as_json(note) for note in self.notes],
         }
 
 
@@ -102,13 +109,11 @@ def made(paths: ProxyPaths, now: float | None = None) -> UsageReport:
     file = UsageFile(paths.state)
     state = _without_deleted(file, paths)
     notes = sorted(state.notes.values(), key=lambda note: (-note.used, -note.read, note.path or note.id))
-    sunk = sorted((note for note in notes if note.is_sunk), key=lambda note: (-note.unused, note.path or note.id))
     failing = [note for note in notes if usage.FAILURE in note.shown]
     return UsageReport(
         state.total(DAYS, now),
         _waits(counts.read(os.fspath(paths.state))),
-        [note for note in notes if note.used or note.read][:MOST_LISTED],
-        sunk[:MOST_LISTED],
+        notes,
         (sum(note.shown[usage.FAILURE] for note in failing), sum(note.again for note in failing)),
     )
 
@@ -197,4 +202,5 @@ def _as_json(note: NoteUsage) -> dict[str, object]:
         "ignored": max(0, note.showings - note.used),
         "failureAgain": note.again,
         "unusedInARow": note.unused,
+        "comesLast": note.is_sunk,
     }

@@ -78,8 +78,10 @@ def test_stats_say_what_was_shown_and_used(here: Here) -> None:
         "waitMs": {"median": 30, "p95": 40, "runs": 2},
     }
     assert data["events"]["search"]["waitMs"] is None
-    assert [one["id"] for one in data["usedMost"]] == ["mem_aaaaa"]
-    assert [one["id"] for one in data["shownAndUnused"]] == ["mem_bbbbb"]
+    assert [(one["id"], one["shown"], one["used"], one["comesLast"]) for one in data["notes"]] == [
+        ("mem_aaaaa", {"prompt": 10, "failure": 1}, 2, False),
+        ("mem_bbbbb", {"prompt": 10}, 0, True),
+    ]
 
 
 def test_a_folder_that_is_not_here_says_nothing_about_its_notes(here: Here) -> None:

@@ -50,7 +50,7 @@ def sooner_or_later(ask: Callable[[str], str]) -> tuple[str, str]:
 def _is_counted(machine: Machine) -> bool:
     found = machine.json("stats")
     events = {event: (one["shown"] > 0, one["tokens"] > 0) for event, one in found["events"].items()}
-    notes = [(one["path"], one["read"], one["used"] > 1) for one in found["usedMost"]]
+    notes = [(one["path"], one["read"], one["used"] > 1) for one in found["notes"]]
     counted = [events[event] == (True, True) for event in ("action", "failure", "search")]
     return all(counted) and notes == [("memory/2026-11-20.md", 1, True)]
 
