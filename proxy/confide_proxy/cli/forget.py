@@ -30,6 +30,7 @@ from confide_memory.forgetting import (
     ForgetPart,
     ForgetRecord,
     Hashes,
+    SignedRecord,
     canonical,
     hashes_of,
     key_id,
@@ -197,13 +198,14 @@ async def forgotten(
         if with_backups and not done.warnings:
             dropped = await FORGET_BACKUPS.ask(client.connection, {"id": done.id}, timeout_s=_PLAN_DEADLINE_S)
             done.dropped += dropped["dropped"]
-        file, body = await _receipt(here, client, done.id)
+        file, body = await _receipt(here, client, done.signed)
     return _output(plan, project, done, file, body)
 
 
 class _Done:
-    def __init__(self, identity: bytes) -> None:
-        self.id = identity
+    def __init__(self, signed: SignedRecord) -> None:
+        self.signed = signed
+        self.id = signed.record.id
         self.documents = 0
         self.dropped: list[str] = []
         self.warnings: list[str] = []
@@ -296,7 +298,7 @@ async def _removed(
     one = KnownRecord(record.sign(identity), plan["key"])
     # Kept before it is sent, so that an interrupted command is finished at the next connection.
     await asyncio.to_thread(ForgetRecords(here.paths).add, record.space, one)
-    done = _Done(record.id)
+    done = _Done(one.signed)
     try:
         done.documents = await forgotten_texts.give(client.connection, one)
     except (ConfideError, TimeoutError) as error:
@@ -344,13 +346,24 @@ async def _undone(client: CommandClient, project: str, paths: list[str], parts: 
     return Output({"project": project, "takenAgain": count + len(kept)}, print_text)
 
 
-async def _receipt(here: CommandContext, client: CommandClient, identity: bytes) -> tuple[Path, dict[str, Any]]:
-    """Fetch the receipt, sign it, and keep it; return its file and content."""
+async def _receipt(here: CommandContext, client: CommandClient, signed: SignedRecord) -> tuple[Path, dict[str, Any]]:
+    """Fetch the receipt of a record, sign it, and keep it; return its file and content. Raises
+    UnfitAnswerError: it is not of this very record, or the daemon has not signed it.
+    """
+    identity = signed.record.id
     answer = await FORGET_RECEIPT.ask(client.connection, {"id": identity}, timeout_s=DEADLINE_S)
-    body: dict[str, Any] = json.loads(answer["receipt"])
-    if canonical(body) != answer["receipt"] or body.get("record", {}).get("id") != identity.hex():
-        raise UnfitAnswerError
-    if not verify(bytes.fromhex(body["daemon"]), RECEIPT_LABEL, answer["receipt"], answer["signature"]):
+    try:
+        body: dict[str, Any] = json.loads(answer["receipt"])
+        is_fit = (
+            canonical(body) == answer["receipt"]
+            # All of it: with its id alone the daemon could have another record signed here.
+            and body["record"] == signed.body
+            and body["recordSignature"] == signed.signature.hex()
+            and verify(bytes.fromhex(body["daemon"]), RECEIPT_LABEL, answer["receipt"], answer["signature"])
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_fit = False
+    if not is_fit:
         raise UnfitAnswerError
     own = await client.sealing.keyring.identity()
     whole = {

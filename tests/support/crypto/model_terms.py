@@ -24,6 +24,8 @@ LABELS = {
     "label_order": b"confide/task-order/1",
     "label_approval": b"confide/task-approval/1",
     "label_node": b"confide-node/1",
+    "label_record": b"confide forget record 1",
+    "label_receipt": b"confide forget receipt 1",
 }
 _TOKEN = re.compile(r"\s*([A-Za-z0-9_]+|[(),])")
 
