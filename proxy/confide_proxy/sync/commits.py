@@ -47,6 +47,7 @@ _BLAME: Final = (
 )
 """A command that the repository cannot make attribute lines to other commits than they come from."""
 _OBJECT: Final = re.compile(rb"([0-9a-f]{40,64}) (?:commit|blob) (\d+)")
+_AUTHOR: Final = re.compile(rb"^<.*>$", re.MULTILINE)
 _LINE: Final = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+(?: \d+)?")
 
 
@@ -109,7 +110,7 @@ class _History:
             given = "\n".join([*new, *(f"^{head}" for head in self._heads)])
             try:
                 told = _git(file, "rev-list", "--ignore-missing", "--format=<%ae>", "--stdin", given=given)
-                self._authors.update(_address(line) for line in set(told.splitlines()) if line.startswith(b"<"))
+                self._authors.update(map(_address, {each[0] for each in _AUTHOR.finditer(told)}))
             except subprocess.TimeoutExpired:
                 self._authors.add("")
             self._heads = new
