@@ -23,6 +23,8 @@ from confide_proxy.errors import ConfigError
 SOURCES: Final = ("tools", "files", "transcripts", "imports")
 """Origins of a text: arguments of tools, memory files, transcripts, imports from other systems."""
 ACTIONS: Final = ("seal", "redact", "block", "allow")
+OPENED: Final = ("ask", "never", "allow")
+"""Options for an agent's `secret_get`: ask the user each time, refuse, or answer."""
 KEPT: Final = ("keep", "replace")
 """Options for a sealed credential in its memory file: keep it in clear, or replace it."""
 _FINGERPRINT_CHARS: Final = 24
@@ -40,6 +42,7 @@ class Policy(NamedTuple):
         allow: fingerprints of values that may be sent in clear (`Fingerprints`).
         local: one of `KEPT`: the memory file keeps a sealed value in clear, or contains a
             placeholder instead.
+        secret_get: one of `OPENED`: the policy for an agent that reads a secret.
     """
 
     tools: str = "seal"
@@ -49,6 +52,7 @@ class Policy(NamedTuple):
     min_confidence: float = 0.75
     allow: tuple[str, ...] = ()
     local: str = "keep"
+    secret_get: str = "ask"  # noqa: S105 - a policy
 
     def action(self, source: str, confidence: float, fingerprint: str | None = None) -> str:
         """Return the action of `ACTIONS` for a finding in a text from `source`.
@@ -196,9 +200,9 @@ class ProxyConfig:
     action_hooks: bool = True
     questions: bool = True
     secrets: Policy = Policy()  # noqa: RUF009 - it is frozen
+    run: RunConfig = RunConfig()  # noqa: RUF009 - it is frozen
     learn: Learning = Learning()  # noqa: RUF009 - it is frozen
     panel: PanelConfig = PanelConfig()  # noqa: RUF009 - it is frozen
-    run: RunConfig = RunConfig()  # noqa: RUF009 - it is frozen
     folders: tuple[FolderChoice, ...] = ()
 
     def chosen(self, root: Path) -> FolderChoice | None:
@@ -393,6 +397,8 @@ def _checked_action(path: Path, key: str, value: Any) -> Any:
         raise _unknown(path, key, shown, Policy._fields)
     if key in SOURCES and value not in ACTIONS:
         raise _wrong(path, shown, f"it is one of {', '.join(ACTIONS)}")
+    if key == "secret_get" and value not in OPENED:
+        raise _wrong(path, shown, f"it is one of {', '.join(OPENED)}")
     if key == "local" and value not in KEPT:
         raise _wrong(path, shown, f"it is {' or '.join(KEPT)}")
     if key == "min_confidence":

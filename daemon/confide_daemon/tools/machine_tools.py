@@ -78,9 +78,14 @@ MAX_ID_CHARS = 80
 SECRET_GET = Definition(
     name="secret_get",
     title="Open a sealed secret",
-    description="The value behind a placeholder (sealed:kind:id). Use it only when that is needed; never store or repeat it.",
+    description="A sealed value. Use it only where `confide run --env X=secret:ID -- …` cannot; never repeat it.",
     properties={
-        "id": {"type": "string", "minLength": 32, "maxLength": MAX_ID_CHARS, "description": "The placeholder or its id"}
+        "id": {
+            "type": "string",
+            "minLength": 32,
+            "maxLength": MAX_ID_CHARS,
+            "description": "The placeholder or its id",
+        }
     },
     required=("id",),
     output=record({"id": TEXT, "kind": TEXT, "value": TEXT}),

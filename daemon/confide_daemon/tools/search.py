@@ -49,7 +49,8 @@ DEFINITION = Definition(
     title="Search memory",
     description=(
         "Find what was stored earlier (decisions, preferences, people, dates, fixes, daily logs). "
-        "Use it before answering or starting work that may depend on the past; then memory_read for more lines."
+        "Use it before answering or starting work that may depend on the past; then memory_read for more lines. "
+        "`confide run` uses a (sealed:…)."
     ),
     properties={
         "query": {"type": "string", "minLength": 1, "maxLength": 4000, "description": "A question or key terms"},

@@ -354,7 +354,7 @@ def sealed_warnings(text: str) -> list[str]:
     if sealed:
         places = "its placeholder" if sealed == 1 else "their placeholders"
         warnings.append(
-            f"{_values(sealed)} sealed; the file has {places}, for secret_get or confide secrets show to open"
+            f"{_values(sealed)} sealed; the file has {places}, and confide run gives the value to a command"
         )
     if redacted:
         warnings.append(f"{_values(redacted)} redacted, and left the machine in no form")

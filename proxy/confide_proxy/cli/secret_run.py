@@ -17,20 +17,27 @@ from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.cli.console import CommandContext, confirmed, identified, remark
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
+from confide_proxy.hooks.server.question_form import Choice, Question
+from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, PersonAnswer, ask_session
 from confide_proxy.run import child_process
-from confide_proxy.run.approvals import MOST_ASKED, Approvals, PlannedUse, UseLog
+from confide_proxy.run.approvals import MOST_ASKED, Approvals, PlannedUse
 from confide_proxy.run.child_process import ChildTerms
 from confide_proxy.run.secret_names import SecretNames, resolved
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sealing.masking import Mask, SecretForms, is_maskable
 from confide_proxy.sealing.open_secrets import open_secret
+from confide_proxy.sealing.use_log import UseLog
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_VARIABLE: Final = 128 * 1024 - 256
 """Bytes of a variable with its name that Linux takes."""
 _MOST_SECRETS: Final = 32
+_ANSWER_S: Final = 100.0
+"""Time for an answer in the agent's client, whose shell does not wait for much longer."""
+_YES: Final = "yes"
+_CHOICES: Final = (Choice(_YES, "Yes, this command may use it in this session"),)
 _WAYS: Final = (
-    "run it yourself in a terminal and answer the question, or allow the command in your proxy.toml: "
+    "run it in a terminal and answer the question there, or in your agent's client; or allow the command in your proxy.toml: "
     '[run] allow = { NAME = ["COMMAND"] }'
 )
 
@@ -139,20 +146,38 @@ async def _approved(here: CommandContext, use: PlannedUse) -> str:
     approvals = Approvals(here.paths.approvals)
     if approvals.has(use):
         return "before"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RunRefusedError(
-            f"{use.arguments[0]} needs your approval to use this secret, and there is no terminal to ask you at",
-            hint=_WAYS,
-        )
     if not use.is_askable:
         raise RunRefusedError(
             f"the command line is over {MOST_ASKED:,} characters, too long to ask you about",
             hint="put it into a script of yours, and run that",
         )
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        answer = await asyncio.to_thread(_asked_of_session, here, use)
+        if answer.choice == _YES:
+            approvals.add(use)
+            return "agent's client"
+        if answer.is_later:
+            raise RunRefusedError(
+                "the question whether the command may use this secret comes with the next search of your memory",
+                hint="search, answer it, then run the command again",
+            )
+        raise RunRefusedError(
+            f"{use.arguments[0]} needs a person's approval to use this secret, and there was none", hint=_WAYS
+        )
     if not await confirmed(use.question):
         raise RunRefusedError("the command may not use this secret", hint="it was not run")
     approvals.add(use)
     return "terminal"
+
+
+def _asked_of_session(here: CommandContext, use: PlannedUse) -> PersonAnswer:
+    """Ask in the client of the agent that started this process. A question that its session would
+    cut is not asked.
+    """
+    if len(use.question) > MOST_TEXT:
+        return NO_ANSWER
+    question = Question(use.question, _CHOICES)
+    return ask_session(here.paths, question, program="confide run", timeout_s=_ANSWER_S)
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:

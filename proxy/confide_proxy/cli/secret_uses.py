@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confide_memory.documents import local_time
 from confide_proxy.cli.console import CommandContext, Output, command
-from confide_proxy.run.approvals import MOST_USES, UseLog
+from confide_proxy.sealing.use_log import MOST_USES, UseLog
 
 
 @command

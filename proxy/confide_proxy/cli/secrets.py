@@ -29,11 +29,11 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
-from confide_proxy.run.approvals import UseLog
 from confide_proxy.run.secret_names import SecretNames, bare, refuse_redacted, resolved
 from confide_proxy.sealing.open_secrets import open_secret
 from confide_proxy.sealing.rescan import Rescan, RescanOutcome, UnsealedDocument, policy_of
 from confide_proxy.sealing.sealer import Sealer, load_fingerprints
+from confide_proxy.sealing.use_log import UseLog
 from confide_proxy.sync.project import Project
 
 LEFT: Final = 9

@@ -91,6 +91,7 @@ class AgentSession:
         self.files.seen[project.name] = self.tied.of_file
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
+        fallback.questions = lambda: tunnel.questions
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self.files.notices
         tunnel.on_result = self._on_result

@@ -33,6 +33,8 @@ from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
+    from confide_proxy.hooks.server.session_asks import PersonQuestions
+    from confide_proxy.mcp.features.secret_approval import SecretApproval
     from confide_proxy.offline.offline_calls import Offline
     from confide_proxy.offline.queued_writes import QueueReplay
 
@@ -73,6 +75,9 @@ class Fallback:
     ) -> None:
         """`files`: those of the session; the daemon may not have all of them yet."""
         self._sealed = sealed
+        self.questions: Callable[[], PersonQuestions | None] = lambda: None
+        """Returns the questions of the session, once its client can be asked."""
+        self._approval: SecretApproval | None = None
         self._is_for_keys = False
         self._paths = paths
         self._config = config
@@ -207,7 +212,18 @@ class Fallback:
     async def _secret(self, call: PendingCall) -> ToolAnswer:
         try:
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open_secrets")
-            answer: ToolAnswer = await tool.answer(call.params.get("arguments"), self._sealed.sealing, self._link)
+            if self._approval is None:
+                approval = await asyncio.to_thread(
+                    importlib.import_module, "confide_proxy.mcp.features.secret_approval"
+                )
+                self._approval = approval.SecretApproval(self._config.secrets.secret_get, self.questions)
+            answer: ToolAnswer = await tool.answer(
+                call.params.get("arguments"),
+                self._sealed.sealing,
+                self._link,
+                refusal=self._approval.refusal,
+                uses=self._paths.secret_uses,
+            )
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
             answer = ToolAnswer("the secret could not be opened on this device")

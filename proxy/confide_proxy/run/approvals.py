@@ -1,32 +1,27 @@
 """Approvals of commands that use a secret: by the user's own rules, from before in the same terminal
-session, or by a question. And the list of uses, without values.
+session, or by a question.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confide_crypto import atomic
 from confide_crypto.errors import printable
 from confide_crypto.sealing.placeholder import Placeholder
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.sealing.use_log import held
 
 LASTS_S: Final = 12 * 3600
 """Longest time that an approval is remembered."""
 MOST_APPROVALS: Final = 256
-MOST_USES: Final = 1000
-"""Uses in the list; older ones are dropped."""
 _MOST_BYTES: Final = 512 * 1024
-_LOCK_WAIT_S: Final = 2.0
 _SHOWN_CHARS: Final = 300
 MOST_ASKED: Final = 4000
 """Characters of the longest command line of an interpreter that a question shows."""
@@ -115,7 +110,7 @@ class Approvals:
         session, now = _session(), time.time()
         if not session:
             return
-        with _locked(self._file):
+        with held(self._file):
             kept = [each for each in self._read() if now < each[2] <= now + LASTS_S]
             kept += [(mark, session, now + LASTS_S) for mark in sorted(use.marks())]
             atomic.write(self._file, json.dumps(kept[-MOST_APPROVALS:]).encode(), is_kept=False)
@@ -126,52 +121,6 @@ class Approvals:
             return [(str(mark), str(of), float(until)) for mark, of, until in found]
         except (OSError, ValueError, TypeError):
             return []
-
-
-class UseLog:
-    """The uses of secrets on this device, one JSON object a line, without values."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def note(self, secrets: Sequence[Placeholder], what: str, approved: str) -> None:
-        """Add a use: by which program or tool, and who approved it. Raises OSError."""
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        lines = [
-            json.dumps({"at": at, "secret": str(one), "by": printable(what)[:_SHOWN_CHARS], "approved": approved})
-            for one in secrets
-        ]
-        with _locked(self._file):
-            kept = [*self._lines(), *lines][-MOST_USES:]
-            atomic.write(self._file, "".join(f"{line}\n" for line in kept).encode())
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return the uses, the newest first."""
-        found = []
-        for line in reversed(self._lines()):
-            try:
-                one = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(one, dict) and {"at", "secret", "by", "approved"} <= one.keys():
-                found.append(one)
-        return found
-
-    def _lines(self) -> list[str]:
-        try:
-            return self._file.read_bytes()[-_MOST_BYTES:].decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return []
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    descriptor = lock_file(file.with_name(f"{file.name}.lock"))
-    try:
-        taken(descriptor, wait_s=_LOCK_WAIT_S)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _session() -> str:

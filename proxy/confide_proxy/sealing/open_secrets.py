@@ -5,6 +5,8 @@ roster, and the record must match the name.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, RequestError, UnknownEpochError
@@ -18,6 +20,7 @@ from confide_memory.wire.sealing import RECORD
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NoSecretError
 from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.use_log import UseLog
 
 _DEADLINE_S: Final = 20.0
 TOOL: Final[dict[str, object]] = {
@@ -112,15 +115,29 @@ def _open_record(record: SealedRecord, keys: SpaceKeys) -> OpenedSecret:
     return OpenedSecret(record.kind, record.open(keys))
 
 
-async def answer(given: Any, sealing: SessionSealing, link: RequestChannel) -> ToolAnswer:
+async def answer(
+    given: Any,
+    sealing: SessionSealing,
+    link: RequestChannel,
+    *,
+    refusal: Callable[[str], Awaitable[str | None]] | None = None,
+    uses: Path | None = None,
+) -> ToolAnswer:
     """Answer a `secret_get` call on this device, which alone has the keys. Only the calling agent
     gets the value.
 
-    `given` are the call's arguments, unchecked. Errors become answers too.
+    Errors become answers too.
+
+    Args:
+        given: the call's arguments, unchecked.
+        refusal: returns why the agent may not have the secret, given its name; None if it may.
+        uses: file of the `UseLog`.
     """
     try:
         named = check(Parameters.of_catalogue(TOOL), given)["id"]
         secret_id = secret_id_of(named)
+        if refusal is not None and (why := await refusal(named)) is not None:
+            return ToolAnswer(why)
         async with asyncio.timeout(_CALL_DEADLINE_S):
             opened = await open_secret(link, sealing, named)
     except TimeoutError:
@@ -131,5 +148,11 @@ async def answer(given: Any, sealing: SessionSealing, link: RequestChannel) -> T
         )
     except ConfideError as error:
         return ToolAnswer(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+    if uses is not None:
+        secret = Placeholder(opened.kind, secret_id)
+        try:
+            await asyncio.to_thread(UseLog(uses).note, [secret], "secret_get", "agent's client")
+        except OSError as error:
+            return ToolAnswer(f"the use cannot be listed, so the secret is not shown: {error.strerror}")
     value = opened.value.decode("utf-8", "replace")
     return ToolAnswer(value, {"id": secret_id.hex(), "kind": opened.kind, "value": value})

@@ -26,7 +26,7 @@ from confide_proxy.link.device_identity import stored
 from confide_proxy.paths import ProxyPaths
 
 PLACEHOLDER = re.compile(r"\(sealed:[a-z0-9-]+:[0-9a-f]{32}\)")
-ALL = 'toolsets = ["all"]\n'
+ALL = 'toolsets = ["all"]\n[secrets]\nsecret_get = "allow"\n'
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +319,7 @@ async def test_the_policy_may_block(daemon: Daemon, tmp_path: Path) -> None:
     """Then a call that holds a credential is refused, here and on the command line, and nothing of it goes out."""
     said = Secrets()
     with RecordingRelay(daemon.port) as cable:
-        eve = prepared(tmp_path, f"eve-{secrets.token_hex(4)}", '[secrets]\ntools = "block"\n')
+        eve = prepared(tmp_path, f"eve-{secrets.token_hex(4)}", 'tools = "block"\n')
         eve.run("join", daemon.invite(eve.name, port=cable.port))
         async with session(eve) as client:
             for tool, name in (("memory_store", "content"), ("memory_search", "query")):

@@ -9,7 +9,7 @@ import pytest
 
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.run import approvals
-from confide_proxy.run.approvals import LASTS_S, MOST_APPROVALS, MOST_ASKED, MOST_USES, Approvals, PlannedUse, UseLog
+from confide_proxy.run.approvals import LASTS_S, MOST_APPROVALS, MOST_ASKED, Approvals, PlannedUse
 
 TOKEN = Placeholder("npm-token", bytes(range(16)))
 OTHER = Placeholder("password", bytes(range(1, 17)))
@@ -69,23 +69,6 @@ def test_a_question_shows_what_runs_and_no_control_character() -> None:
     assert f"npm {TOKEN}" in asked
     assert "\x1b" not in asked
     assert len(asked) < 600
-
-
-def test_the_list_of_uses_is_bounded_and_has_no_value(tmp_path: Path) -> None:
-    uses = UseLog(tmp_path / "uses.jsonl")
-    assert uses.read() == []
-    for number in range(MOST_USES // 2 + 3):
-        uses.note((TOKEN, OTHER), f"/usr/bin/c{number}", "terminal")
-    read = uses.read()
-    assert len(read) == MOST_USES
-    assert read[0] | {"at": ""} == {
-        "at": "",
-        "secret": str(OTHER),
-        "by": f"/usr/bin/c{MOST_USES // 2 + 2}",
-        "approved": "terminal",
-    }
-    (tmp_path / "uses.jsonl").write_bytes(b'{"at": 1}\nno json\n\xff\n')
-    assert uses.read() == []
 
 
 def test_a_person_sees_all_that_an_approval_covers() -> None:
