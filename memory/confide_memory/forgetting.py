@@ -330,7 +330,8 @@ class ForgetGuard:
 
     def cut(self, text: str) -> str:
         """Return the text without what was forgotten of it."""
-        return "" if self.has_content(text_hash(text)) else self.parts.cut(text)
+        left = self.parts.cut(text)
+        return "" if left == text and self.has_content(text_hash(text)) else left
 
     def is_file_wanted(self, content: str) -> bool:
         """Return True if the device that still has the text with this `text_hash` should change its

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from confide_backup.daemon import backup_schedule, snapshot, verify
+from confide_backup.daemon import backup_schedule, forgotten_copies, snapshot, verify
 from confide_backup.daemon.manifest import MANIFEST, BackupManifest, Proof
 from confide_backup.daemon.offline_spaces import Follow, SpaceAccess
 from confide_backup.daemon.target import BackupTarget, SnapshotHistory, id_of, is_id
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import RegistryState
+from confide_daemon.addons import HeldCopy
 from confide_daemon.datadir.key_state import KeyName
 from confide_daemon.errors import BadNameError, SnapshotError
 
@@ -106,6 +107,40 @@ class Backups:
             finally:
                 await self._run_after(target.snapshot(made.id), made.id)
 
+    def held_copies(self, space_id: str, before: float) -> list[HeldCopy]:
+        """Return the snapshots with a space as it was before a time. Raise TargetError."""
+        history = self.history(target_of(self._config, ""))
+        return forgotten_copies.held_in(history, space_id, before)
+
+    async def drop_copies(self, space_id: str, before: float) -> list[str]:
+        """Take and verify a new snapshot, then remove a space from those from before a time; return
+        their names. Raise ConfideError.
+        """
+        target = target_of(self._config, "")
+        async with self._turn:
+            history = await asyncio.to_thread(self.history, target)
+            found = forgotten_copies.older(history, space_id, before)
+            if not found:
+                return []
+            made, _ = await self._take(target, lambda *_: None)
+            proof = await self._prove(target, made.id, lambda *_: None, is_full=False)
+            if not proof.is_sound:
+                problem = "could not be verified, so the older ones stay"
+                raise SnapshotError(made.id, problem, hint="see confided backup verify")
+            async with target.alone():
+                for one in found:
+                    await asyncio.to_thread(forgotten_copies.drop, target, one.made, space_id, self._state.identity)
+                    log.info("a space was removed from snapshot %s, since a text of it was forgotten", one.id)
+            await self._run_after(target.snapshot(made.id), made.id)
+        return [one.id for one in found]
+
+    async def keep_records(self, space_id: str) -> None:
+        """Copy a space's records of forgotten texts beside the snapshots. Raise ConfideError."""
+        target = target_of(self._config, "")
+        file = await asyncio.to_thread(forgotten_copies.keep_records, target, self._state.folder, space_id)
+        if file is not None:
+            await self._run_after(file, f"{file.name}-{id_of(self._clock())}")
+
     async def prove_unlocked(self, standing: BackupStatus) -> None:
         """Verify the spaces of the newest snapshot whose keys were missing at its verification and
         are available now.
@@ -167,9 +202,12 @@ class Backups:
         return SnapshotHistory.read(target, self._state)
 
     async def _take(self, target: BackupTarget, follow: Follow) -> tuple[BackupManifest, list[str]]:
-        return await snapshot.take(
+        made, behind = await snapshot.take(
             self._state, self._spaces, self._config_file, target, clock=self._clock, follow=follow
         )
+        for space_id in made.spaces:
+            await asyncio.to_thread(forgotten_copies.keep_records, target, self._state.folder, space_id)
+        return made, behind
 
     async def _verify(self, target: BackupTarget, name: str, follow: Follow) -> dict[str, object]:
         if name and not is_id(name):

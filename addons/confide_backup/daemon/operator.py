@@ -16,7 +16,7 @@ from typing import Any, Final
 from confide_backup.daemon.backup_service import WHATS, BackupRequest, Backups, BackupStatus
 from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_daemon.addons import Gauges, Service, Verbs
+from confide_daemon.addons import Gauges, HeldCopy, Service, Verbs
 from confide_daemon.datadir.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,27 @@ class BackupDesk(Service):
         is missing.
         """
         return {"backup"} if self._standing.late or not self._is_there else set()
+
+    def copies_of(self, space_id: str, before: float) -> Sequence[HeldCopy]:
+        """Return the snapshots with a space as it was before a time. Raise TargetError."""
+        return self._backups.held_copies(space_id, before) if self._backups.has_target else ()
+
+    async def drop_copies(self, space_id: str, before: float) -> Sequence[str]:
+        """Remove a space from the snapshots from before a time, after a new one is verified. Raise
+        ConfideError.
+        """
+        return await self._backups.drop_copies(space_id, before) if self._backups.has_target else ()
+
+    def records_written(self, space_id: str) -> None:
+        """Copy a space's records of forgotten texts beside the snapshots."""
+        if self._backups.has_target:
+            self._begin_task(self._keep_records(space_id), "confide-forgotten")
+
+    async def _keep_records(self, space_id: str) -> None:
+        try:
+            await self._backups.keep_records(space_id)
+        except ConfideError as error:
+            log.error("backup: %s", error)
 
     def revocations_written(self, files: Sequence[Path]) -> None:
         """Run the operator's program at once for the files of revoked keys."""

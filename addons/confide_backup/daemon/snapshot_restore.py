@@ -9,7 +9,8 @@ the end.
 The list of revoked keys beside the snapshots (`revoked`) is applied: no device regains access
 through an old snapshot. Open invites are removed, since they may have been used since. Every space
 is marked, and counts the restore when it is next opened: revisions then get numbers that no device
-can have seen (docs/decisions/0022).
+can have seen (docs/decisions/0022). It also gets the records of forgotten texts beside the
+snapshots, and forgets these before it serves.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_backup.daemon import manifest
+from confide_backup.daemon import forgotten_copies, manifest
 from confide_backup.daemon.manifest import CONFIG, LOG, MANIFEST, REGISTRY, SEALED_KEYS, BackupManifest
 from confide_backup.daemon.sealed_keys import MOST_BYTES, BackupKey, DaemonKeys, unseal
 from confide_backup.daemon.target import write
@@ -147,6 +148,7 @@ def restore(
         keys.keep(folder)
         revoked, invites = _settle(folder, snapshot, made)
         for space_id in made.spaces:
+            forgotten_copies.take_records(snapshot, folder, space_id)
             write_private_file(
                 folder.restored(space_id), json.dumps({"snapshot": name, "at": made.at}).encode() + b"\n"
             )

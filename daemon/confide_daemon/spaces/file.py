@@ -113,6 +113,7 @@ def open_marked(store: Store, *, now: float) -> bool:
         with store.writing_derived():
             store.marks.put(OPEN, 1.0)
             store.lives.begin(now=now)
+            store.forgettings.key(now=now)  # in every snapshot from now on, so that each can forget
             # Everything else needs these tables.
             if strays := store.repair.fix(VECTOR_TABLES, limit=_STRAYS):
                 store.breaches.note(Breach(VECTOR_TABLES, strays, now, now))

@@ -127,6 +127,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     GrantError, ToolError, ConflictError, NotFoundError, InvalidPathError, InvalidTextError,
     TooLargeError, StorageError.
     """
+    await context.allow_again(arguments["content"])
     store = _store_note if arguments.keys() & note_fields.PROPERTIES.keys() else _store_file
     result = await store(context, arguments)
     if (projects := context.grants.projects) is not None:

@@ -22,7 +22,7 @@ from confide_daemon.notes.note_service import now
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import NoteRow
 from confide_memory import note_names
-from confide_memory.classes import AGENT
+from confide_memory.classes import AGENT, OWNER
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, source_of, text_hash
 from confide_memory.forms import MAX_PROJECT_CHARS
 from confide_memory.tools.arguments import Parameters
@@ -197,6 +197,12 @@ class ToolContext:
     def moment(self) -> float:
         """The time of the call, in seconds since 1970."""
         return float(int(self.said.timestamp())) if self.said else now()
+
+    async def allow_again(self, text: str) -> None:
+        """Accept a text again that was forgotten, if a person stores it now."""
+        if self.class_ == OWNER:
+            self.grants.require_scope()
+            await self.space.forgetting.allow(text, said=self.moment)
 
     def wanted(self, project: str | None, scope: str) -> frozenset[str] | None:
         """Return the projects to search, None for all: this one, linked ones and the global one;

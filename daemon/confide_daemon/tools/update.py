@@ -102,6 +102,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             raise _itself()
         stated = stated[0], list(dict.fromkeys(others))
     content = arguments.get("content")
+    await context.allow_again(content or "")
     change = note_fields.sealed_only(texts.of_fields(fields, content, stated, now=context.moment), content)
     was_plain = bool(fields.get("sensitive")) and not is_sensitive(
         await context.space.documents.newest_text(row.project, row.path) or ""
