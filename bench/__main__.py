@@ -46,6 +46,7 @@ BENCHES = (
     "idle_callers",
     "metrics",
     "backup",
+    "forget",
     "capacity",
     "daemon_memory",
     "secrets",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
-from confide_crypto.keys.identity import KEY_LENGTH, Identity, verify
+from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
 from confide_memory.documents import text_hash
 from confide_memory.errors import ReceiptError, UnfitAnswerError
 from confide_memory.globs import is_glob, matches, normal
@@ -370,14 +370,14 @@ def receipt_of(data: bytes) -> dict[str, Any]:
         whole = json.loads(data)
         body: dict[str, Any] = whole["receipt"]
         signed = canonical(body)
-        device = bytes.fromhex(whole["device"])
+        device = _bytes(whole["device"], KEY_LENGTH)
         names = {"receipt", "device", "daemonSignature", "deviceSignature"}
         if canonical(whole) != data or whole.keys() != names or body["version"] != 1:
             raise ValueError
-        record = SignedRecord(canonical(body["record"]), bytes.fromhex(body["recordSignature"]))
+        record = SignedRecord(canonical(body["record"]), _signature(body["recordSignature"]))
         is_good = (
-            verify(bytes.fromhex(body["daemon"]), RECEIPT_LABEL, signed, bytes.fromhex(whole["daemonSignature"]))
-            and verify(device, RECEIPT_LABEL, signed, bytes.fromhex(whole["deviceSignature"]))
+            verify(_bytes(body["daemon"], KEY_LENGTH), RECEIPT_LABEL, signed, _signature(whole["daemonSignature"]))
+            and verify(device, RECEIPT_LABEL, signed, _signature(whole["deviceSignature"]))
             and record.is_signed
             and bool(body["outOfScope"])
             and all(isinstance(place[name], str) for place in body["places"] for name in ("place", "name", "level"))
@@ -429,9 +429,13 @@ def _split(text: str, size: int, most: int) -> tuple[bytes, ...]:
 
 def _bytes(text: str, size: int) -> bytes:
     found = bytes.fromhex(text)
-    if len(found) != size:
+    if len(found) != size or found.hex() != text:  # capitals would be a second form
         raise ValueError
     return found
+
+
+def _signature(text: str) -> bytes:
+    return _bytes(text, SIGNATURE_LENGTH)
 
 
 def _text(text: object) -> str:

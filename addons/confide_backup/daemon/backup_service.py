@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from confide_backup.daemon import backup_schedule, forgotten_copies, snapshot, verify
+from confide_backup.daemon import backup_schedule, snapshot, verify
 from confide_backup.daemon.manifest import MANIFEST, BackupManifest, Proof
 from confide_backup.daemon.offline_spaces import Follow, SpaceAccess
 from confide_backup.daemon.target import BackupTarget, SnapshotHistory, id_of, is_id
@@ -110,7 +110,7 @@ class Backups:
     def held_copies(self, space_id: str, before: float) -> list[HeldCopy]:
         """Return the snapshots with a space as it was before a time. Raise TargetError."""
         history = self.history(target_of(self._config, ""))
-        return forgotten_copies.held_in(history, space_id, before)
+        return snapshot.held_in(history, space_id, before)
 
     async def drop_copies(self, space_id: str, before: float) -> list[str]:
         """Take and verify a new snapshot, then remove a space from those from before a time; return
@@ -119,7 +119,7 @@ class Backups:
         target = target_of(self._config, "")
         async with self._turn:
             history = await asyncio.to_thread(self.history, target)
-            found = forgotten_copies.older(history, space_id, before)
+            found = snapshot.older(history, space_id, before)
             if not found:
                 return []
             made, _ = await self._take(target, lambda *_: None)
@@ -129,7 +129,7 @@ class Backups:
                 raise SnapshotError(made.id, problem, hint="see confided backup verify")
             async with target.alone():
                 for one in found:
-                    await asyncio.to_thread(forgotten_copies.drop, target, one.made, space_id, self._state.identity)
+                    await asyncio.to_thread(snapshot.drop_space, target, one.made, space_id, self._state.identity)
                     log.info("a space was removed from snapshot %s, since a text of it was forgotten", one.id)
             await self._run_after(target.snapshot(made.id), made.id)
         return [one.id for one in found]
@@ -137,7 +137,7 @@ class Backups:
     async def keep_records(self, space_id: str) -> None:
         """Copy a space's records of forgotten texts beside the snapshots. Raise ConfideError."""
         target = target_of(self._config, "")
-        file = await asyncio.to_thread(forgotten_copies.keep_records, target, self._state.folder, space_id)
+        file = await asyncio.to_thread(snapshot.keep_records, target, self._state.folder, space_id)
         if file is not None:
             await self._run_after(file, f"{file.name}-{id_of(self._clock())}")
 
@@ -206,7 +206,7 @@ class Backups:
             self._state, self._spaces, self._config_file, target, clock=self._clock, follow=follow
         )
         for space_id in made.spaces:
-            await asyncio.to_thread(forgotten_copies.keep_records, target, self._state.folder, space_id)
+            await asyncio.to_thread(snapshot.keep_records, target, self._state.folder, space_id)
         return made, behind
 
     async def _verify(self, target: BackupTarget, name: str, follow: Follow) -> dict[str, object]:

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_backup.daemon import forgotten_copies, manifest
+from confide_backup.daemon import manifest
 from confide_backup.daemon.manifest import CONFIG, LOG, MANIFEST, REGISTRY, SEALED_KEYS, BackupManifest
 from confide_backup.daemon.sealed_keys import MOST_BYTES, BackupKey, DaemonKeys, unseal
+from confide_backup.daemon.snapshot import take_records
 from confide_backup.daemon.target import write
 from confide_backup.daemon.worker.copying import hash_file
 from confide_crypto import atomic
@@ -148,7 +149,7 @@ def restore(
         keys.keep(folder)
         revoked, invites = _settle(folder, snapshot, made)
         for space_id in made.spaces:
-            forgotten_copies.take_records(snapshot, folder, space_id)
+            take_records(snapshot, folder, space_id)
             write_private_file(
                 folder.restored(space_id), json.dumps({"snapshot": name, "at": made.at}).encode() + b"\n"
             )

@@ -3,7 +3,7 @@ should be.
 
     DIR/confide-backup.json         names the daemon; nothing is written without it: the disk may not be mounted
     DIR/revoked                     revoked keys (`access.revocations`)
-    DIR/forgotten/                  records of forgotten texts (`forgotten_copies`)
+    DIR/forgotten/                  records of forgotten texts (`snapshot.keep_records`)
     DIR/2026-11-22T023000Z/         a complete snapshot
     DIR/.partial-2026-…             a snapshot that is being written, or was interrupted
     DIR/.deleted-2026-…             a snapshot that is being removed

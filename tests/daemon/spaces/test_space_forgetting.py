@@ -18,6 +18,8 @@ from tests.support.daemon.backups import Backed
 from tests.support.daemon.forgetful import Forgetful, place, vectors
 from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
 from tests.support.documents.transcripts import batch, said
+from tests.support.draws import draws
+from tests.support.kills.forget_schedule import Schedule
 from tests.support.sealing.founder import Device
 
 from confide_backup.daemon import snapshot_restore, target
@@ -292,3 +294,9 @@ async def test_a_record_counts_only_from_a_device_of_the_space(daemon: Serving) 
                 await own.machine.request("forget-take", {**given, **wrong})
             assert caught.value.code == "invalid"
         assert (await desk.request("forget-sync", {}))["records"] == []
+
+
+@pytest.mark.parametrize("seed", range(draws(500, 4)))
+async def test_nothing_is_left_whatever_is_drawn(tmp_path: Path, seed: int) -> None:
+    """A kill at any moment, an older copy, an old device, a transcript, a device's own files (`python -m bench.forget`)."""
+    assert (await Schedule(tmp_path, seed).run()).residues == []
