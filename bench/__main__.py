@@ -39,6 +39,7 @@ BENCHES = (
     "resync",
     "indexing",
     "vault",
+    "removal",
     "initial_load",
     "idle_watcher",
     "upload",

@@ -328,13 +328,13 @@ class SpaceFacts:
             if self.epoch:
                 said = "it waits for one of its devices: they keep its key"
         else:
-            said = f"its devices keep its key (epoch {self.number}); {'locked' if self.is_locked else 'unlocked'}"
+            said = f"its devices keep its key (key {self.number}); {'locked' if self.is_locked else 'unlocked'}"
         if self.locks_at is not None:
             said += f" until {time.strftime('%Y-%m-%d %H:%M %Z', time.localtime(self.locks_at))} if no device connects"
         if self.is_changing:
             said += "; being changed"
         devices = "1 device" if self.devices == 1 else f"{self.devices} devices"
-        said += f"; {devices}, epoch {self.epoch}" if self.epoch else "; no devices yet"
+        said += f"; {devices}" if self.epoch else "; no devices yet"
         if self.unsealed:
             said += f"; {self.unsealed} {'credential' if self.unsealed == 1 else 'credentials'} in clear"
         return said

@@ -71,7 +71,7 @@ def _print_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
         kept = {"caller": "its devices", "server": "the daemon", "": "?"}[space["custody"]]
         row(f"space {space['words']}{doubt}")
         row(f"change {space['number']}  {space['headWords']}")
-        row(f"epoch {space['epoch']}; the key of its database is kept by {kept}{locked}")
+        row(f"the key of its database is kept by {kept}{locked}")
     width = max((len(one["name"]) for one in [*found["devices"], *found["waiting"]]), default=0)
     for one in found["devices"]:
         about = (

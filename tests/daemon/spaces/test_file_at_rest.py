@@ -162,15 +162,15 @@ async def test_an_operator_sees_who_keeps_a_key_and_gives_it_away(ready: Confide
         await device.unlock(laptop)
         wait_until("its machines to keep it", lambda: ready.json("space", "key", "laptop")["custody"] == "caller")
         said = ready.run("status").stdout
-        assert "laptop: its devices keep its key (epoch 1); unlocked; 1 device, epoch 1" in said
+        assert "laptop: its devices keep its key (key 1); unlocked; 1 device" in said
         told = ready.json("doctor")
         (database,) = [check for check in told if check["check"] == "database of laptop"]
-        assert (database["ok"], "unlocked; 1 device, epoch 1" in database["detail"]) == (True, True)
+        assert (database["ok"], "unlocked; 1 device" in database["detail"]) == (True, True)
         refusal = ready.run("space", "key", "--new", "laptop", code=1).stderr
         assert "the devices of this space keep its key" in refusal
     process.terminate()
     process.wait(DEADLINE_S)
-    assert "its devices keep its key (epoch 1); locked" in ready.run("status", code=5).stdout
+    assert "its devices keep its key (key 1); locked" in ready.run("status", code=5).stdout
     assert "locked" in ready.run("doctor").stdout
     assert "skipped: this space is locked" in ready.run("space", "reindex").stderr
     assert "this space is locked" in ready.run("space", "reindex", "--space", "laptop", code=4).stderr

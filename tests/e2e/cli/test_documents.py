@@ -47,7 +47,7 @@ PRINTS = {
         'confide search "which soup is there today"': "lentils",
         'confide search "how many connections"': "twenty connections",
     },
-    "devices.md": {"confide device ls": "epoch 1; the key", "confide device invite laptop": "#invite1"},
+    "devices.md": {"confide device ls": "the key of its database", "confide device invite laptop": "#invite1"},
     "http.md": {"confide http token ls": "editor"},
     "http-server.md": {"confided http ls": "chat"},
     "secrets.md": {"confide secrets scan --stored --dry-run": "no credentials in clear"},

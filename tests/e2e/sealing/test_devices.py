@@ -156,6 +156,32 @@ def test_a_device_that_is_removed_opens_nothing_new(tmp_path: Path) -> None:
         assert "no device is called bob" in ann.run("device", "rm", "bob", "--yes", code=7)
 
 
+def test_a_device_that_is_lost_while_the_daemon_is_away_is_out_before_it_can_send(tmp_path: Path) -> None:
+    """The removal waits and is the first thing that goes out; what the other had queued meanwhile is refused, kept there, and told."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        bob = invited(tmp_path, ann, "bob")
+        assert names(ann)[1:] == ["bob"]
+        assert bob.json("device", "ls")["canSeal"]
+        daemon.stop()
+        assert "queued" in bob.run("store", "a word of the thief", "--json")
+        assert "cannot remove itself" in ann.run("device", "lost", "ann", "--yes", code=7)
+        assert "no device is called carl" in ann.run("device", "lost", "carl", "--yes", code=7)
+        waiting = ann.run("device", "lost", "bob", "--yes", code=5)
+        assert "waiting: bob" in waiting
+        assert "until then bob has access" in waiting
+        daemon.start()
+        ann.run("status")
+        for command in (("sync",), ("device", "ls"), ("store", "more of it")):
+            assert "revoked" in bob.run(*command, code=6)
+        assert "a word of the thief" in bob.run("sync", "--queue", "--show")
+        assert names(ann)[1:] == []
+        assert "nothing found" in ann.run("search", "a word of the thief")
+        again = ann.json("device", "lost", "bob", "--yes")
+        assert (again["hasAccess"], again["epoch"], again["exposed"]) == (False, 2, [])
+        assert "bob" not in daemon.run("device")
+
+
 def test_a_daemon_that_was_put_back_keeps_nothing_for_a_removed_device(tmp_path: Path) -> None:
     """Its records are those of before the removal again, and this machine had sealed all of them anew: it does so once more."""
     with running_daemon(tmp_path) as daemon:

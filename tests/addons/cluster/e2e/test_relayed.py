@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from base64 import b64encode
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from tests.support.programs.processes import Inside, wait_until
 from confide_cluster.shared.speaking import Speaker
 from confide_crypto.errors import ConnectionLost, DeniedError, HandshakeError, RequestError, UnreachableError
 from confide_crypto.keys.identity import Identity, parse_daemon_key
+from confide_crypto.sealing.roster import Roster
+from confide_crypto.sealing.roster_entry import Card, Device
 from confide_crypto.transport.open_channel import connect
 from confide_daemon.access.registry import open_state
 from confide_daemon.datadir.daemon_keys import load
@@ -120,6 +123,32 @@ async def test_whoever_is_revoked_on_one_node_is_out_on_all_at_once(nodes: Nodes
     for one in nodes.nodes:
         with pytest.raises(DeniedError):
             await one.connect(identity)
+
+
+async def test_a_lost_device_is_out_of_the_other_node_too(nodes: Nodes) -> None:
+    """Its removal is brought at one node; its sessions end at both, and so does what came in by its invite."""
+    first, second = nodes.nodes
+    mine, stolen = first.enroll("lost"), first.enroll("stolen", "--space", "lost")
+    roster, keys = Roster.found(mine, "mine", now=1)
+    with_it = roster.add(mine, Device(Card.of(stolen), "stolen"), keys, now=2)
+    without, _ = with_it.remove(mine, stolen.public_key, keys, now=3)
+    async with await first.connect(mine) as owner, await second.connect(mine) as passed_on:
+        for chain in (roster, with_it):
+            await owner.request("extend", {"entry": b64encode(chain.entries[-1].encode()).decode()})
+        async with await first.connect(stolen) as here, await second.connect(stolen) as there:
+            for machine in (here, there):
+                await machine.attach("proj")
+            answer = await passed_on.request("extend", {"entry": b64encode(without.entries[-1].encode()).decode()})
+            assert [one["name"] for one in answer["ended"]] == ["stolen"]
+            for machine in (here, there):
+                await machine.ended_within(DEADLINE_S)
+                assert machine.connection.close_code == "revoked"
+        await owner.attach("proj")
+    for one in nodes.nodes:
+        # Until a node has heard of it, it passes the session on to the holder, which has.
+        await asyncio.to_thread(wait_until, "the node to hear of it", lambda one=one: is_revoked(one, "stolen"))
+        with pytest.raises(DeniedError):
+            await one.connect(stolen)
 
 
 def is_revoked(node: Node, name: str) -> bool:
