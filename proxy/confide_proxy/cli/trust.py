@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import pydoc
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -210,6 +209,8 @@ async def _show(doubts: Iterable[_Doubt]) -> None:
     if len(lines) < shutil.get_terminal_size().lines:
         say("\n".join(lines))
     else:
+        import pydoc  # loads much, and other commands import this module
+
         with doing.paused():
             # In a thread: the user may read for longer than a link survives without a keepalive.
             await asyncio.to_thread(pydoc.pager, shown("\n".join(lines) + "\n"))
