@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import RequestError
-from confide_memory import front_matter
 from confide_memory.classes import OWNER, UNTRUSTED
 from confide_memory.documents import REMOVED, is_in_memory, text_hash
 from confide_memory.errors import InvalidTextError
-from confide_memory.front_matter import FrontMatterError
-from confide_memory.note import SEEN
 from confide_memory.wire.files import MAX_OTHERS, PULL, PUT, REMOVE, PullRequest, PutRequest, RemoveRequest, Upon
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.daemon_link import RetryingLink
@@ -218,12 +215,15 @@ class FileTransfer:
         # A clone was just written too, and in a tracked file the change would be its user's.
         if not found or is_tracked(self._place(path)):
             return False
+        from confide_memory import front_matter  # YAML, which few files need
+        from confide_memory.note import SEEN
+
         try:
             text = front_matter.edit(content.text, {SEEN: dict(found)})
             self._folder.write(path, text, over=content)
         except ChangedMeanwhileError:
             return True
-        except (FrontMatterError, InvalidTextError, FolderError):
+        except (front_matter.FrontMatterError, InvalidTextError, FolderError):
             return False  # the note matters more
         return True
 
