@@ -150,3 +150,31 @@ def test_what_is_no_memory_any_more_is_deleted_and_told_of_in_one_line(daemon: D
     assert SECRET in (ann.project / DIARY).read_text()
     assert "restored" in ann.run("restore", DIARY)
     assert "zanzibar" in ann.run("search", "zanzibar")
+
+
+def test_a_text_is_forgotten_on_every_device_and_its_receipt_is_checked(daemon: Daemon, tmp_path: Path) -> None:
+    """From stdin; a call that waited on another device loses it at the next connection; a changed receipt is refused."""
+    ann = joined(tmp_path, daemon, "ann")
+    bob = joined(tmp_path, daemon, "bob", "--space", "ann")
+    ann.write("memory/a.md", f"# A\n\nBefore.\n\n{SECRET}\n")
+    ann.run("sync")
+    bob.run("sync")
+    assert SECRET in (bob.project / "memory/a.md").read_text()
+    assert "1 file would be forgotten" in ann.run("forget", "--text", "-", "--dry-run", stdin=SECRET)
+    ann.run("forget", "--text", "-", stdin=SECRET, code=7)
+    ann.run("forget", "--text", "too short", "--yes", code=2)
+    told = ann.run("forget", "--text", "-", "--file", "--yes", stdin=SECRET)
+    assert "1 file forgotten" in told
+    receipt = Path(re.sub(r"\s+", "", told.partition("receipt:")[2]))
+    assert "both signatures are good" in ann.run("forget", "--verify", str(receipt))
+    assert b"zanzibar" not in receipt.read_bytes()
+    for machine in (ann, bob):
+        machine.run("sync")
+        assert "zanzibar" not in (machine.project / "memory/a.md").read_text()
+        assert "Before." in (machine.project / "memory/a.md").read_text()
+        machine.write("memory/b.md", f"# B\n\n> {SECRET}\n")
+        machine.run("sync")
+        assert "zanzibar" not in (machine.project / "memory/b.md").read_text()
+    assert "zanzibar" not in ann.run("search", "zanzibar", "--min-score", "0")
+    receipt.write_bytes(receipt.read_bytes().replace(b'"gone"', b'"kept"', 1))
+    assert "it was changed" in ann.run("forget", "--verify", str(receipt), code=7)

@@ -120,7 +120,7 @@ class ForgetRequests:
             raise RequestError("invalid", "the record is not signed by the device that it names")
         if await self._space.forgetting.count() >= wire.MOST_RECORDS:
             raise RequestError("too_large", f"a space keeps at most {wire.MOST_RECORDS:,} records of forgetting")
-        roster = self._space.roster()
+        roster = await asyncio.to_thread(self._space.roster)
         if roster is None or record.space != roster.space.hex():
             raise RequestError("invalid", "the record is of another space")
         author = self._session.grants.alias
@@ -176,7 +176,7 @@ class ForgetRequests:
             places.append({**self._in_database(row.done_at), "place": "log in PostgreSQL"})
         if damaged := self._space.forgetting.damaged_copies:
             places.append(_place("damaged copies of the database", str(damaged), "not known", None))
-        roster = self._space.roster()
+        roster = await asyncio.to_thread(self._space.roster)
         for device in roster.devices.values() if roster is not None else ():
             at = seen.get(device.key.hex())
             level = "gone when it connects" if at is None else "gone"
