@@ -320,6 +320,8 @@ _TOKEN: Final = re.compile(r"[()\[\]{};\n]")
 _GOES_ON: Final = re.compile(
     r"\s*(?:[{.=?:&|+*/,)\]-]|(?:throws|where|extends|implements|noexcept|override|const|returns|with)\b)"
 )
+_MOST_LINE: Final = 2000
+"""Characters of a line in which a definition may begin; longer ones are of a machine."""
 _END_LINE: Final = re.compile(r"\s*(?:end\b|[})\]]|esac\b|fi\b|done\b)|\s*END\s*;")
 _HERE_DOCUMENT: Final = re.compile(r"(?<=<)<[-~]?[ \t]*([\"']?)(\w+)\1[^\n]*\n(?:[^\n]*\n)*?[ \t]*\2[ \t]*(?=\n|\Z)")
 _SQL_TOKEN: Final = re.compile(r";|\$\w*\$|'(?:[^']|'')*'|--[^\n]*")
@@ -383,18 +385,19 @@ def _blocks(path: str, source: str, name: str, within: tuple[int, int]) -> list[
     word = re.escape(name)
     before = r"(?:[\w@*&<>\[\],.:\"' \t]+[ \t])?"
     keyed = re.compile(
-        rf"^[ \t]*{before}(?:{_KEYWORDS})[ \t*&]+(?:\([^)\n]*\)[ \t]*)?(?:[\w.:]+[.:])?{word}(?![\w-])",
-        re.MULTILINE | re.IGNORECASE,
+        rf"[ \t]*{before}(?:{_KEYWORDS})[ \t*&]+(?:\([^)\n]*\)[ \t]*)?(?:[\w.:]+[.:])?{word}(?![\w-])", re.IGNORECASE
     )
-    called = re.compile(
-        rf"^[ \t]*(?:[\w$<>\[\],.?*&:~@ \t]+[ \t*&])?(?:[\w]+::)?{word}[ \t]*(?:<[^>\n]*>)?\(", re.MULTILINE
-    )
-    stated = re.compile(rf"^[ \t]*(?:[-+.$@]?[ \t]*)[\"']?{word}[\"']?[ \t]*(?:[:=]|\{{|\()", re.MULTILINE)
-    found = list(keyed.finditer(code, begin, end))
-    found += [match for match in called.finditer(code, begin, end) if _has_body(code, match.end() - 1)]
-    if not found:
-        found = list(stated.finditer(source, begin, end))
-    places = sorted({match.start() for match in found})
+    called = re.compile(rf"[ \t]*(?:[\w$<>\[\],.?*&:~@ \t]+[ \t*&])?(?:\w+::)?{word}[ \t]*(?:<[^>\n]*>)?\(")
+    stated = re.compile(rf"[ \t]*(?:[-+.$@]?[ \t]*)[\"']?{word}[\"']?[ \t]*(?:[:=]|\{{|\()")
+    named = re.compile(rf"(?<!\w){word}(?![\w-])", re.IGNORECASE)
+    numbers = dict.fromkeys(_line_of(starts, match.start()) for match in named.finditer(source, begin, end))
+    lines = [starts[number - 1] for number in numbers if len(_line(source, starts, number)) <= _MOST_LINE]
+    places = [
+        at
+        for at in lines
+        if keyed.match(code, at) or ((match := called.match(code, at)) and _has_body(code, match.end() - 1))
+    ]
+    places = places or [at for at in lines if stated.match(source, at)]
     return [(_line_of(starts, at), _last_line(path, code, starts, at, end)) for at in places]
 
 

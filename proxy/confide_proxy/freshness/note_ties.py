@@ -39,6 +39,8 @@ MOST_SYMBOLS: Final = 4
 """Symbols of one file that a note gets ties to by itself."""
 MOST_NAMED: Final = 2
 """Parts that a mark names."""
+MOST_WAITING: Final = 16
+"""Changed files that wait to be compared, each with its contents in memory."""
 AT_ONCE_BYTES: Final = 16 * 1024
 """Size up to which a changed file is compared at once; a larger one in a thread of its own."""
 NO_KEYS: Final = "no keys of the space"
@@ -289,6 +291,8 @@ class ProjectTies:
             known = self._known.get(asked)
             if known is not None and known[0] == file.stamp:
                 return known[1]
+            if monotonic() > until:
+                raise UncheckedError(_LATE)
             data = file.read()
             stamp = file.stamp
         if _raw(key, part, data) == raw:
@@ -309,6 +313,8 @@ class ProjectTies:
     ) -> TieState:
         with self._lock:
             work = self._waiting.get(asked)
+            if work is None and len(self._waiting) >= MOST_WAITING:
+                raise UncheckedError(_LATE)
             if work is None:
                 work = self._waiting[asked] = self._slow.submit(_compared, part, key, own, data)
                 work.add_done_callback(lambda done: self._on_compared(asked, stamp, done))

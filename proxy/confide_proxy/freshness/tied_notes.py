@@ -76,7 +76,8 @@ class TiedNotes:
         if tool != UPDATE or not isinstance(arguments.get("id"), str) or arguments.get("restoreRevision"):
             return None
         path = self.path_of(arguments["id"])
-        return None if path is None else self.again(path, arguments.get(CONTENT))
+        content = "" if arguments.get("sensitive") else arguments.get(CONTENT)
+        return None if path is None else self.again(path, content)
 
     def of_file(self, path: str, text: str) -> dict[str, str] | None:
         """Return the field `seen` for a note that its user has just saved; None if it lacks nothing.

@@ -182,9 +182,16 @@ class SealedCalls:
         if self._seen is None or called.tool not in (STORE, UPDATE):
             return None
         try:
-            return await asyncio.to_thread(self._seen, called.tool, called.arguments)
-        except OSError:
+            seen = await asyncio.to_thread(self._seen, called.tool, called.arguments)
+            return seen and await asyncio.to_thread(self._without_secrets, seen)
+        except (ConfideError, OSError):
             return None  # the note matters more
+
+    def _without_secrets(self, seen: Mapping[str, str]) -> dict[str, str]:
+        """Return the parts whose names, which go in clear, are no credentials."""
+        return {
+            name: value for name, value in seen.items() if self.seal({"name": name}, is_lookup=True)[0]["name"] == name
+        }
 
     async def arguments(self, link: RequestChannel, called: ToolCall, *, is_lookup: bool) -> Mapping[str, Any]:
         """Return a call's sealed arguments, after their records have been sent. Raises as

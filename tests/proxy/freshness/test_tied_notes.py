@@ -124,6 +124,8 @@ def test_what_a_call_stores(shop: Shop) -> None:
     for identity in ("mem_1abc1", "mem_other_17_1abc1234", "memory/notes/other-1abc1234.md"):
         assert [*(shop.notes.of_call("memory_update", {"id": identity, "tags": ["x"]}) or ())] == ["other.py"]
     assert [*(shop.notes.of_call("memory_update", {"id": "mem_1abc1", "content": "kept.py"}) or ())] == ["kept.py"]
+    secret = {"id": "mem_1abc1", "content": "kept.py", "sensitive": True}
+    assert "kept.py" not in (shop.notes.of_call("memory_update", secret) or {})
     assert shop.notes.of_call("memory_update", {"id": "mem_2abc1", "tags": ["x"]}) == {}  # what was gone is let go
     for nothing in ({"id": "mem_7777"}, {"id": "mem_1abc1", "restoreRevision": 1}, {"id": 7}, {}):
         assert shop.notes.of_call("memory_update", nothing) is None

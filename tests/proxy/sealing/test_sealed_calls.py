@@ -554,3 +554,14 @@ def test_the_tool_is_as_the_daemon_lists_it() -> None:
     assert secret_get.TOOL["name"] == wire["name"]
     assert secret_get.TOOL["inputSchema"]["properties"] == properties
     assert secret_get.TOOL["inputSchema"]["required"] == wire["inputSchema"]["required"]
+
+
+async def test_what_a_note_has_seen_goes_without_credentials() -> None:
+    """A file named by one is left out, one that only sounds like one is not; other calls say nothing."""
+    value = "0123456789abcdef - - 2026-11-20"
+    seen = {f"src/{TOKEN}.py": value, "src/token.py#password": value}
+    space: Any = Space(SpaceKeys.generate())
+    sealed = SealedCalls(space, "p", seen=lambda _tool, _arguments: seen)
+    assert await sealed.seen(ToolCall("memory_store", {}, "p")) == {"src/token.py#password": value}
+    assert await sealed.seen(ToolCall("memory_search", {}, "p")) is None
+    assert await SealedCalls(space, "p").seen(ToolCall("memory_store", {}, "p")) is None
