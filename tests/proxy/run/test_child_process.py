@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bench import secret_run
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import wait_until
 
@@ -275,3 +276,12 @@ def test_no_process_above_the_command_has_the_value_in_its_arguments_or_environm
     if b"PermissionError" in ended.stderr:
         return  # who is not root cannot even look
     assert ended.stdout == b"0 (0, 0)\n", ended.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is /proc on Linux")
+def test_of_many_commands_none_shows_the_value(tmp_path: Path) -> None:
+    """The short form of `python -m bench.secret_run`, which notices a value in each of its forms."""
+    for form in (VALUE, base64.b64encode(b"x" + VALUE.encode()).decode(), VALUE.encode().hex(" ")):
+        assert secret_run.is_in(VALUE.encode(), form.encode())
+    for script in secret_run.COMMANDS[4::9]:
+        assert secret_run.leaks(script, VALUE, tmp_path) == [], script

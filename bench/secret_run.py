@@ -1,0 +1,230 @@
+"""Commands that print, encode, split, crash, fork and write: whether a value appears anywhere but in them; and what the mask costs.
+
+    python -m bench.secret_run [--runs 1000] [--seed 1]
+
+Each run draws a value, and starts one of the commands below with it as `confide run` does. While it runs, the arguments of all processes
+and the environments of those above the command are looked through; afterwards what it printed, and the core dumps in its folder. The
+encodings that are looked for are written here once more, and not those of the mask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import random
+import re
+import secrets
+import statistics
+import string
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from confide_proxy.sealing.masking import Mask, SecretForms
+
+DRIVER: Final = """
+import json, os, signal, sys
+from confide_proxy.run import child_process
+from confide_proxy.sealing.masking import Mask, SecretForms
+told = json.loads(sys.stdin.readline())
+value = told["value"].encode()
+forms = SecretForms({value: b"(sealed:bench:0f)"})
+child_process.protect()
+code = child_process.run(child_process.ChildTerms(
+    child_process.program_of("sh"), ["sh", "-c", told["script"]], {"TOKEN": value}, {"KEY": value}, value, lambda: Mask(forms)))
+sys.exit(code if code >= 0 else 128 - code)
+"""
+_PYTHON: Final = f"{sys.executable} -c"
+COMMANDS: Final = (
+    'echo "$TOKEN"',
+    'printf %s "$TOKEN"',
+    'echo "$TOKEN" >&2',
+    'echo "a$TOKEN"; echo "${TOKEN}b"; echo "ab$TOKEN"',
+    "cat",
+    'cat "$KEY"',
+    'cat "$KEY" "$KEY" "$KEY"',
+    "env",
+    "printenv TOKEN",
+    "export -p",
+    "set",
+    'printf %s "$TOKEN" | base64',
+    'printf %s "x$TOKEN" | base64',
+    'printf %s "xy$TOKEN" | base64 -w 8',
+    'printf "user:%s" "$TOKEN" | base64 -w 0',
+    "env | base64",
+    'base64 "$KEY"',
+    'printf %s "$TOKEN" | od -An -v -tx1',
+    'printf %s "$TOKEN" | od -An -v -tx1 | tr -d " \\n"',
+    'printf %s "$TOKEN" | od -An -v -tx1 | tr -d " \\n" | tr a-f A-F',
+    'printf %s "$TOKEN" | fold -w 3',
+    'printf %s "$TOKEN" | fold -w 1',
+    'printf %s "$TOKEN" | sed "s/./&\\n/4"',
+    'head -c 12 "$KEY"; sleep 0.1; tail -c +13 "$KEY"',
+    'head -c 2 "$KEY"; sleep 0.1; tail -c +3 "$KEY"',
+    'for i in 1 2 3 4 5 6 7 8; do cat "$KEY"; done',
+    'dd if="$KEY" bs=1 2>/dev/null',
+    'echo "{\\"token\\": \\"$TOKEN\\"}"',
+    'sh -c "echo \\$TOKEN"',
+    'sh -c "sh -c \\"cat $KEY\\""',
+    '(echo "$TOKEN" &) ; sleep 0.1',
+    '(sleep 0.05; echo "$TOKEN") & echo first; wait',
+    'setsid sh -c "sleep 0.05; echo $TOKEN" & sleep 0.2',
+    'set -x; : "$TOKEN"',
+    'set -x; curl="$TOKEN"; true "$curl" 2>&1',
+    'cat "$KEY" "/no/such/$TOKEN"',
+    'ls "/no/such/file/$TOKEN"',
+    "kill -SEGV $$",
+    "ulimit -c unlimited; kill -ABRT $$",
+    "kill -KILL $$",
+    'echo "$TOKEN"; kill -TERM $$',
+    'exec 1>&2; echo "$TOKEN"',
+    'exec 1>&-; echo "$TOKEN"',
+    'cp "$KEY" "$KEY.copy"; cat "$KEY.copy"',
+    'tee /dev/stderr < "$KEY"',
+    "head -c 200000 /dev/urandom; cat",
+    'head -c 300000 /dev/zero | tr "\\0" x; cat "$KEY"; head -c 300000 /dev/zero | tr "\\0" y',
+    f"{_PYTHON} \"import os, urllib.parse as u; print(u.quote(os.environ['TOKEN'], safe=''), u.quote_plus(os.environ['TOKEN']))\"",
+    f"{_PYTHON} \"import json, os, html; v = os.environ['TOKEN']; print(json.dumps(json.dumps(v)), repr(v), html.escape(v))\"",
+    f"{_PYTHON} \"import os; raise SystemExit(os.environ['TOKEN'])\"",
+)
+
+
+def encodings(value: bytes) -> Iterator[bytes]:
+    """The forms of a value that nobody else may see, each without blanks."""
+    yield value
+    for lead in range(3):
+        yield base64.b64encode(b"\0" * lead + value)[4 if lead else 0 : -4]
+    yield value.hex().encode()
+    yield quote(value, safe="").encode()
+    yield json.dumps(value.decode())[1:-1].encode()
+
+
+def is_in(value: bytes, text: bytes) -> bool:
+    """Whether a text has a value in one of its forms, blanks aside."""
+    core = text.translate(None, b" \t\r\n\0")
+    return any(form in core or form in core.lower() for form in encodings(value))
+
+
+def drawn(draw: random.Random) -> str:
+    """A value as tokens and passwords are."""
+    signs = draw.choice(["", "", "/+=", "!$%&*?;:'\"\\<>", "-_."])
+    return "".join(draw.choice(string.ascii_letters + string.digits + signs) for _ in range(draw.randint(12, 64)))
+
+
+class _Looks:
+    """Looks through all processes until it is told to end."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+        self.found: list[str] = []
+        self.pid = 0
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        own = {str(os.getpid())}
+        while not self._is_over.wait(0.02):
+            above = {*own, str(self.pid), *self._children(self.pid)}
+            for entry in os.scandir("/proc"):
+                if entry.name.isdecimal():
+                    names = ("cmdline", "environ") if entry.name in above else ()
+                    self.found += [
+                        f"{entry.name} {name}" for name in names if self._value in self._read(entry.name, name)
+                    ]
+
+    def _children(self, pid: int) -> list[str]:
+        return self._read(str(pid), f"task/{pid}/children").decode().split() if pid else []
+
+    @staticmethod
+    def _read(pid: str, name: str) -> bytes:
+        try:
+            return Path("/proc", pid, name).read_bytes()
+        except OSError:
+            return b""
+
+
+def leaks(script: str, value: str, folder: Path) -> list[str]:
+    """Where the value appeared while and after a command had it."""
+    data = value.encode()
+    looking = _Looks(data)
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", DRIVER],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            looking.pid = process.pid
+            out, error = process.communicate(
+                json.dumps({"script": script, "value": value}).encode() + b"\n", timeout=120
+            )
+    finally:
+        looking.end()
+    found = list(looking.found)
+    found += [name for name, text in (("stdout", out), ("stderr", error)) if is_in(data, text)]
+    found += [f"file {file.name}" for file in folder.rglob("*") if file.is_file() and is_in(data, file.read_bytes())]
+    return found
+
+
+def throughput(values: int = 1000, megabytes: int = 48) -> float:
+    """Megabytes of source code that a processor masks in a second, with that many known values."""
+    mask = Mask(SecretForms({secrets.token_hex(20).encode(): b"(sealed:bench:0f)" for _ in range(values)}))
+    text = b"".join(path.read_bytes() for path in sorted(Path(__file__).parents[1].glob("*/confide_*/**/*.py")))
+    pieces = [text[at : at + 65_536] for at in range(0, len(text), 65_536)]
+    began, size = time.process_time(), 0
+    while size < megabytes * 10**6:
+        for piece in pieces:
+            mask.feed(piece)
+            size += len(piece)
+    return size / (time.process_time() - began) / 1e6
+
+
+def latency(rounds: int = 15) -> tuple[float, float]:
+    """Milliseconds, in the middle, of a command by itself, and in a Python that does what `confide run` does with the values."""
+
+    def middle(command: list[str], told: bytes) -> float:
+        took = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            subprocess.run(command, input=told, stdout=subprocess.DEVNULL, check=True)
+            took.append(1000 * (time.perf_counter() - began))
+        return statistics.median(took)
+
+    told = json.dumps({"script": "true", "value": secrets.token_hex(20)}).encode() + b"\n"
+    return middle(["sh", "-c", "true"], b""), middle([sys.executable, "-c", DRIVER], told)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    draw, count = random.Random(options.seed), 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(options.runs):
+            script = COMMANDS[number % len(COMMANDS)]
+            if found := leaks(script, drawn(draw), Path(folder)):
+                count += 1
+                print(f"{', '.join(found)}: {re.sub(chr(10), ' ', script)}")
+    print(f"{options.runs:,} runs of {len(COMMANDS)} commands: {count} with a value where none may be")
+    print(f"mask, 1,000 values: {throughput():.0f} MB/s of a processor's time")
+    bare, ours = latency()
+    print(f"latency: {bare:.0f} ms bare, {ours:.0f} ms with us, Python's start included")
+
+
+if __name__ == "__main__":
+    main()
