@@ -9,10 +9,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.processes import CONFIDE, Inside, Machine
+from tests.support.programs.processes import CONFIDE, Inside, Machine, wait_until
+from tests.support.programs.wire import OPENING, Wire
+
+from confide_proxy.mcp.questions import CREATE
 
 PASSWORD = "xK7mQ2vR9tLw4zz"
 OTHER = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -108,3 +112,55 @@ def test_at_a_terminal_a_person_is_asked_once(desk: Machine) -> None:
     assert yes.count("(sealed:password:") == 2
     assert yes.endswith("[exit 0]")
     assert PASSWORD not in no + yes
+
+
+def next_question(wire: Wire) -> dict[str, Any]:
+    while (message := wire.next()).get("method") != CREATE:
+        pass
+    return message
+
+
+def answered(wire: Wire, asked: dict[str, Any], *, is_yes: bool) -> None:
+    titles = asked["params"]["requestedSchema"]["properties"]["answer"]["enum"]
+    wire.send({"id": asked["id"], "result": {"action": "accept", "content": {"answer": titles[0 if is_yes else -1]}}})
+
+
+def test_an_agent_has_its_user_asked_and_never_sees_the_value(desk: Machine) -> None:
+    """By its client: for a command that it starts, and before it reads a value itself. A no is a no."""
+    (desk.home / "proxy.toml").write_text("")
+    placeholder = next(one["id"] for one in desk.json("secrets", "ls") if one["kind"] == "password")
+    with Wire(desk) as wire:
+        wire.call("initialize", {**OPENING, "capabilities": {"elicitation": {}}})
+        wire.send({"method": "notifications/initialized"})
+        wire.tool("memory_status", {})
+        wait_until("the session to take questions", lambda: [*(desk.home / "proxy").glob("asks/*/hooks.*")])
+        for is_yes in (False, True):
+            command = [CONFIDE, "run", "--env", "DB=secret:db", "--", "printenv", "DB"]
+            with subprocess.Popen(
+                command,
+                cwd=desk.project,
+                env=desk.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            ) as process:
+                asked = next_question(wire)
+                assert "printenv use db (sealed:password:" in asked["params"]["message"]
+                answered(wire, asked, is_yes=is_yes)
+                out, _ = process.communicate(timeout=DEADLINE_S)
+                assert process.returncode == (0 if is_yes else 7)
+                assert out.startswith(b"(sealed:password:") == is_yes
+        for is_yes in (False, True):
+            wire.send(
+                {
+                    "id": f"get {is_yes}",
+                    "method": "tools/call",
+                    "params": {"name": "secret_get", "arguments": {"id": placeholder}},
+                }
+            )
+            answered(wire, next_question(wire), is_yes=is_yes)
+            while (message := wire.next()).get("id") != f"get {is_yes}":
+                pass
+            assert (PASSWORD in str(message)) == is_yes
+    heard = b"".join(wire.heard)
+    assert heard.count(PASSWORD.encode()) <= 2  # of the one value that the user let the agent read
