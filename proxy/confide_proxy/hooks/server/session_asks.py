@@ -34,6 +34,7 @@ LATER_S: Final = 900.0
 MOST_LATER: Final = 4
 MOST_SESSIONS: Final = 32
 MOST_TEXT: Final = 800
+"""Characters of a question; a longer one is not asked."""
 _MOST_NAME: Final = 40
 _DEEPEST: Final = 32
 _WAY_S: Final = 2.0
@@ -84,7 +85,7 @@ def ask_session(
     """Have a running session of this project ask the person in front of its client. Blocks.
 
     Args:
-        question: its text should say what the answer allows.
+        question: its text should say what the answer allows, in at most `MOST_TEXT` characters.
         program: name under which the person reads who asks, such as "confide run".
         cwd: folder by which the session is chosen; by default the working folder.
         timeout_s: longest wait in seconds, at most `MOST_S`.
@@ -168,6 +169,8 @@ class SessionAsk:
         text, given, program = asked.get("text"), asked.get("choices"), asked.get("program")
         if not isinstance(text, str) or not isinstance(program, str) or not isinstance(given, list):
             return None
+        if len(text) > MOST_TEXT:
+            return None  # a person must not approve what was cut off
         choices = []
         for each in given[:MOST_CHOICES]:
             if not isinstance(each, list) or len(each) != 2 or not all(isinstance(part, str) for part in each):
@@ -175,7 +178,7 @@ class SessionAsk:
             choices.append(Choice(each[0][:MOST_TITLE], printable(each[1][:MOST_TITLE])))
         who = printable(program[:_MOST_NAME])
         where = printable(Path(self._root).name[:_MOST_NAME])
-        lines = [printable(line) for line in text[:MOST_TEXT].split("\n")]
+        lines = [printable(line) for line in text.split("\n")]
         said = "\n".join(lines)
         return Question(f"A program that runs in {where} asks, as “{who}”:\n\n{said}", tuple(choices))
 

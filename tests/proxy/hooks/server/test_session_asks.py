@@ -12,7 +12,7 @@ from typing import Any
 from tests.support.daemon.scripted import Client, Setting, running
 from tests.support.deadline import DEADLINE_S
 
-from confide_proxy.hooks.server.session_asks import NO_ANSWER, PersonAnswer, ask_session
+from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, PersonAnswer, ask_session
 from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, VERSION_KEY
 from confide_proxy.mcp.questions import CREATE, Choice, Question
 from confide_proxy.paths import ProxyPaths
@@ -48,6 +48,8 @@ async def test_who_asks(tmp_path: Path) -> None:
     async with running(tmp_path) as (setting, daemon, client):
         paths = await told_that_it_asks(setting, client)
         assert await asking(paths, setting, cwd=tmp_path) == NO_ANSWER
+        long = QUESTION._replace(text="x" * (MOST_TEXT + 1))
+        assert await asyncio.to_thread(ask_session, paths, long, program="x", cwd=setting.machine.project) == NO_ANSWER
         task = asking(paths, setting, program="run\x1b[2J\nConfide")
         message = await client.next()
         assert message["method"] == CREATE
