@@ -78,6 +78,19 @@ async def test_all_that_is_untrusted_is_offered_at_once(
     assert "trusted: 6 files" in told.out
 
 
+async def test_who_has_looked_has_not_said_yes(
+    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def only_looks(question: str) -> bool:
+        return not question.startswith("Trust")
+
+    monkeypatch.setattr(trust, "confirmed", only_looks)
+    async with attached(tmp_path) as laptop:
+        await put(laptop, "docs/a.md")
+        assert await offer(laptop, "proj") is True
+        assert set((await classes(laptop)).values()) == {"untrusted"}
+
+
 async def test_a_note_is_shown_by_its_text(
     tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
