@@ -84,7 +84,7 @@ async def device_lost(here: CommandContext, name: Name, added: Added = False, ye
             assert keyring.roster is not None
             device = _once_removed(keyring.roster, name) or find(keyring.roster, name)
             return await _remove(here, space, device, takes_added=added, is_sure=yes)
-    except (LinkError, TimeoutError) as error:
+    except (LinkError, RequestError, TimeoutError) as error:
         if isinstance(error, ConfideError) and Outage(error, began).is_final:
             raise
         return await _queue(here, name, error, is_sure=yes)
@@ -108,8 +108,7 @@ async def _remove(
     is_there = device.key in keyring.roster.devices
     if is_there:
         await agreed(f"remove {removed['name']}  {removed['words']}?", is_sure=is_sure)
-    # List them before and after: once a new epoch exists, other devices seal old records again.
-    exposed = await sealed_secrets(space.connection, None)
+    # First: nothing that fails behind it leaves the device its access.
     ended = await remove(keyring, space.connection, device.key)
     gone, staying, more = await remove_brought_in(keyring, space.connection, device.key, is_wanted)
     removals = [
@@ -117,8 +116,11 @@ async def _remove(
         for removed_of in await asyncio.to_thread(addons.each, "devices_removed")
     ]
     roster = keyring.roster
-    if exposed is not None:
-        exposed |= await sealed_secrets(space.connection, roster.epoch) or {}
+    exposed, problem = None, ""
+    try:
+        exposed = await sealed_secrets(space.connection)
+    except (RequestError, TimeoutError) as error:
+        problem = str(error) or "the daemon does not answer"
     resealed = await _reseal(space) if exposed else 0
     if exposed:
         await _find_places(here, exposed)
@@ -142,6 +144,7 @@ async def _remove(
         "databaseKey": _database_key(keyring),
         "epoch": roster.epoch,
         "exposed": None if exposed is None else list(exposed.values()),
+        "problem": problem or None,
         "resealed": resealed,
     }
     return Output(result, lambda: print_removal(result, removals, was_there=is_there))
@@ -260,6 +263,11 @@ def print_removal(
             if result["databaseKey"] == "changed"
             else "the key of the database changes once a device that reaches the whole space connects"
         )
+    if result.get("problem"):
+        remark(
+            f"the secrets could not be listed: {result['problem']}; run it again: confide device lost {device['name']}"
+        )
+        return
     if exposed is None:
         remark("note: this device may not list the space's secrets; a device with access to all projects can")
         return
@@ -294,15 +302,11 @@ class Exposed(TypedDict):
     places: list[str]
 
 
-async def sealed_secrets(link: RequestChannel, below: int | None) -> dict[str, Exposed] | None:
-    """Return the space's secrets by id, as in `--json`; with `below`, those with records of earlier
-    epochs.
-
-    Returns None if this device may not list them all.
-    """
+async def sealed_secrets(link: RequestChannel) -> dict[str, Exposed] | None:
+    """Return the space's secrets by id, as in `--json`; None if this device may not list them all."""
     found: dict[str, Exposed] = {}
     try:
-        async for page in roster_client.records(link, below=below):
+        async for page in roster_client.records(link):
             found |= {
                 one["id"]: Exposed(id=one["id"], kind=one["kind"], at=one["at"], documents=[], places=[])
                 for one in page

@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,13 +96,18 @@ class LostDevices:
 
     def add(self, space: bytes, key: bytes) -> None:
         """Write down a device. Raises KeyFileError."""
-        keys = dict.fromkeys([*self.of(space), key])
+        self._keep(space, [*dict.fromkeys([*self.of(space), key])])
+
+    def forget(self, space: bytes, gone: Collection[bytes]) -> None:
+        """Take removed devices from the record. Raises KeyFileError."""
+        self._keep(space, [key for key in self.of(space) if key not in gone])
+
+    def _keep(self, space: bytes, keys: Sequence[bytes]) -> None:
+        if not keys:
+            remove_private_file(self.folder / _LOST)
+            return
         record = {"space": space.hex(), "keys": [each.hex() for each in keys]}
         write_private_file(self.folder / _LOST, json.dumps(record).encode(), replace=True)
-
-    def forget(self) -> None:
-        """Delete the record. Raises KeyFileError."""
-        remove_private_file(self.folder / _LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ class Duties:
                 return
             log.warning("removed a device that was declared lost: %s", fingerprint_words(key))
         if keys:
-            await asyncio.to_thread(lost.forget)
+            await asyncio.to_thread(lost.forget, space, keys)
 
     async def _answer(
         self, invitations: Invitations, invitation: Invitation, joiners: tuple[roster_client.Joiner, ...]

@@ -27,7 +27,7 @@ class Telling:
 async def test_what_the_daemon_tells_commands_no_terminal(wrong: dict[str, Any]) -> None:
     evil = {"id": "ab" * 16, "kind": "token", "at": "2026-11-21T12:00:00Z", "epoch": 1, **wrong}
     with pytest.raises(UnfitAnswerError):
-        await device_removal.sealed_secrets(Telling({"records": [evil], "next": None}), None)
+        await device_removal.sealed_secrets(Telling({"records": [evil], "next": None}))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ async def test_what_the_daemon_tells_commands_no_terminal(wrong: dict[str, Any])
 )
 async def test_an_answer_of_another_form_is_said_to_be_one(answer: dict[str, Any]) -> None:
     with pytest.raises(UnfitAnswerError):
-        await device_removal.sealed_secrets(Telling(answer), None)
+        await device_removal.sealed_secrets(Telling(answer))
 
 
 async def test_a_list_that_does_not_go_on_is_none() -> None:
@@ -44,7 +44,7 @@ async def test_a_list_that_does_not_go_on_is_none() -> None:
     one = {"id": "ab" * 16, "kind": "token", "at": "2026-11-21T12:00:00+00:00", "epoch": 1}
     for page in ([one], []):
         with pytest.raises(UnfitAnswerError):
-            await device_removal.sealed_secrets(Telling({"records": page, "next": "cd" * 16}), None)
+            await device_removal.sealed_secrets(Telling({"records": page, "next": "cd" * 16}))
 
 
 def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,3 +57,16 @@ def test_whom_to_revoke_is_said_by_the_words(capsys: pytest.CaptureFixture[str])
     assert "can still read and write your memory. On the server, run: confided device rm NAME" in told.err
     assert "the name that confided device shows beside these words" in told.err
     assert "revoke laptop" not in told.err
+
+
+def test_a_removal_is_told_though_the_secrets_cannot_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The access has ended by then; what is left to do is named."""
+    device = {"name": "laptop", "words": "one two three four five six", "isPaper": False}
+    result = {"removed": device, "alsoRemoved": [], "added": [], "letIn": ["ghost"], "apps": ["chat"], "exposed": None}
+    device_removal.print_removal(
+        {**result, "hasAccess": False, "databaseKey": "waiting", "problem": "the vault is away"}
+    )
+    told = capsys.readouterr()
+    for line in ("removed: laptop", "its access to the daemon has ended", "ended: ghost", "ended: chat, an app"):
+        assert line in told.out
+    assert "could not be listed: the vault is away; run it again: confide device lost laptop" in told.err
