@@ -50,6 +50,7 @@ from confide_memory.wire.forgotten import (
 from confide_memory.wire.revisions import FORGET, PROJECTS
 from confide_proxy.cli.console import (
     DEADLINE_S,
+    QUESTION_S,
     CommandContext,
     IsGlobal,
     Output,
@@ -118,7 +119,7 @@ async def forget(
 ) -> Output:
     """Remove files, notes or a text everywhere, for good, and get a receipt."""
     if receipt is not None:
-        return await asyncio.to_thread(verified, receipt)
+        return await _checked(here, receipt)
     if text == "-" and not (undo or dry_run):
         await agreed("", is_sure=yes)  # stdin has the text, and no answer
     said = input_text() if text == "-" else text
@@ -304,7 +305,7 @@ async def _removed(
     except (ConfideError, TimeoutError) as error:
         done.warnings += [
             f"not everything is removed yet: {error}",
-            "hint: it goes on by itself; confide forget --verify shows the receipt of what is done",
+            "hint: it goes on by itself; confide forget --verify RECEIPT shows how far it is",
         ]
     try:
         await forgotten_texts.apply(here.paths, client.connection, roster)
@@ -382,14 +383,26 @@ async def _receipt(here: CommandContext, client: CommandClient, signed: SignedRe
     return file, body
 
 
-def verified(file: Path) -> Output:
-    """Check a receipt, and print it. Raises InputError: it was changed, or is another file."""
-    body = receipt_of(_content(file))
+async def _checked(here: CommandContext, file: Path) -> Output:
+    """Check a receipt, and print it; one that this device keeps is replaced by one of the present
+    state, if the daemon answers. Raises ReceiptError: it was changed, or is another file.
+    """
+    body = await asyncio.to_thread(lambda: receipt_of(_content(file)))
+    notes: list[str] = []
+    if await asyncio.to_thread(lambda: file.resolve().parent == here.paths.forget_receipts.resolve()):
+        try:
+            this = await identified(here, Path())
+            async with here.client(this, patience_s=QUESTION_S) as client:
+                _, body = await _receipt(
+                    here, client, SignedRecord(canonical(body["record"]), bytes.fromhex(body["recordSignature"]))
+                )
+        except (ConfideError, TimeoutError) as error:
+            notes.append(f"this is the state of when it was made: {error}")
 
     def print_text() -> None:
         _print(body)
 
-    return Output({"verified": True, **body}, print_text)
+    return Output({"verified": True, **body}, print_text, notes)
 
 
 def _content(file: Path) -> bytes:

@@ -176,5 +176,7 @@ def test_a_text_is_forgotten_on_every_device_and_its_receipt_is_checked(daemon: 
         machine.run("sync")
         assert "zanzibar" not in (machine.project / "memory/b.md").read_text()
     assert "zanzibar" not in ann.run("search", "zanzibar", "--min-score", "0")
+    assert "device, bob: gone when" not in (now := ann.run("forget", "--verify", str(receipt)))
+    assert now.count(": gone") >= 2
     receipt.write_bytes(receipt.read_bytes().replace(b'"gone"', b'"kept"', 1))
     assert "it was changed" in ann.run("forget", "--verify", str(receipt), code=7)
