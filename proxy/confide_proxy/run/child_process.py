@@ -145,6 +145,7 @@ class _MaskedStream:
         self._target = target
         self._mask = mask
         self._is_read = True
+        self._is_idle = False
 
     def read(self) -> None:
         """Pass on what is there. At the end, or if the output has no reader, close the source."""
@@ -152,6 +153,7 @@ class _MaskedStream:
             piece = os.read(self.source, _PIECE)
         except OSError:  # Linux's end of a terminal
             piece = b""
+        self._is_idle = False
         if piece:
             self._write(self._mask.feed(piece))
         if not piece or not self._is_read:
@@ -163,7 +165,13 @@ class _MaskedStream:
             self.read()
         self.close()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return True if `idle` is to be called when no more comes."""
+        return self.is_open and self._mask.is_holding and not self._is_idle
+
     def idle(self) -> None:
+        self._is_idle = True
         self._write(self._mask.idle())
 
     def close(self) -> None:
@@ -288,7 +296,9 @@ class _Child:
         if self._has_terminal and self._has_keyboard and self._terminal_before is not None:
             inputs.append(0)
         outputs = [self._stdin] if self._stdin >= 0 else []
-        ready, writable, _ = select.select(inputs, outputs, [], IDLE_S if sources else None)
+        ready, writable, _ = select.select(
+            inputs, outputs, [], IDLE_S if any(each.is_waiting for each in self._streams) else None
+        )
         if not ready and not writable:
             for stream in sources.values():
                 stream.idle()

@@ -9,11 +9,12 @@ occur. Held back is only what may be the beginning of a value.
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -194,6 +195,11 @@ class Mask:
         """Return the masked bytes that can be released."""
         return self._released(piece)
 
+    @property
+    def is_holding(self) -> bool:
+        """Return True if bytes are held back."""
+        return bool(self._held)
+
     def idle(self) -> bytes:
         """Return what can be released when nothing has come for a while: all but what is the
         beginning of a value.
@@ -254,10 +260,17 @@ class Mask:
             if len(self._seen) + len(words) > _MOST_SEEN:
                 self._seen.clear()
             self._seen |= words
-            found = self._more("\n\n".join(word.decode("utf-8", "replace") for word in words))
+            found = self._more("\n\n".join(_texts(words)))
             if found:
                 self._forms = self._forms.joined(SecretForms(found))
         return end
+
+
+def _texts(words: Iterable[bytes]) -> Iterator[str]:
+    """Yield the words that are text: of binary output, there are very many that are not."""
+    for word in words:
+        with contextlib.suppress(UnicodeDecodeError):
+            yield word.decode()
 
 
 class _Places:

@@ -159,6 +159,8 @@ def test_further_values_are_found_by_their_words() -> None:
     )
     assert shown == b"see (other) and (masked) (other)"
     one.feed(b"see again and again and again\n")
+    one.feed(bytes(range(200, 256)) + b"\n")  # no text, so nothing to ask about
+    assert not any("\ufffd" in text for text in asked)
     count = len(asked)
     one.feed(b"see again and again and again\n")
     assert len(asked) == count
