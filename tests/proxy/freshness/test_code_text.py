@@ -32,6 +32,7 @@ OTHER = {
     "a number's digits": ("a.json", '{"a": 1.0}', '{"a": 1}'),
     "a type of TOML": ("a.toml", "a = 1", "a = '1'"),
     "a string within another one": ("a.py", 'x = f"{d["#"]}" + a\n', 'x = f"{d["#"]}" + b\n'),
+    "a string of several lines": ("a.rs", 'let s = "see // one\nend";', 'let s = "see // two\nend";'),
     "a text between tags": ("a.tsx", "<p>\n see // one</p>", "<p>\n see // two</p>"),
 }
 
