@@ -27,6 +27,7 @@ NEED_NOTHING = {
     ("http", "token", "ls"),
     ("learn", "transcripts"),
     ("stats",),
+    ("audit",),
     ("secrets", "scan"),
     ("secrets", "scan", "--all"),
 }
