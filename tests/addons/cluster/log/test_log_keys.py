@@ -137,21 +137,22 @@ async def test_an_upgrade_begins_with_a_snapshot_and_older_versions_keep_out(
 ) -> None:
     """What an older version wrote is applied as it was meant, by who has no file; then the log is the newer one's."""
     every = migrations.migrations()
+    step = (every[-1][0] + 1, "ALTER TABLE document ADD COLUMN colour TEXT")
 
     def speak(*, newest: bool) -> None:
         for module in (migrations, opening):
-            monkeypatch.setattr(module, "migrations", lambda *_: every if newest else every[:-1])
+            monkeypatch.setattr(module, "migrations", lambda *_: (*every, step) if newest else every)
 
     speak(newest=False)
     async with store.node() as node:
         await node.put("memory/a.md", "by the older one\n")
-    assert store.sql("SELECT schema, snapshot FROM log") == [(every[-2][0], None)]
+    assert store.sql("SELECT schema, snapshot FROM log") == [(every[-1][0], None)]
     speak(newest=True)
     async with store.node("two") as two:
         assert list(await two.texts()) == ["memory/a.md"]
         await two.put("memory/b.md", "by the newer one\n")
     ((schema, base, head),) = store.sql("SELECT schema, base, head FROM log")
-    assert schema == every[-1][0]
+    assert schema == step[0]
     assert 0 < base < head
     speak(newest=False)
     async with store.node() as node:
