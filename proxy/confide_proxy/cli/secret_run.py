@@ -124,8 +124,7 @@ async def _opened(
     names = await asyncio.to_thread(SecretNames(here.paths.secret_names).read)
     async with here.client(await identified(here, Path())) as client:
         secrets = await resolved(client.connection, references, names)
-        called = {secret: name for name, secret in sorted(names.items(), reverse=True)}
-        use = PlannedUse(program, command, list(dict.fromkeys(secrets.values())), called)
+        use = PlannedUse(program, command, list(dict.fromkeys(secrets.values())), names)
         approved = await _approved(here, use)
         opened = {
             secret: (await open_secret(client.connection, client.sealing, str(secret))).value for secret in use.secrets

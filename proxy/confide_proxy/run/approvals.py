@@ -39,13 +39,13 @@ class PlannedUse(NamedTuple):
         program: path of the program.
         arguments: the command as it was typed, its name first.
         secrets: what it is to use.
-        names: the names of the secrets that have one.
+        names: the secrets of this device that have a name, by it; a secret may have several.
     """
 
     program: str
     arguments: Sequence[str]
     secrets: Sequence[Placeholder]
-    names: Mapping[Placeholder, str]
+    names: Mapping[str, Placeholder]
 
     @property
     def question(self) -> str:
@@ -69,7 +69,10 @@ class PlannedUse(NamedTuple):
 
     def called(self, secret: Placeholder) -> str:
         """Return how the user knows a secret."""
-        return f"{self.names[secret]} {secret}" if secret in self.names else str(secret)
+        return " ".join((*self._names_of(secret)[:1], str(secret)))
+
+    def _names_of(self, secret: Placeholder) -> list[str]:
+        return sorted(name for name, one in self.names.items() if one == secret)
 
     def is_ruled(self, allow: Mapping[str, Sequence[str]]) -> bool:
         """Return True if the user's rules name the command for each of the secrets.
@@ -80,7 +83,7 @@ class PlannedUse(NamedTuple):
         heads = {self.program, *([typed] if os.sep not in typed else [])}
 
         def commands(secret: Placeholder) -> set[str]:
-            keys = {str(secret), secret.secret_id.hex(), *([self.names[secret]] if secret in self.names else [])}
+            keys = {str(secret), secret.secret_id.hex(), *self._names_of(secret)}
             return {command for key in keys for command in allow.get(key, ())}
 
         return all(commands(secret) & heads for secret in self.secrets)

@@ -23,6 +23,7 @@ FOLLOWED_ELSEWHERE = {
 """Documents whose commands need more than a fresh home, and the test that follows each command by command."""
 SECTIONS_ELSEWHERE = {
     "http.md": ("With drawlatch and callboard", "tests/addons/http/e2e/test_callboard_page.py"),
+    "secrets.md": ("Use a secret unseen", "tests/e2e/cli/test_secret_run.py"),
     "tasks.md": ("Try a night", "tests/addons/night/e2e/test_the_page.py"),
 }
 """Of a document a section whose commands take more: one that runs until it is killed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import subprocess
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.programs.forked import BIN
 from tests.support.programs.processes import CONFIDE, Inside, Machine, wait_until
 from tests.support.programs.wire import OPENING, Wire
 
@@ -164,3 +166,40 @@ def test_an_agent_has_its_user_asked_and_never_sees_the_value(desk: Machine) -> 
             assert (PASSWORD in str(message)) == is_yes
     heard = b"".join(wire.heard)
     assert heard.count(PASSWORD.encode()) <= 2  # of the one value that the user let the agent read
+
+
+def test_the_page_is_followed(desk: Machine, tmp_path: Path) -> None:
+    """The section of docs/secrets.md, command by command, with programs that only print what they got."""
+    page = (Path(__file__).parents[3] / "docs/secrets.md").read_text("utf-8")
+    section = page.partition("## Use a secret unseen\n")[2].partition("\n## ")[0]
+    lines = [re.sub(r"\s{2,}#.*", "", line[2:]) for line in section.splitlines() if line.startswith("$ ")]
+    assert len(lines) == 4
+    for program, prints in {"npm": '"$NPM_TOKEN"', "kubectl": '"$(cat "$KUBECONFIG")"', "docker": '"$(cat)"'}.items():
+        file = tmp_path / program
+        file.write_text(
+            f"#!/bin/sh\nprintf 'got %s\\n' {prints} > {tmp_path}/{program}.got\ncat {tmp_path}/{program}.got\n"
+        )
+        file.chmod(0o755)
+    ids = {one["kind"]: one["id"] for one in desk.json("secrets", "ls")}
+    desk.run("secrets", "name", "registry", ids["github-token"][:8])
+    rules = '{ npm-token = ["npm"], db = ["kubectl"], registry = ["docker"] }'
+    (desk.home / "proxy.toml").write_text(f"[run]\nallow = {rules}\n")
+    env = {**desk.env, "PATH": f"{tmp_path}:{BIN}:{desk.env['PATH']}"}
+    for line in lines:
+        line = line.replace("4f2a", ids["github-token"][:8]).replace("7a1c", ids["password"][:8])
+        ended = subprocess.run(
+            line,
+            shell=True,
+            cwd=desk.project,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert ended.returncode == 0, f"{line}\n{ended.stderr}"
+        if " run " in line:
+            kind = "password" if "kubectl" in line else "github-token"
+            assert ended.stdout == f"got (sealed:{kind}:{ids[kind]})\n", line
+    got = [(tmp_path / f"{program}.got").read_text() for program in ("npm", "kubectl", "docker")]
+    assert got == [f"got {OTHER}\n", f"got {PASSWORD}\n", f"got {OTHER}\n"]

@@ -16,12 +16,13 @@ OTHER = Placeholder("password", bytes(range(1, 17)))
 
 
 def use(*command: str, secrets: tuple[Placeholder, ...] = (TOKEN,), program: str = "") -> PlannedUse:
-    return PlannedUse(program or f"/usr/bin/{command[0]}", command, secrets, {TOKEN: "npm"})
+    return PlannedUse(program or f"/usr/bin/{command[0]}", command, secrets, {"npm": TOKEN, "registry": TOKEN})
 
 
 def test_a_rule_names_a_secret_and_a_command() -> None:
     """By a name or a path, a placeholder or its digits; a path that was typed is no name; each secret needs its rule."""
     assert use("npm", "publish").is_ruled({"npm": ("npm",)})
+    assert use("npm", "publish").is_ruled({"registry": ("npm",)})  # its other name
     assert use("npm", "publish").is_ruled({"npm": ("/usr/bin/npm",)})
     assert use("npm").is_ruled({str(TOKEN): ("npm",)})
     assert use("npm").is_ruled({TOKEN.secret_id.hex(): ("npm",)})
