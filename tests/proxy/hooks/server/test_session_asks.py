@@ -18,7 +18,7 @@ from confide_proxy.mcp.questions import CREATE, Choice, Question
 from confide_proxy.paths import ProxyPaths
 
 QUESTION = Question(
-    "May make deploy use the secret “npm”?", (Choice("once", "This time"), Choice("session", "In this session"))
+    "May make deploy use the secret “npm”?\x1b[2J", (Choice("once", "This time"), Choice("session", "In this session"))
 )
 OPENING = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "wire", "version": "1"}}
 MODERN = {VERSION_KEY: "2026-07-28", CAPABILITIES_KEY: {"elicitation": {"form": {}}}}
@@ -55,7 +55,7 @@ async def test_who_asks(tmp_path: Path) -> None:
         assert message["method"] == CREATE
         said = message["params"]["message"]
         assert said.startswith(f"A program that runs in {setting.machine.project.name} asks, as “run?[2J?Confide”:\n\n")
-        assert "secret “npm”" in said
+        assert said.endswith("secret “npm”??[2J")
         client.wire.send(
             {"id": message["id"], "result": {"action": "accept", "content": {"answer": "In this session"}}}
         )
