@@ -11,7 +11,6 @@ import asyncio
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -21,7 +20,6 @@ from confide_crypto.errors import RequestError
 from confide_memory.commands.progress import Progress
 from confide_memory.documents import GLOBAL_PROJECT, NOTES, composed, local_time
 from confide_memory.forms import MAX_LISTED
-from confide_memory.tools import call as call_keys
 from confide_memory.wire.revisions import DOCUMENTS, HISTORY, PROJECTS, DocumentItem, DocumentsRequest, HistoryRequest
 from confide_proxy.cli import trust
 from confide_proxy.cli.console import (
@@ -43,7 +41,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.errors import DeclinedError, ExportError, ToolError, UnreadableError
 from confide_proxy.mcp.client import CommandClient
-from confide_proxy.offline.operations import new_id
+from confide_proxy.offline.operations import new_meta
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
@@ -481,11 +479,9 @@ async def _delete(
     *,
     revision: int | None = None,
 ) -> None:
-    said = datetime.now().astimezone().isoformat(timespec="seconds")
-    meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
     try:
         arguments = {"id": identity} | ({"expectedRevision": revision} if revision else {})
-        answer = await client.call("memory_delete", arguments, more_meta=meta)
+        answer = await client.call("memory_delete", arguments, more_meta=new_meta())
     except DeclinedError:
         raise
     except (RequestError, ToolError) as error:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
@@ -44,7 +43,7 @@ from confide_proxy.cli.search import CalledTool, outage, send_queue, without_dae
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
 from confide_proxy.hooks.server import usage
 from confide_proxy.offline import local_notes
-from confide_proxy.offline.operations import new_id
+from confide_proxy.offline.operations import new_id, new_meta
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
@@ -336,9 +335,7 @@ class DeleteOutcome(TypedDict):
 async def _deleted(client: CommandClient, target: EditTarget) -> DeleteOutcome:
     if not is_in_memory(target.path):
         return await _removed(client, target)
-    said = datetime.now().astimezone().isoformat(timespec="seconds")
-    meta = {call_keys.OPERATION: new_id(), call_keys.SAID: said}
-    return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=meta))
+    return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=new_meta()))
 
 
 def _sentence(done: DeleteOutcome) -> str:
@@ -383,4 +380,4 @@ def _arguments(target: EditTarget) -> dict[str, object]:
 
 
 def _said(tool: str, arguments: dict[str, Any]) -> CalledTool:
-    return CalledTool(tool, arguments, new_id(), datetime.now().astimezone().isoformat(timespec="seconds"))
+    return CalledTool(tool, arguments, new_id(), call_keys.said_now())

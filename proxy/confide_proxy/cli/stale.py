@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 
-from confide_memory.tools import call as call_keys
 from confide_proxy.cli.completion import PathsOf
 from confide_proxy.cli.console import (
     CommandContext,
@@ -26,7 +24,7 @@ from confide_proxy.cli.search import send_queue, ties_of
 from confide_proxy.errors import ToolError
 from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.freshness.note_ties import TieState
-from confide_proxy.offline.operations import new_id
+from confide_proxy.offline.operations import new_meta
 
 
 @command
@@ -66,11 +64,7 @@ async def fresh(here: CommandContext, paths: PathsOf, project: ProjectDir = Path
         wanted = [await asyncio.to_thread(_found, client.tied, name) for name in dict.fromkeys(paths)]
         done = []
         for path, seen in wanted:
-            meta = {
-                call_keys.OPERATION: new_id(),
-                call_keys.SAID: datetime.now().astimezone().isoformat(timespec="seconds"),
-            }
-            await client.call("memory_update", {"id": path}, more_meta=meta)
+            await client.call("memory_update", {"id": path}, more_meta=new_meta())
             done.append({"path": path, "parts": list(seen)})
 
     def print_text() -> None:

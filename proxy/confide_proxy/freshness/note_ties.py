@@ -76,7 +76,7 @@ class ProjectPart(NamedTuple):
     last: int = 0
 
 
-class TieState(enum.Enum):
+class TieState(enum.IntEnum):
     """The state of a part, compared with what was seen; values rise from the best to the worst."""
 
     FRESH = 0

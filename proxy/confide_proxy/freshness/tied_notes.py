@@ -98,7 +98,7 @@ class TiedNotes:
         """Return the field `seen` for a note that is confirmed now, with its own or another text;
         None for a note without ties.
         """
-        text = self._text(path)
+        text = self.text(path)
         if text is None:
             return None
         fields, seen = fields_of(text), self._seen(path)
@@ -223,9 +223,10 @@ class TiedNotes:
 
     def _digits_of(self, path: str) -> str:
         match = _DIGITS.search(path)
-        return match[1] if match else note_names.digits_of(identity_of(self._project, path, self._text(path) or ""))
+        return match[1] if match else note_names.digits_of(identity_of(self._project, path, self.text(path) or ""))
 
-    def _text(self, path: str) -> str | None:
+    def text(self, path: str) -> str | None:
+        """Return the text of a memory file; None if it is not on this device, or cannot be read."""
         try:
             with OpenedFile(self._root, path, is_memory=True) as file:
                 return file.read().decode("utf-8", "replace")

@@ -93,7 +93,8 @@ class AgentSession:
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         fallback.questions = lambda: tunnel.questions
         tunnel.attach(self.link, fallback, sealed, str(project.root))
-        tunnel.notices = self.files.notices
+        tunnel.notices = self._notices
+        self._notes_to_agent: list[str] = []
         tunnel.on_result = self._on_result
         tunnel.marked = self.tied.marked
         self.files.on_ignored = lambda said: log.warning("%s", said)
@@ -152,7 +153,8 @@ class AgentSession:
         modules = [await asyncio.to_thread(importlib.import_module, f"confide_proxy.{name}") for name in names]
         pending, folders, client = modules
         connect = partial(client.CommandClient, self._paths, self._config)
-        place = pending.DecisionPlace(self._paths, self._config, self._project, connect)
+        notify = self._notes_to_agent.append
+        place = pending.DecisionPlace(self._paths, self._config, self._project, connect, notify)
         finders = [*folders.FINDERS, *await asyncio.to_thread(addons.each, "decisions")]
         await pending.DecisionDesk(place, questions, finders).run()
 
@@ -175,6 +177,11 @@ class AgentSession:
             self._reads = self._reads or reads.NoteReads(os.fspath(self._paths.state), self._project.name)
         arguments = call.params.get("arguments")
         await self._reads.count(str(call.tool), arguments if isinstance(arguments, dict) else {}, result, ms)
+
+    def _notices(self) -> list[str]:
+        """Return the notices about files, and each sentence of the person once. Blocks briefly."""
+        said, self._notes_to_agent[:] = list(self._notes_to_agent), []
+        return [*self.files.notices(), *said]
 
     def _on_news(self) -> None:
         self._attempt("looking for news of devices", self._streamer.look_again)

@@ -30,8 +30,9 @@ class Here:
         paths = ProxyPaths(file, root / "proxy", root / "global", root / "daemon")
         self.suggestions = Suggestions(paths.learn)
         self.calls: list[str] = []
+        self.said: list[str] = []
         project = Project("shop", root, is_git=False)
-        self.place = DecisionPlace(paths, configuration.load(file), project, self.connect)
+        self.place = DecisionPlace(paths, configuration.load(file), project, self.connect, self.said.append)
 
     @asynccontextmanager
     async def connect(self, _project: Project) -> AsyncIterator[Any]:

@@ -1,6 +1,6 @@
 """Decisions about a project's folder that wait for a person: missing files, a name that another
-folder has, and conflicts. `confide sync`, `confide project allow` and `confide edit` decide the
-same.
+folder has, conflicts, and outdated notes. `confide sync`, `confide project allow`, `confide edit`
+and `confide fresh` decide the same.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import printable
+from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT, clash_kept, clash_origins, clash_version
 from confide_proxy.errors import ChangedMeanwhileError
+from confide_proxy.freshness.note_ties import TieState, TieVerdict
+from confide_proxy.freshness.tied_notes import TiedNotes
 from confide_proxy.hooks.server.pending_decisions import DecisionPlace, Finds, PendingDecision
 from confide_proxy.hooks.server.question_form import Choice, Question
+from confide_proxy.offline.operations import new_meta
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
@@ -25,6 +29,8 @@ KEEP: Final = "keep"
 DELETE: Final = "delete"
 ALLOW: Final = "allow"
 APART: Final = "apart"
+CONFIRM: Final = "confirm"
+CORRECT: Final = "correct"
 MOST_TRIED: Final = 5
 """Files in conflict that are looked at for one that a choice can settle."""
 _SHOWN: Final = 300
@@ -117,6 +123,43 @@ def _settle(client: Any, project: str, path: str, known: str, origin: str) -> No
     folder.write(path, clash_kept(now.text, origin), over=now)
 
 
+async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
+    """Return the decision about a note that speaks of code that has changed or no longer exists."""
+    async with place.connect(place.project) as client:
+        found = await asyncio.to_thread(_outdated, client.tied.notes)
+    if found is None:
+        return []
+    path, verdict, body = found
+    text = f"{_asks(place.project.root)} is {printable(path)} still true? {printable(verdict.mark)}\n\n{_excerpt(body)}"
+
+    async def carry_out(choice: str) -> None:
+        if choice == CORRECT:
+            place.notify(f"the user says that {path} is no longer true: correct it with memory_update")
+            return
+        async with place.connect(place.project) as client:
+            if (await asyncio.to_thread(_outdated, client.tied.notes, path)) != found:
+                raise ChangedMeanwhileError(path)
+            tool = "memory_update" if choice == CONFIRM else "memory_delete"
+            await client.call(tool, {"id": path} if choice == CONFIRM else {"path": path}, more_meta=new_meta())
+
+    choices = (
+        Choice(CONFIRM, "It is still true"),
+        Choice(CORRECT, "It is not: let the agent correct it"),
+        Choice(DELETE, "Delete it on all devices"),
+    )
+    return [PendingDecision("outdated note", Question(text, choices), carry_out)]
+
+
+def _outdated(notes: TiedNotes, only: str = "") -> tuple[str, TieVerdict, str] | None:
+    """Return the path, verdict and body of a note, of the most outdated one. Blocks."""
+    found = [(path, each) for path, each in notes.all() if each.state >= TieState.CHANGED and only in ("", path)]
+    for path, verdict in sorted(found, key=lambda each: -each[1].state):
+        text = notes.text(path)
+        if text is not None:
+            return path, verdict, front_matter.split(text)[1].strip()
+    return None
+
+
 def _excerpt(text: str) -> str:
     lines = [printable(line) for line in text[:_SHOWN].split("\n") if line.strip()]
     return "\n".join(lines) + (" …" if len(text) > _SHOWN else "")
@@ -126,4 +169,4 @@ def _asks(root: Path) -> str:
     return f"Confide asks about {printable(root.name)}:"
 
 
-FINDERS: Final[Sequence[Finds]] = (missing_files, project_name, conflicts)
+FINDERS: Final[Sequence[Finds]] = (missing_files, project_name, conflicts, outdated_notes)

@@ -61,12 +61,14 @@ class DecisionPlace(NamedTuple):
 
     Attributes:
         connect: opens a connection of its own for the time of a look, or of a decision.
+        notify: passes a sentence to the agent, with the result of its next search.
     """
 
     paths: ProxyPaths
     config: ProxyConfig
     project: Project
     connect: OpensClient
+    notify: Callable[[str], None]
 
 
 Finds = Callable[[DecisionPlace], Awaitable[Sequence[PendingDecision]]]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,12 +57,13 @@ class Here:
         self.project = Project("shop", self.root, is_git=False)
         self.clashes: list[dict[str, Any]] = []
         self.calls: list[tuple[str, bool]] = []
+        self.said: list[str] = []
         self.down: Exception | None = None
         self.means_deletions = False
 
     @property
     def place(self) -> DecisionPlace:
-        return DecisionPlace(self.paths, self.config, self.project, self.connect)
+        return DecisionPlace(self.paths, self.config, self.project, self.connect, self.said.append)
 
     @property
     def folders(self) -> Any:
@@ -70,6 +72,11 @@ class Here:
     @property
     def files(self) -> Any:
         return self
+
+    @property
+    def tied(self) -> Any:
+        """No note is tied: tests/e2e/sessions/test_questions_to_a_person.py has one that is."""
+        return SimpleNamespace(notes=SimpleNamespace(all=lambda: iter(())))
 
     @asynccontextmanager
     async def connect(self, _project: Project) -> AsyncIterator[Any]:
