@@ -134,7 +134,6 @@ CONFIDE = [
         ("scan", "/nowhere"),
         ("queue", "drop", "zz", "--yes"),
         ("queue", "retry", "zz"),
-        ("secrets", "show", "plain"),
         ("export", "memory/a.md"),
     ),
     Wrong(("store", "-"), INPUT),
