@@ -101,8 +101,7 @@ def written(
         return WrittenText(TextOrigin(exact.made, tuple(sorted(doubted)), by))
     living = row if row is not None and not row.deleted else None
     before, earlier = _before(store, living)
-    present = {line.strip() for line in before}
-    added = [block for block in blocks if not present.issuperset(line.strip() for line in _of(lines, block))]
+    added = _added(lines, blocks, before)
     is_doubted = _is_doubted(by, text, added)
     found: set[Lines] = set(known)
     if living is None and _is_most(known, lines, blocks):
@@ -116,18 +115,37 @@ def written(
         # as they were.
         made = AGENT if living is None else lowest((AGENT, living.made))
         sources = added
-    elif earlier.doubted:
-        lost = {line.strip() for begin, end in earlier.doubted for line in before[begin - 1 : end] if _says(line)}
+    elif lost := _recognizable(before, earlier.doubted):
         found.update(_with_any(lines, blocks, lost))
         if by in (AGENT, DERIVED) and not lost <= {line.strip() for line in lines}:
             # An agent's replacement for untrusted lines may say the same in other words.
             sources = added
-    trusted = store.classes.trusted(row.id) if others and row is not None else frozenset()
-    if of_others := [one for one in _with_any(lines, blocks, others) if _hash(lines, path, one) not in trusted]:
+    if others and (of_others := _not_trusted(store, row, path, lines, _with_any(lines, blocks, others))):
         made = UNTRUSTED if is_note(path) else made
         sources = [*sources, *of_others]
     found.update(sources)
     return WrittenText(TextOrigin(made, tuple(sorted(found)), by), tuple(sources))
+
+
+def _added(lines: Sequence[str], blocks: Iterable[TextBlock], before: Iterable[str]) -> list[TextBlock]:
+    """Return the blocks with a line that the text before did not have."""
+    present = {line.strip() for line in before}
+    return [block for block in blocks if not present.issuperset(line.strip() for line in _of(lines, block))]
+
+
+def _recognizable(lines: Sequence[str], ranges: Iterable[Lines]) -> set[str]:
+    """Return the lines of these ranges that have enough characters to be recognized by, without
+    surrounding blanks.
+    """
+    return {line.strip() for begin, end in ranges for line in lines[begin - 1 : end] if _says(line)}
+
+
+def _not_trusted(
+    store: Store, row: DocumentRow | None, path: str, lines: Sequence[str], blocks: Iterable[TextBlock]
+) -> list[TextBlock]:
+    """Return the blocks that no user has trusted in this document."""
+    trusted = store.classes.trusted(row.id) if row is not None else frozenset()
+    return [one for one in blocks if _hash(lines, path, one) not in trusted]
 
 
 def keep(store: Store, row: DocumentRow, text: str, found: WrittenText) -> None:

@@ -117,18 +117,12 @@ class Writer:
         document. The text is in the history.
         """
         documents.check_path(path)
-        documents.check_text(text)
-        text = self._without_forgotten(text)
+        text = self._without_forgotten(documents.check_text(text))
         key, digest = (project, path, author), text_hash(text)
         lines = provenance.lines_of_others(text, others)
         with self.store.writing():
             row = self.store.documents.find(project, path)
-            known = ancestor_of(self.store, row, base, base_hash) if row is not None else 0
-            is_earlier = False
-            # A device names the text itself if it has sent it before.
-            if row is not None and not known and set(sent) <= {digest}:
-                known = self._earlier(row, digest, base, base_hash)
-                is_earlier = bool(known) and self.store.documents.hash_at(row.id, known) == digest
+            known, is_earlier = self._base(row, digest, base, base_hash, sent)
             is_late = self._is_late(key, digest, known, sent)
             result: PutResult | None = None
             if not is_late or (row is not None and not row.deleted):
@@ -161,6 +155,21 @@ class Writer:
             if guard.may_cut(text):
                 text = guard.cut(text)
         return text
+
+    def _base(
+        self, row: DocumentRow | None, digest: str, base: int, base_hash: str | None, sent: Collection[str]
+    ) -> tuple[int, bool]:
+        """Return the revision that a device's text comes from, or 0, and True if the text equals it
+        and so contains no change. Raises as `_earlier`.
+        """
+        if row is None:
+            return 0, False
+        known = ancestor_of(self.store, row, base, base_hash)
+        # A device names the text itself if it has sent it before.
+        if known or not set(sent) <= {digest}:
+            return known, False
+        known = self._earlier(row, digest, base, base_hash)
+        return known, bool(known) and self.store.documents.hash_at(row.id, known) == digest
 
     def _save_deleted(
         self,
@@ -784,50 +793,57 @@ def compare_states(
     """
     result = SyncComparison()
     forgotten, guards = document_history.forgotten_names(store, project), store.forgettings.guards()
-    # Transcripts are not synchronized to devices.
-    rows = {row.path: row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"}
-    if buckets is not None:
-        rows = {path: row for path, row in rows.items() if bucket_of(path) in buckets}
+    rows = _compared_rows(store, project, buckets)
     here = set()
     for path, content, base in entries:
         here.add(path)
         row = rows.get(path)
         if row is not None and base <= row.revision and any(guard.is_file_wanted(content) for guard in guards):
-            # Forgotten with the files.
-            if row.deleted:
-                result.drop.append((path, row.revision))
-            else:
-                result.pull.append((path, row.revision, row.hash))
-            continue
-        if any(guard.has_content(content) or guard.has_name(project, path) for guard in guards) or any(
+            _replace_file(result, row)  # forgotten with the files
+        elif any(guard.has_content(content) or guard.has_name(project, path) for guard in guards) or any(
             matches(path, name) for name in forgotten
         ):
             result.forgotten.append(path)  # the device keeps the file, and the space does not accept it
-            continue
-        if row is None:
+        elif row is None:
             result.send.append(path)
             result.unheld.add(path)
-        elif row.hash == content and not row.deleted:
-            if base != row.revision:
-                result.adopt.append((path, row.revision))
-        elif base >= row.revision or not _unchanged(store, row, content, base):
-            result.send.append(path)
-            if base > row.revision:
-                result.unheld.add(path)
-        elif row.deleted:
-            result.drop.append((path, row.revision))
         else:
-            result.pull.append((path, row.revision, row.hash))
+            _compare_file(store, result, row, content, base)
     lost = {path for path, *_ in gone}
     for path, row in rows.items():
-        if path in here:
-            continue
-        if not row.deleted:
-            result.pull.append((path, row.revision, row.hash))
-        elif path in lost:
-            result.drop.append((path, row.revision))
+        if path not in here and (not row.deleted or path in lost):
+            _replace_file(result, row)
     result.drop.extend((path, 0) for path in sorted(lost - rows.keys() - here))
     return result
+
+
+def _compared_rows(store: Store, project: str, buckets: frozenset[int] | None) -> dict[str, DocumentRow]:
+    """Return the documents of these buckets by path, without transcripts, which are not
+    synchronized to devices.
+    """
+    rows = (row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions")
+    return {row.path: row for row in rows if buckets is None or bucket_of(row.path) in buckets}
+
+
+def _compare_file(store: Store, result: SyncComparison, row: DocumentRow, content: str, base: int) -> None:
+    """Add the action for a file of the device whose document exists or is deleted."""
+    if row.hash == content and not row.deleted:
+        if base != row.revision:
+            result.adopt.append((row.path, row.revision))
+    elif base >= row.revision or not _unchanged(store, row, content, base):
+        result.send.append(row.path)
+        if base > row.revision:
+            result.unheld.add(row.path)
+    else:
+        _replace_file(result, row)
+
+
+def _replace_file(result: SyncComparison, row: DocumentRow) -> None:
+    """Have the device take the document's newest text, or its deletion."""
+    if row.deleted:
+        result.drop.append((row.path, row.revision))
+    else:
+        result.pull.append((row.path, row.revision, row.hash))
 
 
 def _unchanged(store: Store, row: DocumentRow, content: str, base: int) -> bool:

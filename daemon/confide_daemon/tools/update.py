@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confide_daemon.documents.document_results import PutResult
+from confide_daemon.documents.writer import RepeatableChange
 from confide_daemon.errors import ToolError
 from confide_daemon.notes import note_edit as texts
 from confide_daemon.notes import note_service
@@ -80,18 +81,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     if "restoreRevision" in arguments:
         if len(given) > 1:
             raise ToolError("'restoreRevision' brings a whole text back", hint="change fields in a second call")
-        project, path = await context.space.notes.place(identity, context.reachable())
-        await context.flush(project, path)
-        result = await context.space.documents.restore(
-            project,
-            path,
-            revision=arguments["restoreRevision"],
-            author=context.grants.alias,
-            base=base,
-            operation=operation,
-            by=context.class_,
-        )
-        return await _answer(context, identity, project, path, result)
+        return await _restored(context, identity, arguments["restoreRevision"], base, operation)
     fields, stated = _fields(arguments), _stated(arguments)
     if context.seen is not None:
         fields[SEEN] = dict(context.seen)
@@ -118,6 +108,23 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     )
     more = [_EARLIER_PLAIN] if was_plain and result.changed else []
     return await _answer(context, row.id, row.project, row.path, result, more)
+
+
+async def _restored(
+    context: ToolContext, identity: str, revision: int, base: int | None, operation: RepeatableChange | None
+) -> ToolResult:
+    project, path = await context.space.notes.place(identity, context.reachable())
+    await context.flush(project, path)
+    result = await context.space.documents.restore(
+        project,
+        path,
+        revision=revision,
+        author=context.grants.alias,
+        base=base,
+        operation=operation,
+        by=context.class_,
+    )
+    return await _answer(context, identity, project, path, result)
 
 
 def _fields(arguments: dict[str, Any]) -> dict[str, object]:

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -125,21 +125,36 @@ def _by_others(file: Path, lines: Sequence[str], addresses: frozenset[str], hist
     if own.issuperset(history.authors(file, heads)) and not _is_shallow(file):
         return []
     committed = [line for head in heads for line in _blamed(file, head)]
-    authors = _authors(file, {each.commit for each in committed})
-    is_own = {commit for commit, address in authors.items() if address in own}
-    if any(each.is_boundary and each.commit in is_own for each in committed) and _is_shallow(file):
-        # The oldest commit of a shallow clone seems to have written whatever was there before it.
-        is_own -= {each.commit for each in committed if each.is_boundary}
-    mine = {each.text for each in committed if each.commit in is_own}
+    own_commits = _own_commits(file, committed, own)
+    mine = {each.text for each in committed if each.commit in own_commits}
     theirs = {each.text for each in committed if _says(each.text)} - mine
     if not theirs:
         return []
-    told = _git(file, "check-attr", "-z", *_CONVERTED, "--", file.name).split(b"\0")
-    if any(value not in (b"unspecified", b"unset") for value in told[2::3]):
+    if _is_converted(file):
         return [(1, len(lines))]
-    found = (number for number, line in enumerate(lines, 1) if _is_among(line, theirs, mine))
+    return _ranges(number for number, line in enumerate(lines, 1) if _is_among(line, theirs, mine))
+
+
+def _own_commits(file: Path, committed: Sequence[_CommittedLine], own: Collection[str]) -> set[bytes]:
+    """Return those of the commits of these lines whose author has one of the addresses `own`."""
+    authors = _authors(file, {each.commit for each in committed})
+    found = {commit for commit, address in authors.items() if address in own}
+    if any(each.is_boundary and each.commit in found for each in committed) and _is_shallow(file):
+        # The oldest commit of a shallow clone seems to have written whatever was there before it.
+        found -= {each.commit for each in committed if each.is_boundary}
+    return found
+
+
+def _is_converted(file: Path) -> bool:
+    """Return True if an attribute makes git write another text than was committed."""
+    told = _git(file, "check-attr", "-z", *_CONVERTED, "--", file.name).split(b"\0")
+    return any(value not in (b"unspecified", b"unset") for value in told[2::3])
+
+
+def _ranges(numbers: Iterable[int]) -> list[Lines]:
+    """Return the ranges of ascending line numbers."""
     # Successive numbers have the same distance from their place.
-    runs = [[number for _, number in run] for _, run in groupby(enumerate(found), lambda each: each[1] - each[0])]
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0])]
     return [(run[0], run[-1]) for run in runs]
 
 
