@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -159,8 +159,7 @@ async def forgotten(
     nothing is stored under these names.
     """
     asked = list(dict.fromkeys(names))
-    meant = text
-    if bool(meant.strip()) == bool(asked or of or is_global):
+    if bool(text.strip()) == bool(asked or of or is_global):
         raise typer.BadParameter("name a file, a folder, a glob or --text, or --project NAME for all of a project")
     if any(not normal(name) for name in asked):
         raise typer.BadParameter("a name is empty; to forget everything: --project NAME, without a path")
@@ -171,36 +170,40 @@ async def forgotten(
         roster = client.sealing.keyring.roster
         if roster is None:
             raise client.sealing.keyring.problem or SpaceKeysError("this device has no keys of the space yet")
-        if meant.strip():
-            project, paths = "", []
-            parts = await _parts(client, meant)
+        if text.strip():
+            targets = _Targets("", [], await _parts(client, text))
         else:
             project = GLOBAL_PROJECT if is_global else await _project(client, this, of)
-            paths, parts = [await _path(client, this, name, project) for name in asked], []
+            targets = _Targets(project, [await _path(client, this, name, project) for name in asked], [])
         if undo:
-            return await _undone(client, project, paths, parts)
-        plan = await FORGET_PLAN.ask(
-            client.connection,
-            {"project": project, "paths": paths, "parts": b"".join(part.pack() for part in parts)},
-            timeout_s=_PLAN_DEADLINE_S,
-        )
-        if not plan["total"] and paths:
-            named = ", ".join(paths[:_SHOWN])
-            hint = "confide ls --all lists it"
-            raise RequestError("not_found", f"nothing of {project} is stored under {named}", hint)
+            return await _undone(client, targets)
+        plan = await _plan(client, targets)
         if dry_run:
-            return _planned(plan, project)
-        await agreed(_question(plan, project, with_files=with_files), is_sure=yes)
+            return _planned(plan, targets.project)
+        await agreed(_question(plan, targets.project, with_files=with_files), is_sure=yes)
         done = await _removed(here, client, roster, plan, with_files=with_files)
-        if globs := [path for path in paths if is_glob(path)]:
-            await _keep_globs(client, project, globs)
+        await _refuse_globs(client, targets)
         local = [each["path"] for each in plan["documents"] if each["project"] == this.name]
         await asyncio.to_thread(client.files.note_forgotten, this.name, local)
         if with_backups and not done.warnings:
             dropped = await FORGET_BACKUPS.ask(client.connection, {"id": done.id}, timeout_s=_PLAN_DEADLINE_S)
             done.dropped += dropped["dropped"]
         file, body = await _receipt(here, client, done.signed)
-    return _output(plan, project, done, file, body)
+    return _output(plan, targets.project, done, file, body)
+
+
+class _Targets(NamedTuple):
+    """Documents of a project, all of them if no path is given; or parts of a text, with an empty
+    project, since they are meant in all of them.
+    """
+
+    project: str
+    paths: list[str]
+    parts: list[ForgetPart]
+
+    @property
+    def packed_parts(self) -> bytes:
+        return b"".join(part.pack() for part in self.parts)
 
 
 class _Done:
@@ -262,6 +265,20 @@ async def _path(client: CommandClient, this: Project, name: str, project: str) -
     return normal(name)
 
 
+async def _plan(client: CommandClient, targets: _Targets) -> ForgetPlanned:
+    """Return what the daemon would remove. Raises RequestError: nothing is stored under the paths."""
+    plan = await FORGET_PLAN.ask(
+        client.connection,
+        {"project": targets.project, "paths": targets.paths, "parts": targets.packed_parts},
+        timeout_s=_PLAN_DEADLINE_S,
+    )
+    if not plan["total"] and targets.paths:
+        named = ", ".join(targets.paths[:_SHOWN])
+        hint = "confide ls --all lists it"
+        raise RequestError("not_found", f"nothing of {targets.project} is stored under {named}", hint)
+    return plan
+
+
 def _question(plan: ForgetPlanned, project: str, *, with_files: bool) -> str:
     what = f"forget {_files(plan)} of {project}" if project else f"forget this text in {_files(plan)}"
     named = ", ".join(each["path"] for each in plan["documents"][:_SHOWN])
@@ -314,17 +331,20 @@ async def _removed(
     return done
 
 
-async def _keep_globs(client: CommandClient, project: str, globs: list[str]) -> None:
+async def _refuse_globs(client: CommandClient, targets: _Targets) -> None:
     """Refuse later documents that a glob names, too."""
+    globs = [path for path in targets.paths if is_glob(path)]
+    if not globs:
+        return
     for _ in range(_MOST_STEPS):
-        step = await FORGET.ask(client.connection, {"project": project, "paths": globs}, timeout_s=DEADLINE_S)
+        step = await FORGET.ask(client.connection, {"project": targets.project, "paths": globs}, timeout_s=DEADLINE_S)
         if step["complete"]:
             break
 
 
-async def _undone(client: CommandClient, project: str, paths: list[str], parts: list[ForgetPart]) -> Output:
-    packed = b"".join(part.pack() for part in parts)
-    body: ForgetUndoRequest = {"project": project, "paths": paths, "parts": packed}
+async def _undone(client: CommandClient, targets: _Targets) -> Output:
+    project, paths, parts = targets
+    body: ForgetUndoRequest = {"project": project, "paths": paths, "parts": targets.packed_parts}
     count = (await FORGET_UNDO.ask(client.connection, body, timeout_s=DEADLINE_S))["count"]
     kept: list[str] = []
     if project:

@@ -76,16 +76,8 @@ async def restore(
         raise typer.BadParameter("goes without --revision, --since and --list", param_hint="--at")
     if is_list:
         return await _listed(here, asked, moment, is_global=is_global, project=project or Path())
-    if not asked and moment is None and project is None and not is_global:
-        raise typer.BadParameter(
-            "name files, folders or globs, or --project DIR for all; with --since TIME, all deleted since then; "
-            "--list shows what was deleted"
-        )
-    if number := next((name for name in asked if name.isdecimal()), None):
-        raise typer.BadParameter(f"unexpected argument: {number}; for an older text: --revision {number}")
-    is_one = (
-        len(asked) == 1 and moment is None and not is_glob(asked[0]) and (is_id(asked[0]) or asked[0].endswith(".md"))
-    )
+    _check_named(asked, is_all=moment is not None or project is not None or is_global)
+    is_one = moment is None and _is_one_file(asked)
     if revision is not None and not is_one:
         raise typer.BadParameter("goes with one file", param_hint="--revision")
     this = await identified(here, project or Path())
@@ -99,6 +91,22 @@ async def restore(
         if then is not None:
             return await restore_at(client, folder, paths, then, is_dry=dry_run)
         return await _many(client, folder, paths, moment, is_dry=dry_run)
+
+
+def _check_named(names: Sequence[str], *, is_all: bool) -> None:
+    """Raise typer.BadParameter if no file is named, unless all are meant, or if a name is a number."""
+    if not names and not is_all:
+        raise typer.BadParameter(
+            "name files, folders or globs, or --project DIR for all; with --since TIME, all deleted since then; "
+            "--list shows what was deleted"
+        )
+    if number := next((name for name in names if name.isdecimal()), None):
+        raise typer.BadParameter(f"unexpected argument: {number}; for an older text: --revision {number}")
+
+
+def _is_one_file(names: Sequence[str]) -> bool:
+    """Return True if the names are that of one file, or the id of one note."""
+    return len(names) == 1 and not is_glob(names[0]) and (is_id(names[0]) or names[0].endswith(".md"))
 
 
 async def _listed(

@@ -178,17 +178,7 @@ class CommandClient:
         await self.connection.send_message(json.dumps(message, ensure_ascii=False).encode())
         async with asyncio.timeout(LONG_JOB_DEADLINE_S if is_long else CALL_DEADLINE_S):
             reply = await answer
-        match reply:
-            case {"error": {"message": str(text)}}:
-                raise ToolError(text)
-            case {"result": dict(result)} if (refusal := incoming.refusal_of(result)) is not None:
-                raise refusal
-            case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
-                raise ToolError(text)
-            case {"result": {"structuredContent": dict(content)}}:
-                found: dict[str, Any] = results.read(catalogues.packaged().outputs.get(tool, {}), content)
-                return found
-        raise UnfitAnswerError
+        return _content_of(tool, reply)
 
     async def keep_receipt(self) -> None:
         """Request and store a receipt of the writes over this connection. Raises RequestError,
@@ -239,6 +229,21 @@ class CommandClient:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(lost)
+
+
+def _content_of(tool: str, reply: Mapping[str, object]) -> dict[str, Any]:
+    """Return the structured content of a response to a call of this tool, or raise its error."""
+    match reply:
+        case {"error": {"message": str(text)}}:
+            raise ToolError(text)
+        case {"result": dict(result)} if (refusal := incoming.refusal_of(result)) is not None:
+            raise refusal
+        case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
+            raise ToolError(text)
+        case {"result": {"structuredContent": dict(content)}}:
+            found: dict[str, Any] = results.read(catalogues.packaged().outputs.get(tool, {}), content)
+            return found
+    raise UnfitAnswerError
 
 
 def beside(paths: ProxyPaths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
