@@ -85,6 +85,7 @@ SLOW = {
 E2E = {
     # Real programs that talk to each other, but for JOURNEYS.
     *("e2e", "chaos", "browser", "interop/test_second_client.py", "interop/test_second_daemon.py", "test_go_peer.py"),
+    *("test_server_locked_and_tls.py", "test_oauth.py", "test_vaulted_records.py"),
     # Several nodes over one PostgreSQL, and the leases of spaces (addons/cluster).
     *("log", "test_forwarded_requests.py", "test_relay.py", "test_balancer.py"),
     # Floods, and whatever else fills a daemon up.
