@@ -12,6 +12,8 @@ import pytest
 from confide_memory.documents import leads_out, path_problem, unsafe
 
 ROOT = Path(__file__).parents[2]
+OF_TERMINALS = ("run.child_process", "run.child_leader")
+"""Modules that Windows never loads: `confide run` is refused there."""
 HIDDEN = "from tests.support.windows.hiding import hide\nhide()\n"
 
 
@@ -36,7 +38,7 @@ def test_all_modules_of_the_device_load(tmp_path: Path) -> None:
         "for name in ('confide_crypto', 'confide_memory', 'confide_proxy'):\n"
         "    package = importlib.import_module(name)\n"
         "    for module in pkgutil.walk_packages(package.__path__, f'{name}.'):\n"
-        "        module.name.endswith('__main__') or importlib.import_module(module.name)\n"
+        f"        module.name.endswith(('__main__', *{OF_TERMINALS})) or importlib.import_module(module.name)\n"
         "import confide_proxy.__main__\n"
         "from confide_proxy.addons import installed\n"
         "print(len(installed()))\n"
@@ -54,6 +56,20 @@ def test_the_command_line_answers(tmp_path: Path) -> None:
         "program.main()\n"
     )
     assert "search" in run(script, tmp_path)
+
+
+def test_a_command_that_needs_a_terminal_is_refused(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "sys.argv = ['confide', 'run', '--env', 'A=secret:b', '--', 'true']\n"
+        "sys.stderr = sys.stdout\n"
+        "from confide_proxy import __main__ as program\n"
+        "program.leave = lambda code: print('exit', code)\n"
+        "program.main()\n"
+    )
+    said = run(script, tmp_path)
+    assert "confide run needs Linux or macOS" in said
+    assert "WSL" in said
 
 
 def test_a_lock_is_held_by_one_process(tmp_path: Path) -> None:

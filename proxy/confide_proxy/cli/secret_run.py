@@ -13,15 +13,14 @@ from typing import Annotated, Final
 
 import typer
 
+from confide_crypto import portable
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.cli.console import CommandContext, confirmed, identified, remark
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.server.question_form import Choice, Question
 from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, PersonAnswer, ask_session
-from confide_proxy.run import child_process
 from confide_proxy.run.approvals import MOST_ASKED, Approvals, PlannedUse
-from confide_proxy.run.child_process import ChildTerms
 from confide_proxy.run.secret_names import SecretNames, resolved
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sealing.masking import Mask, SecretForms, is_maskable
@@ -62,6 +61,10 @@ def run(
     Only the command gets the values. A command and a secret that were not used together before in
     this session are asked about.
     """
+    if not portable.HAS_MODES:
+        raise RunRefusedError("confide run needs Linux or macOS", hint="on Windows, run it in WSL")
+    from confide_proxy.run import child_process  # not on Windows, which has no such terminals and signals
+
     child_process.protect()
     here: CommandContext = context.obj
     variables, files = _pairs(env, "--env"), _pairs(file, "--file")
@@ -76,7 +79,7 @@ def run(
         )
     references = list(dict.fromkeys([*variables.values(), *files.values(), *([stdin] if stdin is not None else [])]))
     values, masks = asyncio.run(_opened(here, references, program, command))
-    terms = ChildTerms(
+    terms = child_process.ChildTerms(
         program,
         command,
         {name: _fit(name, values[reference]) for name, reference in variables.items()},

@@ -276,3 +276,10 @@ def test_values_are_put_back_and_the_unknown_stays_text() -> None:
         == f"a {unknown}! b {unknown} c {unknown}!"
     )
     assert put_back("nothing here", lambda _: "x") == "nothing here"
+
+
+def test_the_key_for_hashes_of_files_stays_the_same_in_all_epochs() -> None:
+    """Another space has another one, and it is none of the keys that encrypt."""
+    assert KEYS.tie_key() == LATER.tie_key() == blake(b"", KEYS.epochs[0], b"confide-ties-1")
+    assert SpaceKeys.generate().tie_key() != KEYS.tie_key()
+    assert KEYS.tie_key() not in LATER.epochs
