@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -155,10 +156,14 @@ class Schedule:
 
     def _killed(self, signed: SignedRecord, key: bytes) -> None:
         """Forget in a process of its own, which is killed at any moment; after its end nothing is lost."""
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries that other tests have loaded, which this child never calls
+            child = os.fork()
         if child == 0:
-            asyncio.run(self._forgotten(signed, key))
-            os._exit(0)
+            try:
+                asyncio.run(self._forgotten(signed, key))
+            finally:
+                os._exit(0)  # whatever happens, no second process goes on with the tests
         time.sleep(self.drawn.uniform(0, KILLED_WITHIN_S) + self.drawn.choice((0.0, 0.1, 0.3, 0.7)))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
