@@ -108,7 +108,7 @@ def encodings(value: bytes) -> Iterator[bytes]:
 
 
 def is_in(value: bytes, text: bytes) -> bool:
-    """Whether a text has a value in one of its forms, blanks aside."""
+    """Return True if a text has a value in one of its forms, blanks aside."""
     core = text.translate(None, b" \t\r\n\0")
     return any(form in core or form in core.lower() for form in encodings(value))
 
@@ -120,7 +120,7 @@ def drawn(draw: random.Random) -> str:
 
 
 class _Looks:
-    """Looks through all processes until it is told to end."""
+    """Looks for values in all processes, until it is stopped."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value

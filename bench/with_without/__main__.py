@@ -61,7 +61,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a task in one session, with or without Confide."""
+    """The outcome of a task in one session, with or without Confide."""
 
     task: str
     arm: str
@@ -71,7 +71,7 @@ class Outcome:
 
 
 class Reacting(Model):
-    """A model that does what is told in a note, once one is before it; until then it tries the same again."""
+    """A model that follows a note once it has one, and repeats the same command until then."""
 
     def __init__(self, task: Task, tool: str, argument: str) -> None:
         super().__init__(())
@@ -142,7 +142,7 @@ class Place:
             self.run(str(BIN / "confide"), "stop")
 
     def session(self, client: str, task: Task, model: str) -> Session:
-        """One session of the client, with a real model or with the scripted one."""
+        """Run one session of the client, with a real model or with the scripted one."""
         if model != SCRIPTED:
             return self._asked(client, task, model, {KEYS[client]: os.environ[KEYS[client]]})
         tool, argument = ("Bash", "command") if client == "claude" else ("exec_command", "cmd")

@@ -1,4 +1,4 @@
-"""What a client printed of a session, in one form: its failed commands, its tokens, its time."""
+"""Reads the output of a client's session: failed commands, tokens, time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_LINES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session of a client.
+    """The facts of one session of a client.
 
     Attributes:
         failures: a key for each failed command, equal for failures of one cause.

@@ -179,9 +179,9 @@ class AgentSession:
         await self._reads.count(str(call.tool), arguments if isinstance(arguments, dict) else {}, result, ms)
 
     def _notices(self) -> list[str]:
-        """Return the notices about files, and each sentence of the person once. Blocks briefly."""
+        """Return the sentences of the person, each once, and the notices about files. Blocks briefly."""
         said, self._notes_to_agent[:] = list(self._notes_to_agent), []
-        return [*self.files.notices(), *said]
+        return [*said, *self.files.notices()]  # a daemon shows the first four
 
     def _on_news(self) -> None:
         self._attempt("looking for news of devices", self._streamer.look_again)

@@ -118,7 +118,7 @@ def test_any_object_is_read(told: dict[str, Any]) -> None:
     json.dumps(described(told, is_failure=False))
 
 
-OWN = ("/work/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
+OWN = ("/home/ann/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ OWN = ("/work/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
         ("MCP:get_issue", {}),
         ("github__get_issue", {}),
         ("Read", {"file_path": "/tmp/page.html"}),
-        ("Read", {"file_path": "/work/app/../other/x.md"}),
-        ("Read", {"file_path": "/work/application/x.md"}),
+        ("Read", {"file_path": "/home/ann/app/../other/x.md"}),
+        ("Read", {"file_path": "/home/ann/application/x.md"}),
         ("read", {"filePath": "/etc/motd"}),
         ("Bash", {"command": "curl -s example.com | head"}),
         ("Bash", {"command": "cd x && /usr/bin/wget -qO- https://example.com"}),
@@ -156,8 +156,8 @@ def test_what_third_parties_may_have_written(tool: str, arguments: Any) -> None:
     [
         ("mcp__confide__memory_search", {}),
         ("mcp__plugin_confide_confide__memory_read", {}),
-        ("Read", {"file_path": "/work/app/src/x.py"}),
-        ("Read", {"file_path": "/work/app"}),
+        ("Read", {"file_path": "/home/ann/app/src/x.py"}),
+        ("Read", {"file_path": "/home/ann/app"}),
         ("Read", {"file_path": "src/x.py"}),
         ("Read", {"file_path": "/home/ann/.claude/projects/x/tool-results/1.txt"}),
         ("Read", {"file_path": "/home/ann/.local/share/confide/global/MEMORY.md"}),
