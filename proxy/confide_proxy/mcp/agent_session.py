@@ -38,7 +38,7 @@ from confide_proxy.sync.watching.folder_streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.note_reads import NoteReads
+    from confide_proxy.mcp.features.note_reads import NoteReads
 
 log = logging.getLogger(__name__)
 
@@ -91,12 +91,12 @@ class AgentSession:
         self.files.seen[project.name] = self.tied.of_file
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
-        fallback.questions = lambda: tunnel.questions
+        fallback.questions = lambda: tunnel.responses.questions
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self._notices
         self._notes_to_agent: list[str] = []
-        tunnel.on_result = self._on_result
-        tunnel.marked = self.tied.marked
+        tunnel.responses.on_result = self._on_result
+        tunnel.responses.marked = self.tied.marked
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: TaskGroup
         self._reads: NoteReads | None = None
@@ -119,7 +119,7 @@ class AgentSession:
             group.create_task(keep("attending to keys", lambda: self.sealing.attend(self._streamer.look_again)))
             if self._config.transcripts:
                 group.create_task(keep("sending transcripts", self._transcripts))
-            if self._tunnel.questions is not None:
+            if self._tunnel.responses.questions is not None:
                 group.create_task(keep("taking questions of other programs", self._questions))
                 group.create_task(keep("asking for decisions", self._decisions))
             if self._config.hooks:
@@ -139,14 +139,14 @@ class AgentSession:
         await seat.Hooks(self._paths, self.link, self.sealing, [self._project.root]).run()
 
     async def _questions(self) -> None:
-        questions = self._tunnel.questions
+        questions = self._tunnel.responses.questions
         assert questions is not None
         await questions.is_able.wait()  # few clients can ask, and only for those the module is loaded
         asks = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.session_asks")
         await asks.SessionAsk(self._paths, self._project.root, questions).run()
 
     async def _decisions(self) -> None:
-        questions = self._tunnel.questions
+        questions = self._tunnel.responses.questions
         assert questions is not None
         await questions.is_able.wait()
         names = ("hooks.server.pending_decisions", "hooks.server.folder_decisions", "mcp.client")
@@ -173,7 +173,7 @@ class AgentSession:
 
     async def _count(self, call: PendingCall, result: dict[str, Any], ms: int) -> None:
         if self._reads is None:  # not before the first answer
-            reads = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.note_reads")
+            reads = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.note_reads")
             self._reads = self._reads or reads.NoteReads(os.fspath(self._paths.state), self._project.name)
         arguments = call.params.get("arguments")
         await self._reads.count(str(call.tool), arguments if isinstance(arguments, dict) else {}, result, ms)

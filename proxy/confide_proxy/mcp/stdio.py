@@ -350,7 +350,7 @@ class SessionThread:
         session = AgentSession(here, config, project, self._tunnel)
         self._tunnel.has_read_foreign = partial(session_marks.has_read_foreign, os.fspath(here.state))
         if config.questions and not os.environ.get("CONFIDE_LEARNING"):  # otherwise no person is in front of the client
-            self._tunnel.open_questions()
+            self._tunnel.responses.open_questions()
         async with TaskGroup() as group:
             work = (session.run(), self._pump(), self._attend())
             tasks = [group.create_task(each) for each in work]

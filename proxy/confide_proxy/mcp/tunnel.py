@@ -34,11 +34,10 @@ from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import DATED, NOTED, NOTES, OPERATION, WITHIN, ToolAnswer
 from confide_proxy import VERSION
 from confide_proxy.errors import LATER, KeyLockedError, NotNowError
-from confide_proxy.freshness.late_ties import MARKED, names_notes, unchecked
 from confide_proxy.link.connection_terms import CALL_DEADLINE_S, LONG_JOB_DEADLINE_S, RELINK_DEADLINE_S
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import incoming, jsonrpc
-from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, ToolCatalogue
+from confide_proxy.mcp.catalogue import ToolCatalogue
 from confide_proxy.mcp.features.subscriptions import (
     ACKNOWLEDGED,
     CHANGED,
@@ -71,14 +70,13 @@ from confide_proxy.mcp.jsonrpc import (
     with_zone,
     without_claims,
 )
+from confide_proxy.mcp.responses import Responses, result_of
 
 if TYPE_CHECKING:
     import asyncio
 
     from confide_proxy.link.daemon_link import Link
     from confide_proxy.mcp.fallback import Fallback
-    from confide_proxy.mcp.features.task_handles import TaskHandles
-    from confide_proxy.mcp.questions import Questions
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
 MAX_IN_FLIGHT = 256
@@ -131,7 +129,7 @@ class Tunnel:
         """`write` takes whole lines for the client; `is_crowded` returns True while the client is
         too far behind to be sent more.
         """
-        self._write = write
+        self.responses = Responses(write)
         self._is_crowded = is_crowded
         self.catalogue = catalogue
         self._calls: dict[str, PendingCall] = {}
@@ -147,20 +145,12 @@ class Tunnel:
         self._outgoing = OutgoingQueue()
         self.notices: Callable[[], list[str]] = list
         """Returns the notices about this device's files for the agent."""
-        self.on_result: Callable[[PendingCall, dict[str, Any]], None] = lambda _call, _result: None
-        """Called with the result of a tool call that the client gets."""
         self.has_read_foreign: Callable[[], bool] = lambda: False
         """Returns True if the agent has read text of third parties in this session."""
-        self.questions: Questions | None = None
-        self._declared: tuple[object, bool] = (None, False)
-        """The capabilities that the client declared, and True if it is of the 2026-07-28 era."""
-        self.marked: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
-        """Returns a tool's result with marks at outdated notes; the same object without any. Blocks."""
         self._turns: deque[PendingCall] = deque()
         self._is_live = False
         self._root = ""
         self._on_empty: asyncio.Event | None = None
-        self._handles: TaskHandles | None = None
 
     def attach(self, link: Link, fallback: Fallback, sealed: SealedCalls, root: str = "") -> None:
         """Set the link, the fallback and the sealing; before this, only `answer_locally` works.
@@ -169,14 +159,6 @@ class Tunnel:
         """
         self._root = root
         self._link, self._fallback, self._sealed = link, fallback, sealed
-
-    def open_questions(self) -> Questions:
-        """Let this device ask the client's user from now on."""
-        from confide_proxy.mcp.questions import Questions
-
-        self.questions = Questions(self._send)
-        self.questions.declare(*self._declared)
-        return self.questions
 
     # -- from the client ------------------------------------------------------------------------------------------
 
@@ -202,7 +184,7 @@ class Tunnel:
             return False  # the cursor comes from the daemon
         result = self.catalogue.answer(method, params if isinstance(params, dict) else None)
         if result is None:
-            self._fail(identifier, METHOD_NOT_FOUND, "Method not found")
+            self.responses.fail(identifier, METHOD_NOT_FOUND, "Method not found")
             return True
         if method == catalogues.INITIALIZE:
             # Without the client's capabilities: the daemon sends no requests, so it does not need
@@ -210,12 +192,12 @@ class Tunnel:
             opening = {"protocolVersion": result["protocolVersion"], "capabilities": {}, "clientInfo": _OURSELVES}
             self._opening = {"jsonrpc": "2.0", "id": REPLAY_ID, "method": method, "params": opening}
         if method in (catalogues.INITIALIZE, catalogues.DISCOVER) and isinstance(params, dict):
-            self._declare(params, is_modern=method == catalogues.DISCOVER)
+            self.responses.declare(params, is_modern=method == catalogues.DISCOVER)
         if method == catalogues.DISCOVER:
             result["capabilities"] = {**result["capabilities"], "extensions": {catalogues.TASKS_EXTENSION: {}}}
         if method in catalogues.LISTS:
             self._shown[method] = result[catalogues.LISTS[method]]
-        self._answer(identifier, result)
+        self.responses.answer(identifier, result)
         return True
 
     def receive(self, line: bytes, claims: Mapping[str, object] = _NOTHING) -> None:
@@ -228,8 +210,8 @@ class Tunnel:
         message, line = read
         method = message.get("method")
         if method is None:
-            if self.questions is not None:
-                self.questions.receive(message)
+            if self.responses.questions is not None:
+                self.responses.questions.receive(message)
             return
         is_own = method in catalogues.OWN_METHODS or method == LISTEN or method.startswith(_TASKS)
         if (is_own or not self._is_live) and self._answer_locally(message):
@@ -265,7 +247,7 @@ class Tunnel:
         if (
             self._shown.pop(catalogues.LIST_RESOURCES, None) and self._opening
         ):  # streams report it once they are acknowledged
-            self._send({"jsonrpc": "2.0", "method": CHANGED[RESOURCES]})
+            self.responses.send({"jsonrpc": "2.0", "method": CHANGED[RESOURCES]})
 
     def on_renewed(self) -> None:
         """Open the client's session and its streams on a fresh connection, before other messages
@@ -345,16 +327,9 @@ class Tunnel:
             self._on_answer(message)
 
     def _on_news(self, news: NotificationMessage) -> None:
-        if news.method == PROGRESS and self._handles is not None:
-            for call in self._calls.values():
-                if (
-                    call.task_id
-                    and call.is_sent
-                    and call.token is not None
-                    and call.token == news.params.get("progressToken")
-                ):
-                    self._handles.report(call, news.params.get("progress"), news.params.get("total"))
-                    return
+        if news.method == PROGRESS and (call := self._handled(news.params.get("progressToken"))) is not None:
+            self.responses.report(call, news.params.get("progress"), news.params.get("total"))
+            return
         if not incoming.is_wanted(news, self._calls, self._subscriptions):
             return
         if news.method == ACKNOWLEDGED:
@@ -362,9 +337,9 @@ class Tunnel:
             if not stream.is_acknowledged:  # the client has its acknowledgement; changes in between were not reported
                 stream.is_acknowledged = True
                 for message in news_after_break(stream):
-                    self._send(message)
+                    self.responses.send(message)
             return
-        self._send(news.message)
+        self.responses.send(news.message)
 
     def _on_answer(self, answer: ResponseMessage) -> None:
         identifier, outcome = answer.identifier, answer.outcome
@@ -388,7 +363,7 @@ class Tunnel:
             call.disarm()
             self._fallback.spawn(self._completed(call, answer, result))
             return
-        if self.marked is not None and call.tool in MARKED and result is not None and names_notes(result):
+        if result is not None and self.responses.needs_marks(call, result):
             call.is_taken = call.is_answered = True
             call.disarm()
             self._fallback.spawn(self._deliver(call, answer, result))
@@ -397,31 +372,14 @@ class Tunnel:
 
     async def _deliver(self, call: PendingCall, answer: ResponseMessage, result: dict[str, Any]) -> None:
         """Respond with the daemon's result, or with one that this device made of it, and marks."""
-        made = await self._with_marks(call, result)
+        made = await self.responses.with_marks(call, result)
         if self._calls.get(call.key) is not call:
             return  # its client cancelled it
         if answer.outcome is not None and made is answer.outcome.get("result"):
             self._pass_on(call, answer)
             return
-        if not call.is_structured:
-            incoming.as_text(made)
         self._settle(call.key)
-        self.on_result(call, made)
-        self._respond(call, {"result": self._with_question(call, made)})
-
-    async def _with_marks(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
-        if self.marked is None or call.tool not in MARKED or not names_notes(result):
-            return result
-        import asyncio
-
-        try:
-            return await asyncio.to_thread(self.marked, call.tool, result)
-        except Exception as error:
-            # The client waits for an answer. It may not pass for one about fresh notes.
-            import logging
-
-            logging.getLogger(__name__).error("notes could not be checked: %s", type(error).__name__)
-            return unchecked(result)
+        self.responses.give(call, made)
 
     async def _completed(self, call: PendingCall, answer: ResponseMessage, result: dict[str, object]) -> None:
         """Respond with the daemon's result, completed with what this device's files contain beyond
@@ -451,19 +409,10 @@ class Tunnel:
         self._settle(call.key)
         if "error" in outcome:
             self._subscriptions.forget(call)
-        line = answer.line
         if call.tool is not None and result is not None:
-            self.on_result(call, result)
-            if not call.is_structured and incoming.as_text(result):
-                line = None
-            if (shown := self._with_question(call, result)) is not result:
-                self._answer(call.identifier, shown)
-                return
-        self._respond(call, outcome, line)
-
-    def _with_question(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a call for its client, or a question in place of it."""
-        return result if self.questions is None or call.task_id else self.questions.in_place_of(call, result)
+            self.responses.give(call, result, answer.line)
+        else:
+            self.responses.respond(call, outcome, answer.line)
 
     def _wait_for(self, call: PendingCall, refusal: NotNowError) -> bool:
         """Handle a call that the daemon cannot do now: repeat it, answer it here or queue it.
@@ -484,17 +433,17 @@ class Tunnel:
         fresh connection.
         """
         for about in news:
-            self._send({"jsonrpc": "2.0", "method": UPDATED, "params": about})
+            self.responses.send({"jsonrpc": "2.0", "method": UPDATED, "params": about})
 
     def _notify_changed(self, name: str) -> None:
         """Notify the client that a list has changed: without a request in the handshake era, on
         streams for it in the later one.
         """
         if self._opening:
-            self._send({"jsonrpc": "2.0", "method": CHANGED[name]})
+            self.responses.send({"jsonrpc": "2.0", "method": CHANGED[name]})
         for stream in self._streams():
             for message in news_of_change(stream, name):
-                self._send(message)
+                self.responses.send(message)
 
     async def drained(self) -> None:
         """Wait until all calls have their responses; the caller sets the deadline."""
@@ -514,11 +463,11 @@ class Tunnel:
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def _call(self, message: dict[str, object], line: bytes, claims: Mapping[str, object]) -> None:
-        if self._is_repeated(message) or not self._has_room(message, line):
+        if self.responses.has_given(message) or not self._has_room(message, line):
             return
         call = self._calls[key(message["id"])] = self._called(message, line, claims)
-        if self.questions is not None and call.is_modern:
-            self._declare(call.params, is_modern=True)
+        if self.responses.questions is not None and call.is_modern:
+            self.responses.declare(call.params, is_modern=True)
         if call.tool is None:
             self._subscriptions.note(call)
         elif not isinstance(call.params.get("arguments"), dict | None):
@@ -538,47 +487,27 @@ class Tunnel:
         is_soon = self._was_up or (call.offline != "fail" and self._fallback.is_joined)
         self._arm(call, RELINK_DEADLINE_S if is_soon else FIRST_LINK_DEADLINE_S)
 
-    def _declare(self, params: dict[str, Any], *, is_modern: bool) -> None:
-        """Note what the client says that it can do."""
-        meta = params.get("_meta")
-        said = meta.get(CAPABILITIES_KEY) if isinstance(meta, dict) else None
-        self._declared = (said if is_modern else params.get("capabilities"), is_modern)
-        if self.questions is not None:
-            self.questions.declare(*self._declared)
-
-    def _is_repeated(self, message: dict[str, Any]) -> bool:
-        """Return True if a call was answered with its first result, since the client repeated it
-        with the answer to a question.
-        """
-        params = message.get("params")
-        if self.questions is None or not isinstance(params, dict):
-            return False
-        kept = self.questions.taken_back(params)
-        if kept is not None:
-            self._answer(message["id"], kept)
-        return kept is not None
-
     def _has_room(self, message: dict[str, object], line: bytes) -> bool:
         """Return True if one more call may wait; otherwise respond to the client with an error."""
         held = sum(len(call.line) for call in self._calls.values())
         if len(self._calls) < MAX_IN_FLIGHT and held + len(line) <= MAX_HELD_BYTES:
             return True
         why = f"{len(self._calls)} calls are waiting for the daemon already; try again later"
-        self._fail(message["id"], UNAVAILABLE, why)
+        self.responses.fail(message["id"], UNAVAILABLE, why)
         return False
 
     def _open_stream(self, message: dict[str, object]) -> None:
         """Acknowledge a notification stream, and send it to the daemon if the link is up."""
         stream = PendingCall(message, encoded(message), None, is_repeatable=False, is_stream=True)
         if not stream.is_modern:
-            self._fail(stream.identifier, METHOD_NOT_FOUND, "Method not found")
+            self.responses.fail(stream.identifier, METHOD_NOT_FOUND, "Method not found")
         elif (refusal := refusal_of(stream)) is not None:
-            self._fail(stream.identifier, INVALID_PARAMS, refusal)
+            self.responses.fail(stream.identifier, INVALID_PARAMS, refusal)
         elif len(self._streams()) >= MAX_STREAMS:
-            self._fail(stream.identifier, UNAVAILABLE, f"{MAX_STREAMS} streams of news are open already")
+            self.responses.fail(stream.identifier, UNAVAILABLE, f"{MAX_STREAMS} streams of news are open already")
         elif self._has_room(message, stream.line):
             self._calls[stream.key] = stream
-            self._send(acknowledgement_of(stream))
+            self.responses.send(acknowledgement_of(stream))
             if self._is_live:
                 self._dispatch(stream)
 
@@ -640,7 +569,9 @@ class Tunnel:
             self._fallback.send_queue(self._dispatch_waiting)
             return
         if call.tool in self._fallback.tools_here:
-            self._take(call, self._fallback.answer_here(call, lambda done, total: self._report(call, done, total)))
+            self._take(
+                call, self._fallback.answer_here(call, lambda done, total: self.responses.report(call, done, total))
+            )
             return
         if not call.is_stream and self._at_daemon() >= MAX_AT_ONCE:
             call.is_sent = False
@@ -723,12 +654,16 @@ class Tunnel:
         from confide_proxy.mcp.features import task_handles
 
         if task_handles.is_understood(call):
-            self._handles = self._handles or task_handles.TaskHandles()
-            asyncio.get_running_loop().call_later(task_handles.HANDLE_AFTER_S, self._hand_over, call, self._handles)
+            asyncio.get_running_loop().call_later(task_handles.HANDLE_AFTER_S, self._hand_over, call)
 
-    def _hand_over(self, call: PendingCall, handles: TaskHandles) -> None:
-        if self._calls.get(call.key) is call and handles.has_room():
-            self._answer(call.identifier, handles.create(call))
+    def _hand_over(self, call: PendingCall) -> None:
+        if self._calls.get(call.key) is call:
+            self.responses.give_handle(call)
+
+    def _handled(self, token: object) -> PendingCall | None:
+        """Return the call with that progress token, if its client has a handle for it."""
+        calls = (call for call in self._calls.values() if call.task_id and call.is_sent)
+        return next((call for call in calls if token is not None and call.token == token), None)
 
     def _answer_task(self, asked: PendingCall) -> bool:
         """Answer a request about a handle; return False if the client's era has no such method."""
@@ -736,23 +671,11 @@ class Tunnel:
 
         if not asked.is_modern or asked.method not in task_handles.METHODS:
             return False
-        self._handles = self._handles or task_handles.TaskHandles()
-        outcome, cancelled = self._handles.answer(asked)
-        self._send({"jsonrpc": "2.0", "id": asked.identifier, **outcome})
+        cancelled = self.responses.answer_task(asked)
         if cancelled is not None and self._settle(cancelled.key) and self._is_live and cancelled.is_sent:
             about = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": cancelled.identifier}}
             self._outgoing.put(OutgoingLine(about, session_id=cancelled.session_id))
         return True
-
-    def _report(self, call: PendingCall, done: int, total: int) -> None:
-        """Report to the client how much is done of a call that this device answers."""
-        if call.is_settled:
-            return
-        if call.task_id and self._handles is not None:
-            self._handles.report(call, done, total)
-        elif call.token is not None:
-            about = {"progressToken": call.token, "progress": done, "total": total}
-            self._send({"jsonrpc": "2.0", "method": PROGRESS, "params": about})
 
     def _opening_lines(self) -> list[OutgoingLine]:
         """Return the messages that open the client's session with a new session of the daemon."""
@@ -826,11 +749,11 @@ class Tunnel:
             result = ToolAnswer(f"this device could not answer the call ({type(error).__name__}); try again")
         if result is None:
             return  # its client cancelled it
-        made = await self._with_marks(call, _result(call, result))
+        made = await self.responses.with_marks(call, result_of(call, result))
         if self._calls.get(call.key) is call:
             self._settle(call.key)
-            self.on_result(call, made)
-            self._respond(call, {"result": made})
+            self.responses.on_result(call, made)
+            self.responses.respond(call, {"result": made})
         if call.offline == "queue" and self._is_live:
             self._fallback.send_queue(self._dispatch_waiting)
 
@@ -847,10 +770,10 @@ class Tunnel:
         if call.tool is not None:
             # A tool error instead of a protocol error, so that the model reads it and can inform
             # its user.
-            self._respond(call, {"result": _result(call, ToolAnswer(why))})
+            self.responses.respond(call, {"result": result_of(call, ToolAnswer(why))})
         else:
             self._subscriptions.forget(call)
-            self._fail(call.identifier, UNAVAILABLE, why)
+            self.responses.fail(call.identifier, UNAVAILABLE, why)
 
     def _settle(self, identifier: str) -> PendingCall | None:
         call = self._calls.pop(identifier, None)
@@ -862,36 +785,12 @@ class Tunnel:
             self._on_empty.set()
         return call
 
-    # -- to the client --------------------------------------------------------------------------------------------
-
     def _parsed(self, line: bytes) -> tuple[dict[str, Any], bytes] | None:
         try:
             return jsonrpc.parsed(line)
         except jsonrpc.MalformedError as error:
-            self._fail(error.identifier, error.code, str(error))
+            self.responses.fail(error.identifier, error.code, str(error))
             return None
-
-    def _answer(self, identifier: Any, result: dict[str, Any]) -> None:
-        self._send({"jsonrpc": "2.0", "id": identifier, "result": result})
-
-    def _respond(self, call: PendingCall, outcome: Mapping[str, Any], line: bytes | None = None) -> None:
-        """Give the client the outcome of its call, `result` or `error` under its name; of a call for
-        which it has a handle, when it asks. `line`: the encoded response, if there is one.
-        """
-        if call.task_id and self._handles is not None:
-            self._handles.settle(call, outcome)
-            return
-        self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
-
-    def _fail(self, identifier: Any, code: int, why: str) -> None:
-        self._send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
-
-    def _send(self, message: dict[str, object]) -> None:
-        self._write(encoded(message) + b"\n")
-
-
-def _result(call: PendingCall, answer: ToolAnswer) -> dict[str, Any]:
-    return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)
 
 
 def _error_text(error: Exception) -> str:

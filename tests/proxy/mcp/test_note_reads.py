@@ -7,7 +7,7 @@ from typing import Any
 
 from confide_memory.tools.search_text import text_of
 from confide_proxy.hooks.server import usage
-from confide_proxy.mcp.note_reads import NoteReads
+from confide_proxy.mcp.features.note_reads import NoteReads
 
 
 def hit(**more: Any) -> dict[str, Any]:

@@ -1,0 +1,159 @@
+"""The client's side of one session: what becomes of a result before the client has it.
+
+A result gets marks at outdated notes (`freshness`), may be held back for a question of this device
+(`questions`), or is kept until the client asks for it, if it has a handle (`task_handles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from confide_memory.tools.call import ToolAnswer
+from confide_proxy.freshness.late_ties import MARKED, names_notes, unchecked
+from confide_proxy.mcp import incoming
+from confide_proxy.mcp.catalogue import CAPABILITIES_KEY
+from confide_proxy.mcp.incoming import PROGRESS
+from confide_proxy.mcp.jsonrpc import PendingCall, encoded
+
+if TYPE_CHECKING:
+    from confide_proxy.mcp.features.task_handles import TaskHandles
+    from confide_proxy.mcp.questions import Questions
+
+
+class Responses:
+    """Writes a client's responses, and the notifications to it. Used in the event loop only."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        """`write` takes whole lines for the client."""
+        self._write = write
+        self.on_result: Callable[[PendingCall, dict[str, Any]], None] = lambda _call, _result: None
+        """Called with the result of a tool call that the client gets."""
+        self.marked: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+        """Returns a tool's result with marks at outdated notes; the same object without any. Blocks."""
+        self.questions: Questions | None = None
+        self._declared: tuple[object, bool] = (None, False)
+        """The capabilities that the client declared, and True if it is of the 2026-07-28 era."""
+        self._handles: TaskHandles | None = None
+
+    def open_questions(self) -> Questions:
+        """Let this device ask the client's user from now on."""
+        from confide_proxy.mcp.questions import Questions
+
+        self.questions = Questions(self.send)
+        self.questions.declare(*self._declared)
+        return self.questions
+
+    def declare(self, params: dict[str, Any], *, is_modern: bool) -> None:
+        """Note the capabilities in the parameters of a request: of `initialize`, or of each request
+        of the 2026-07-28 era.
+        """
+        meta = params.get("_meta")
+        said = meta.get(CAPABILITIES_KEY) if isinstance(meta, dict) else None
+        self._declared = (said if is_modern else params.get("capabilities"), is_modern)
+        if self.questions is not None:
+            self.questions.declare(*self._declared)
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def send(self, message: dict[str, object]) -> None:
+        """Write a message of any kind."""
+        self._write(encoded(message) + b"\n")
+
+    def answer(self, identifier: Any, result: dict[str, Any]) -> None:
+        """Write the result of a request, whatever it is."""
+        self.send({"jsonrpc": "2.0", "id": identifier, "result": result})
+
+    def fail(self, identifier: Any, code: int, why: str) -> None:
+        """Write an error of JSON-RPC in place of a result."""
+        self.send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
+
+    def respond(self, call: PendingCall, outcome: Mapping[str, Any], line: bytes | None = None) -> None:
+        """Give the client the outcome of its call, `result` or `error` under its name; of a call for
+        which it has a handle, when it asks. `line`: the encoded response, if there is one.
+        """
+        if call.task_id and self._handles is not None:
+            self._handles.settle(call, outcome)
+            return
+        self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
+
+    # -- results of tools -----------------------------------------------------------------------------------------
+
+    def needs_marks(self, call: PendingCall, result: dict[str, Any]) -> bool:
+        """Return True if the result shows notes whose truth in this checkout is to be looked at."""
+        return self.marked is not None and call.tool in MARKED and names_notes(result)
+
+    async def with_marks(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a result with marks at outdated notes; the same object if it needs none."""
+        if self.marked is None or not self.needs_marks(call, result):
+            return result
+        import asyncio
+
+        try:
+            return await asyncio.to_thread(self.marked, str(call.tool), result)
+        except Exception as error:
+            # The client waits for an answer. It may not pass for one about fresh notes.
+            import logging
+
+            logging.getLogger(__name__).error("notes could not be checked: %s", type(error).__name__)
+            return unchecked(result)
+
+    def give(self, call: PendingCall, result: dict[str, Any], line: bytes | None = None) -> None:
+        """Respond with a tool's result, or with a question in place of it. `line`: the encoded
+        response, if it is the daemon's own.
+        """
+        self.on_result(call, result)
+        if not call.is_structured and incoming.as_text(result):
+            line = None
+        if self.questions is not None and not call.task_id:
+            shown = self.questions.in_place_of(call, result)
+            line = line if shown is result else None
+            result = shown
+        self.respond(call, {"result": result}, line)
+
+    def has_given(self, message: dict[str, Any]) -> bool:
+        """Return True if a call got its first result now, since the client repeated it with the
+        answer to a question.
+        """
+        params = message.get("params")
+        if self.questions is None or not isinstance(params, dict):
+            return False
+        kept = self.questions.taken_back(params)
+        if kept is not None:
+            self.answer(message["id"], kept)
+        return kept is not None
+
+    # -- handles of long calls ------------------------------------------------------------------------------------
+
+    def give_handle(self, call: PendingCall) -> None:
+        """Give the client a handle for a call that takes long, unless it has too many."""
+        handles = self._open_handles()
+        if handles.has_room():
+            self.answer(call.identifier, handles.create(call))
+
+    def answer_task(self, asked: PendingCall) -> PendingCall | None:
+        """Answer a request about a handle. Returns the call that it cancels, if any."""
+        outcome, cancelled = self._open_handles().answer(asked)
+        self.send({"jsonrpc": "2.0", "id": asked.identifier, **outcome})
+        return cancelled
+
+    def report(self, call: PendingCall, done: object, total: object) -> None:
+        """Report how much is done of a call, with its handle or as MCP's progress."""
+        if call.is_settled:
+            return
+        if call.task_id and self._handles is not None:
+            self._handles.report(call, done, total)
+        elif call.token is not None:
+            about = {"progressToken": call.token, "progress": done, "total": total}
+            self.send({"jsonrpc": "2.0", "method": PROGRESS, "params": about})
+
+    def _open_handles(self) -> TaskHandles:
+        from confide_proxy.mcp.features.task_handles import TaskHandles
+
+        self._handles = self._handles or TaskHandles()
+        return self._handles
+
+
+def result_of(call: PendingCall, answer: ToolAnswer) -> dict[str, Any]:
+    """Return an answer of this device in the form that the call's era of MCP has."""
+    return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)
