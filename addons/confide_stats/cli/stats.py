@@ -30,12 +30,10 @@ def _tell(report: UsageReport) -> None:
     say(f"The last {DAYS} days on this device: notes were shown {shown}, and used {used}.")
     met, again = report.failures
     if met:
-        say(
-            f"{counted(met, 'failure')} {'was' if met == 1 else 'were'} met with a note; {again:,} came again after it."
-        )
-    say(f"It took about {total.tokens:,} tokens.")
+        say(f"A note was there for {counted(met, 'failure')}; {again or 'none'} came again in the same session.")
+    say(f"The notes took about {total.tokens:,} tokens of the agents' context.")
     say("")
-    say(styled((_line("shown at", "shown", "used", "ignored", "tokens", "wait"), "dim")))
+    say(styled((_line("shown at", "shown", "used", "not used", "tokens", "wait"), "dim")))
     for event, one in report.totals.items():
         ignored = max(0, one.notes - one.used)
         wait = usage_report.wait_of(report, event)
@@ -53,7 +51,8 @@ def _tell(report: UsageReport) -> None:
         row(one_line(f"  {usage_report.shown_name(each)}: shown {each.unused:,} times since its last use"))
     note(
         "used: an agent named the note, read or changed it, or the failure that it is for did not come again",
-        f"a note sinks after {SINKS_AFTER} showings without a use; a search of the agent's own finds it as before",
+        "wait: how long an agent typically waits for Confide there, also where no note fits",
+        f"a note that hooks showed {SINKS_AFTER} times without a use comes after all others; searches find it as before",
     )
 
 

@@ -55,7 +55,7 @@ class UsageReport:
         totals: by event, of the last `DAYS` days.
         waits: by event; an event without a hook on record is missing.
         notes: all notes with counters, most uses first.
-        failures: how many failures were met by a note, and how many of them came again.
+        failures: how many failures came whose note an agent had or got, and how many of them came again.
     """
 
     totals: Mapping[str, EventTotals]
@@ -109,12 +109,14 @@ def made(paths: ProxyPaths, now: float | None = None) -> UsageReport:
     file = UsageFile(paths.state)
     state = _without_deleted(file, paths)
     notes = sorted(state.notes.values(), key=lambda note: (-note.used, -note.read, note.path or note.id))
-    failing = [note for note in notes if usage.FAILURE in note.shown]
     return UsageReport(
         state.total(DAYS, now),
         _waits(counts.read(os.fspath(paths.state))),
         notes,
-        (sum(note.shown[usage.FAILURE] for note in failing), sum(note.again for note in failing)),
+        (
+            sum(note.shown.get(usage.FAILURE, 0) + note.met for note in notes),
+            sum(note.again for note in notes),
+        ),
     )
 
 

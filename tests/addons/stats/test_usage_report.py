@@ -62,7 +62,7 @@ def test_stats_say_what_was_shown_and_used(here: Here) -> None:
     told = confide(here, "stats")
     assert told.code == 0, told.err
     assert "notes were shown 31 times, and used 2 times" in told.out
-    assert "1 failure was met with a note" in told.out
+    assert "A note was there for 1 failure; none came again in the same session." in told.out
     assert "mem_aaaaa memory/notes/aaaaa.md [shop]: used 2 of 11, read 1" in told.out
     assert "mem_bbbbb memory/notes/bbbbb.md [shop]: shown 10 times since its last use" in told.out
     assert "ccccc" not in told.out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -118,20 +118,25 @@ class OverviewRequests:
             if self._session.grants.has_project(name)
             for note in await self._space.actions.of(name, limit=MAX_LISTED)
         ]
+        short = await self._space.notes.short(
+            [note.id for note in found if note.id], self._session.grants.projects_among(None)
+        )
         grants = self._session.grants
         grants.require_project(project)
         grants.require_source("memory")
-        entries = _within(note for note in found if grants.has_project(note.row.project))
+        entries = _within((note for note in found if grants.has_project(note.row.project)), short)
         version = hashlib.blake2b(json.dumps(entries, sort_keys=True).encode(), digest_size=16).hexdigest()
         return {"version": version, "entries": [] if version == asked["known"] else entries}
 
 
-def _within(found: Iterable[ActionNote]) -> list[ActionEntry]:
-    """Return the entries as they are sent, as many as fit into an answer."""
+def _within(found: Iterable[ActionNote], short: Mapping[str, str]) -> list[ActionEntry]:
+    """Return the entries as they are sent, as many as fit into an answer. `short`: the short form of
+    each note's id.
+    """
     entries: list[ActionEntry] = []
     left = _MOST_ACTION_CHARS
     for note in found:
-        entry = _action(note)
+        entry = _action(note, short)
         left -= len(entry["snippet"]) + sum(len(one["key"]) for one in entry["triggers"]) + _USUAL_ENTRY
         if left < 0 or len(entries) == MAX_LISTED:
             break
@@ -139,12 +144,12 @@ def _within(found: Iterable[ActionNote]) -> list[ActionEntry]:
     return entries
 
 
-def _action(note: ActionNote) -> ActionEntry:
+def _action(note: ActionNote, short: Mapping[str, str]) -> ActionEntry:
     return {
         "project": note.row.project,
         "path": note.row.path,
         "startLine": note.entry.line,
-        "id": note.id,
+        "id": short.get(note.id, note.id) if note.id else None,
         "snippet": note.entry.text,
         "author": note.row.author,
         "updatedAt": iso(note.row.updated_at),

@@ -28,6 +28,7 @@ from confide_proxy.hooks import block, briefings, events, prompt_filter, session
 from confide_proxy.hooks.server import form, usage
 from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
+from confide_proxy.hooks.server.usage import UsageState
 from confide_proxy.link.daemon_link import Link
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import SessionSealing
@@ -67,8 +68,8 @@ _MESSAGE_CHARS: Final = 400
 NOT_CHECKED: Final = "not checked since"
 _FAILED: Final = "failure\0"
 _AGAIN: Final = "again\0"
-"""Before the places, in a session's record, of notes that were shown at the failure they are for,
-and of those whose failure came again.
+"""Before the places, in a session's record, of notes whose failure has come, and of those whose
+failure has come again.
 """
 
 
@@ -270,7 +271,7 @@ class PromptRecall:
         for line in sorted(await self._actions.fitting(place, asked, self._ties(*found)), key=self._is_sunk):
             if not self._is_shown(session, line):
                 return self._shown_at_action(session, line, is_failure=is_failure)
-            self._count_again(session, line)
+            self._count_failure(session, line)
         if is_failure and self._link.is_up and (failure := question(asked)):
             for line in await self._search(folder, failure.words):
                 is_short = len(block.framed([line.line]).encode()) <= MOST_BYTES
@@ -306,13 +307,17 @@ class PromptRecall:
             lambda state: state.show(event, shown, tokens=tokens, now=now, session=by, is_covered=is_covered)
         )
 
-    def _count_again(self, session: str, line: form.Quoted) -> None:
-        """Count, once per session, that a failure came again after its note was shown for it."""
-        was_shown = self._shown.has(session, f"{_FAILED}{line.place}")
-        if line.is_for_failure and was_shown and not self._shown.has(session, f"{_AGAIN}{line.place}"):
-            self._shown.add(session, [f"{_AGAIN}{line.place}"])
+    def _count_failure(self, session: str, line: form.Quoted) -> None:
+        """Count, once per session each, that a failure came after its note had been shown, and that
+        it came again.
+        """
+        has_come = self._shown.has(session, f"{_FAILED}{line.place}")
+        mark = f"{_AGAIN if has_come else _FAILED}{line.place}"
+        if line.is_for_failure and not self._shown.has(session, mark):
+            self._shown.add(session, [mark])
             note, now = _note(line), time.time()
-            self._usage.add(lambda state: state.again(note.project, note.path, now))
+            count = UsageState.again if has_come else UsageState.meet
+            self._usage.add(lambda state: count(state, note.project, note.path, now))
             self._keep_shown()
 
     def _count_named(self, project: str, asked: Mapping[str, object]) -> None:

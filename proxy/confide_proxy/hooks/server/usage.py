@@ -81,9 +81,11 @@ class NoteUsage:
         read: how often an agent read it in full.
         used: how many of its showings were followed by a use: a mention of its name, reading it, or
             a failure that did not come again.
-        again: how often the failure that it covers came again in the same session.
+        met: how often the failure that it covers came in a session that had been shown the note before.
+        again: how often that failure came again in the same session.
         unused: showings by hooks in a row without a use.
         open: the event of the last showing, until that is used.
+        last_used: the event of the last showing that was used.
         session: the client's session of the last showing by a hook, as `session_of` gives it.
     """
 
@@ -94,9 +96,11 @@ class NoteUsage:
     shown: dict[str, int] = field(default_factory=dict)
     read: int = 0
     used: int = 0
+    met: int = 0
     again: int = 0
     unused: int = 0
     open: str = ""
+    last_used: str = ""
     session: str = ""
 
     @property
@@ -161,6 +165,7 @@ class UsageState:
             ):
                 made = _filled(NoteUsage(note["project"]), note)
                 made.shown = {event: n for event, n in made.shown.items() if event in EVENTS and _is_count(n)}
+                made.open, made.last_used = (each if each in EVENTS else "" for each in (made.open, made.last_used))
                 state.notes[key] = made
         for day, events in _items(told.get("days")):
             state.days[day] = {event: _filled(EventTotals(), one) for event, one in _items(events) if event in EVENTS}
@@ -227,6 +232,18 @@ class UsageState:
             self._use(note, now)
         return bool(named)
 
+    def meet(self, project: str, path: str, now: float) -> bool:
+        """Count that a failure came in a session that had been shown the note for it before. That is a
+        use of the note, until the failure comes again.
+        """
+        note = self.notes.get(_key(project, path))
+        if note is None:
+            return False
+        note.met += 1
+        note.at = now
+        self._use(note, now)
+        return True
+
     def again(self, project: str, path: str, now: float) -> bool:
         """Count that a failure came again in a session, after the note for it had been shown."""
         note = self.notes.get(_key(project, path))
@@ -238,7 +255,7 @@ class UsageState:
         note.at = now
         if note.used:
             note.used -= 1
-            total = self._today(FAILURE, now)
+            total = self._today(note.last_used or FAILURE, now)
             total.used = max(0, total.used - 1)
         return True
 
@@ -303,6 +320,7 @@ class UsageState:
         if note.open:
             note.used += 1
             self._today(note.open, now).used += 1
+            note.last_used = note.open
         note.unused = 0
         note.open = ""
 

@@ -265,6 +265,29 @@ async def test_a_failure_that_comes_again_is_counted_once_a_session(
     here.recall.end()
 
 
+async def test_a_failure_whose_note_came_before_the_command_counts_as_met(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note may name the command and its failure: it comes before the command, and is used if the failure stays away then."""
+    monkeypatch.setattr(recall, "ANSWER_S", DEADLINE_S)
+    line = "`ModuleNotFoundError: No module named 'prices'`: run `make generate` before `make build`."
+    (here.folder / "memory").mkdir()
+    (here.folder / "memory/a.md").write_text(f"- {line}\n")
+    output = "Exit code 2\nModuleNotFoundError: No module named 'prices'"
+    key = error_messages.signature("ModuleNotFoundError: No module named 'prices'")
+    triggers = [{"kind": "error", "key": key}, {"kind": "command", "key": "make build"}]
+    here.link.says = {"version": "1", "entries": [{**hit("a"), "id": None, "snippet": line, "triggers": triggers}]}
+    call = {"session": "s", "cwd": str(here.folder), "tool": "Bash", "paths": [], "command": "make build"}
+
+    assert "make generate" in (await here.recall.answer({**call, "kind": "before"}))["context"]
+    await counted(here, "memory/a.md", shown={"action": 1}, used=0, met=0)
+    for used, again in ((1, 0), (0, 1), (0, 1)):
+        assert await here.recall.answer({**call, "kind": "after", "output": output, "failed": True}) == {}
+        await counted(here, "memory/a.md", shown={"action": 1}, met=1, used=used, again=again)
+    here.recall.end()
+    assert here.recall._usage.state.total(1, time.time())["action"].used == 0
+
+
 async def test_a_note_about_what_is_gone_never_comes_by_itself(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a prompt, at a start and before an edit; one about what was changed says so. A start without a daemon is not told that
     a note is still true.
