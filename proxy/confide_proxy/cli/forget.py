@@ -8,45 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from confide_crypto import atomic
 from confide_crypto.errors import ConfideError, RequestError
-from confide_crypto.keys.identity import verify
-from confide_crypto.sealing.roster import Roster
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_memory.errors import UnfitAnswerError
-from confide_memory.forgetting import (
-    MOST_PARTS,
-    RECEIPT_LABEL,
-    ForgetPart,
-    ForgetRecord,
-    Hashes,
-    SignedRecord,
-    canonical,
-    hashes_of,
-    key_id,
-    receipt_of,
-    unpacked_parts,
-)
-from confide_memory.globs import is_glob, normal
+from confide_memory.forgetting import SignedRecord, canonical, receipt_of
+from confide_memory.globs import normal
 from confide_memory.note_names import is_id
-from confide_memory.wire.forgotten import (
-    FORGET_BACKUPS,
-    FORGET_PLAN,
-    FORGET_RECEIPT,
-    FORGET_UNDO,
-    ForgetPlanned,
-    ForgetUndoRequest,
-)
+from confide_memory.wire.forgotten import FORGET_UNDO, ForgetPlanned, ForgetUndoRequest
 from confide_memory.wire.revisions import FORGET, PROJECTS
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -64,23 +39,24 @@ from confide_proxy.cli.console import (
     row,
 )
 from confide_proxy.cli.search import document_of
-from confide_proxy.errors import SpaceKeysError
-from confide_proxy.hooks.server import forgotten_texts
-from confide_proxy.hooks.server.forgotten_texts import ForgetRecords, KnownRecord
+from confide_proxy.errors import InputError
+from confide_proxy.hooks.server.forget_everywhere import (
+    LEVELS,
+    ForgetPlace,
+    ForgetTargets,
+    KeptReceipt,
+    Removal,
+    drop_from_backups,
+    parts_of,
+    planned,
+    receipt_for,
+    removed,
+)
 from confide_proxy.sync.project import Project
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.client import CommandClient
 _SHOWN: Final = 8
-_PLAN_DEADLINE_S: Final = 300.0
-_MOST_STEPS: Final = 20_000
-_LEVELS: Final = {
-    "gone": "gone",
-    "gone when it connects": "goes when it connects",
-    "pending": "not removed yet",
-    "kept": "kept",
-    "not known": "not known",
-}
 
 Names = Annotated[
     list[str] | None,
@@ -167,67 +143,30 @@ async def forgotten(
         await agreed("", is_sure=yes)  # fails before any search
     this = await identified(here, Path(of) if of and Path(of).is_dir() else Path())
     async with here.client(this) as client:
-        roster = client.sealing.keyring.roster
-        if roster is None:
-            raise client.sealing.keyring.problem or SpaceKeysError("this device has no keys of the space yet")
+        place = _place(here, client)
         if text.strip():
-            targets = _Targets("", [], await _parts(client, text))
+            try:
+                targets = ForgetTargets("", [], await parts_of(place, text))
+            except InputError as error:
+                raise typer.BadParameter(str(error), param_hint="--text") from None
         else:
             project = GLOBAL_PROJECT if is_global else await _project(client, this, of)
-            targets = _Targets(project, [await _path(client, this, name, project) for name in asked], [])
+            targets = ForgetTargets(project, [await _path(client, this, name, project) for name in asked], [])
         if undo:
             return await _undone(client, targets)
-        plan = await _plan(client, targets)
+        plan = await planned(place, targets)
         if dry_run:
             return _planned(plan, targets.project)
         await agreed(_question(plan, targets.project, with_files=with_files), is_sure=yes)
-        done = await _removed(here, client, roster, plan, with_files=with_files)
-        await _refuse_globs(client, targets)
-        local = [each["path"] for each in plan["documents"] if each["project"] == this.name]
-        await asyncio.to_thread(client.files.note_forgotten, this.name, local)
+        done = await removed(place, targets, plan, with_files=with_files)
         if with_backups and not done.warnings:
-            dropped = await FORGET_BACKUPS.ask(client.connection, {"id": done.id}, timeout_s=_PLAN_DEADLINE_S)
-            done.dropped += dropped["dropped"]
-        file, body = await _receipt(here, client, done.signed)
-    return _output(plan, targets.project, done, file, body)
+            await drop_from_backups(place, done)
+        receipt = await receipt_for(place, done.signed)
+    return _output(plan, targets.project, done, receipt)
 
 
-class _Targets(NamedTuple):
-    """Documents of a project, all of them if no path is given; or parts of a text, with an empty
-    project, since they are meant in all of them.
-    """
-
-    project: str
-    paths: list[str]
-    parts: list[ForgetPart]
-
-    @property
-    def packed_parts(self) -> bytes:
-        return b"".join(part.pack() for part in self.parts)
-
-
-class _Done:
-    def __init__(self, signed: SignedRecord) -> None:
-        self.signed = signed
-        self.id = signed.record.id
-        self.documents = 0
-        self.dropped: list[str] = []
-        self.warnings: list[str] = []
-
-
-async def _parts(client: CommandClient, text: str) -> list[ForgetPart]:
-    """Return the parts of a text, as it was given and as it is sealed. Raises typer.BadParameter: it
-    is too short.
-    """
-    answer = await FORGET_PLAN.ask(client.connection, {}, timeout_s=DEADLINE_S)
-    hashes = Hashes(answer["key"])
-    sealed = await asyncio.to_thread(client.sealing.sealer.seal, text, "files")
-    parts = list(dict.fromkeys([*hashes.of_text(text), *hashes.of_text(sealed.text)]))
-    if not parts:
-        raise typer.BadParameter("the text is too short: it needs twelve letters or digits in a line")
-    if len(parts) > MOST_PARTS:
-        raise typer.BadParameter("the text is too long; name the files instead")
-    return parts
+def _place(here: CommandContext, client: CommandClient) -> ForgetPlace:
+    return ForgetPlace(here.paths, client.connection, client.sealing, client.files)
 
 
 async def _project(client: CommandClient, this: Project, of: str) -> str:
@@ -265,20 +204,6 @@ async def _path(client: CommandClient, this: Project, name: str, project: str) -
     return normal(name)
 
 
-async def _plan(client: CommandClient, targets: _Targets) -> ForgetPlanned:
-    """Return what the daemon would remove. Raises RequestError: nothing is stored under the paths."""
-    plan = await FORGET_PLAN.ask(
-        client.connection,
-        {"project": targets.project, "paths": targets.paths, "parts": targets.packed_parts},
-        timeout_s=_PLAN_DEADLINE_S,
-    )
-    if not plan["total"] and targets.paths:
-        named = ", ".join(targets.paths[:_SHOWN])
-        hint = "confide ls --all lists it"
-        raise RequestError("not_found", f"nothing of {targets.project} is stored under {named}", hint)
-    return plan
-
-
 def _question(plan: ForgetPlanned, project: str, *, with_files: bool) -> str:
     what = f"forget {_files(plan)} of {project}" if project else f"forget this text in {_files(plan)}"
     named = ", ".join(each["path"] for each in plan["documents"][:_SHOWN])
@@ -295,54 +220,7 @@ def _files(plan: ForgetPlanned) -> str:
     return counted(plan["total"], "file")
 
 
-async def _removed(
-    here: CommandContext, client: CommandClient, roster: Roster, plan: ForgetPlanned, *, with_files: bool
-) -> _Done:
-    """Sign the record, keep it here, and have the daemon and this device remove the texts."""
-    identity = await client.sealing.keyring.identity()
-    record = ForgetRecord(
-        os.urandom(16),
-        roster.space.hex(),
-        int(time.time()),
-        identity.public_key,
-        key_id(plan["key"]),
-        hashes_of(plan["names"]),
-        hashes_of(plan["texts"]),
-        tuple(unpacked_parts(plan["parts"])),
-        plan["ofParts"],
-        hashes_of(plan["sealed"]),
-        with_files,
-    )
-    one = KnownRecord(record.sign(identity), plan["key"])
-    # Kept before it is sent, so that an interrupted command is finished at the next connection.
-    await asyncio.to_thread(ForgetRecords(here.paths).add, record.space, one)
-    done = _Done(one.signed)
-    try:
-        done.documents = await forgotten_texts.give(client.connection, one)
-    except (ConfideError, TimeoutError) as error:
-        done.warnings += [
-            f"not everything is removed yet: {error}",
-            "hint: it goes on by itself; confide forget --verify RECEIPT shows how far it is",
-        ]
-    try:
-        await forgotten_texts.apply(here.paths, client.connection, roster)
-    except (ConfideError, TimeoutError) as error:
-        done.warnings.append(f"files of this device may still have it, until the next connection: {error}")
-    return done
-
-
-async def _refuse_globs(client: CommandClient, targets: _Targets) -> None:
-    """Refuse later documents that a glob names, too."""
-    globs = [path for path in targets.paths if is_glob(path)]
-    if not globs:
-        return
-    for _ in range(_MOST_STEPS):
-        step = await FORGET.ask(client.connection, {"project": targets.project, "paths": globs}, timeout_s=DEADLINE_S)
-        if step["complete"]:
-            break
-
-
-async def _undone(client: CommandClient, targets: _Targets) -> Output:
+async def _undone(client: CommandClient, targets: ForgetTargets) -> Output:
     project, paths, parts = targets
     body: ForgetUndoRequest = {"project": project, "paths": paths, "parts": targets.packed_parts}
     count = (await FORGET_UNDO.ask(client.connection, body, timeout_s=DEADLINE_S))["count"]
@@ -367,42 +245,6 @@ async def _undone(client: CommandClient, targets: _Targets) -> Output:
     return Output({"project": project, "takenAgain": count + len(kept)}, print_text)
 
 
-async def _receipt(here: CommandContext, client: CommandClient, signed: SignedRecord) -> tuple[Path, dict[str, Any]]:
-    """Fetch the receipt of a record, sign it, and keep it; return its file and content. Raises
-    UnfitAnswerError: it is not of this very record, or the daemon has not signed it.
-    """
-    identity = signed.record.id
-    answer = await FORGET_RECEIPT.ask(client.connection, {"id": identity}, timeout_s=DEADLINE_S)
-    try:
-        body: dict[str, Any] = json.loads(answer["receipt"])
-        is_fit = (
-            canonical(body) == answer["receipt"]
-            # All of it: with its id alone the daemon could have another record signed here.
-            and body["record"] == signed.body
-            and body["recordSignature"] == signed.signature.hex()
-            and verify(bytes.fromhex(body["daemon"]), RECEIPT_LABEL, answer["receipt"], answer["signature"])
-        )
-    except (ValueError, KeyError, TypeError, RecursionError):
-        is_fit = False
-    if not is_fit:
-        raise UnfitAnswerError
-    own = await client.sealing.keyring.identity()
-    whole = {
-        "receipt": body,
-        "device": own.public_key.hex(),
-        "daemonSignature": answer["signature"].hex(),
-        "deviceSignature": own.sign(RECEIPT_LABEL, answer["receipt"]).hex(),
-    }
-    file = here.paths.forget_receipts / f"{identity.hex()}.json"
-
-    def write() -> None:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic.write(file, canonical(whole))
-
-    await asyncio.to_thread(write)
-    return file, body
-
-
 async def _checked(here: CommandContext, file: Path) -> Output:
     """Check a receipt, and print it; one that this device keeps is replaced by one of the present
     state, if the daemon answers. Raises ReceiptError: it was changed, or is another file.
@@ -413,9 +255,8 @@ async def _checked(here: CommandContext, file: Path) -> Output:
         try:
             this = await identified(here, Path())
             async with here.client(this, patience_s=QUESTION_S) as client:
-                _, body = await _receipt(
-                    here, client, SignedRecord(canonical(body["record"]), bytes.fromhex(body["recordSignature"]))
-                )
+                signed = SignedRecord(canonical(body["record"]), bytes.fromhex(body["recordSignature"]))
+                body = (await receipt_for(_place(here, client), signed)).body
         except (ConfideError, TimeoutError) as error:
             notes.append(f"this is the state of when it was made: {error}")
 
@@ -439,7 +280,7 @@ def _print(body: dict[str, Any]) -> None:
     row(f"receipt {record['id'][:8]} of {at}: both signatures are good")
     for place in body["places"]:
         named = f", {place['name']}" if place["name"] else ""
-        row(f"  {place['place']}{named}: {_LEVELS.get(place['level'], place['level'])}")
+        row(f"  {place['place']}{named}: {LEVELS.get(place['level'], place['level'])}")
     row("out of scope:")
     for each in body["outOfScope"]:
         row(f"  {each}")
@@ -468,8 +309,8 @@ def _tell_shared(plan: ForgetPlanned) -> None:
         note(f"words of it that also stand in {named} stay there")
 
 
-def _output(plan: ForgetPlanned, project: str, done: _Done, file: Path, body: dict[str, Any]) -> Output:
-    held = [place["name"] for place in body["places"] if place["place"] == "snapshot"]
+def _output(plan: ForgetPlanned, project: str, done: Removal, receipt: KeptReceipt) -> Output:
+    held = receipt.names(place="snapshot")
 
     def print_text() -> None:
         row(f"{_files(plan)} {f'of {project} ' if project else ''}forgotten")
@@ -480,10 +321,9 @@ def _output(plan: ForgetPlanned, project: str, done: _Done, file: Path, body: di
             note(
                 f"{counted(len(held), 'snapshot')} of the server still hold it; confide forget --backups removes it there"
             )
-        waiting = [place["name"] for place in body["places"] if place["level"] == "gone when it connects"]
-        if waiting:
+        if waiting := receipt.names(level="gone when it connects"):
             note(f"gone on {', '.join(waiting)} when it next connects")
-        note(f"receipt: {file}")
+        note(f"receipt: {receipt.file}")
 
     data = {
         "project": project,
@@ -491,8 +331,8 @@ def _output(plan: ForgetPlanned, project: str, done: _Done, file: Path, body: di
         "total": plan["total"],
         "shared": [each["path"] for each in plan["shared"]],
         "forgotten": not done.warnings,
-        "receipt": str(file),
-        "places": body["places"],
+        "receipt": str(receipt.file),
+        "places": receipt.body["places"],
         "dropped": done.dropped,
     }
     return Output(data, print_text, done.warnings, exit_code=1 if done.warnings else 0)

@@ -15,7 +15,7 @@ from confide_memory.errors import UnfitAnswerError
 from confide_memory.forgetting import RECEIPT_LABEL, ForgetRecord, SignedRecord, canonical, receipt_of
 from confide_memory.forms import written
 from confide_memory.wire.forgotten import FORGET_RECEIPT
-from confide_proxy.cli import forget
+from confide_proxy.hooks.server.forget_everywhere import ForgetPlace, receipt_for
 
 RECORD = ForgetRecord(bytes(16), SPACE.hex(), NOW, LAPTOP.public_key, bytes(8), texts=(b"t" * 16,))
 PLACE = {"place": "database", "name": "all", "level": "gone", "at": NOW}
@@ -44,10 +44,9 @@ async def answered(tmp_path: Path, data: bytes) -> bytes:
         return LAPTOP
 
     keyring = SimpleNamespace(identity=identity)
-    client = SimpleNamespace(connection=SimpleNamespace(request=request), sealing=SimpleNamespace(keyring=keyring))
-    here = SimpleNamespace(paths=SimpleNamespace(forget_receipts=tmp_path / "receipts"))
-    file, _ = await forget._receipt(cast("Any", here), cast("Any", client), RECORD.sign(LAPTOP))
-    return file.read_bytes()
+    paths = SimpleNamespace(forget_receipts=tmp_path / "receipts")
+    place = ForgetPlace(*cast("Any", (paths, SimpleNamespace(request=request), SimpleNamespace(keyring=keyring), None)))
+    return (await receipt_for(place, RECORD.sign(LAPTOP))).file.read_bytes()
 
 
 async def test_the_receipt_of_its_record_is_signed_and_kept(tmp_path: Path) -> None:
