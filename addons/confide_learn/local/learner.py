@@ -42,7 +42,7 @@ from confide_memory.classes import DERIVED, UNTRUSTED, hostile
 from confide_memory.wire.revisions import LOWER, LowerRequest
 from confide_proxy.config import ProxyConfig
 from confide_proxy.hooks import learning_queue
-from confide_proxy.hooks.server.forgotten_texts import ForgetRecords
+from confide_proxy.hooks.server.forgetting.forgotten_texts import ForgetRecords
 from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync import project as projects

@@ -40,7 +40,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.search import document_of
 from confide_proxy.errors import InputError
-from confide_proxy.hooks.server.forget_everywhere import (
+from confide_proxy.hooks.server.forgetting.forget_everywhere import (
     LEVELS,
     ForgetPlace,
     ForgetTargets,

@@ -203,7 +203,9 @@ class AgentSession:
             self._attempt("beginning what add-ons do", self._begin_beside)
 
     async def _exchange_forgotten(self, attached: Attached) -> None:
-        texts = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.forgotten_texts")
+        texts = await asyncio.to_thread(
+            importlib.import_module, "confide_proxy.hooks.server.forgetting.forgotten_texts"
+        )
         await texts.exchange(self._paths, self.link, self.sealing.keyring.roster, attached)
 
     async def _settle(self) -> None:

@@ -191,7 +191,7 @@ class CommandClient:
         """Compare what was forgotten, before a queued call or a file is sent."""
         if not attached["forgotten"] and not await asyncio.to_thread(self._paths.forgotten.exists):
             return
-        from confide_proxy.hooks.server.forgotten_texts import exchange  # only where something was forgotten
+        from confide_proxy.hooks.server.forgetting.forgotten_texts import exchange  # only where something was forgotten
 
         try:
             await exchange(self._paths, self.connection, self.sealing.keyring.roster, attached)

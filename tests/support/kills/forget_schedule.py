@@ -31,7 +31,7 @@ from confide_daemon.errors import ForgottenError
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space, SpaceShared
 from confide_memory.forgetting import ForgetRecord, Hashes, SignedRecord, key_id
-from confide_proxy.hooks.server.forgotten_texts import KnownRecord, guards_of, scrub
+from confide_proxy.hooks.server.forgetting.forgotten_texts import KnownRecord, guards_of, scrub
 from confide_proxy.offline.journal import Journal, QueuedCall
 from confide_proxy.paths import ProxyPaths
 

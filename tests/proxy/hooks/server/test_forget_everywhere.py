@@ -15,7 +15,7 @@ from confide_memory.errors import UnfitAnswerError
 from confide_memory.forgetting import RECEIPT_LABEL, ForgetRecord, SignedRecord, canonical, receipt_of
 from confide_memory.forms import written
 from confide_memory.wire.forgotten import FORGET_RECEIPT
-from confide_proxy.hooks.server.forget_everywhere import ForgetPlace, receipt_for
+from confide_proxy.hooks.server.forgetting.forget_everywhere import ForgetPlace, receipt_for
 
 RECORD = ForgetRecord(bytes(16), SPACE.hex(), NOW, LAPTOP.public_key, bytes(8), texts=(b"t" * 16,))
 PLACE = {"place": "database", "name": "all", "level": "gone", "at": NOW}

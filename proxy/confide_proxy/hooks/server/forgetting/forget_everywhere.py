@@ -37,8 +37,8 @@ from confide_memory.globs import is_glob
 from confide_memory.wire.forgotten import FORGET_BACKUPS, FORGET_PLAN, FORGET_RECEIPT, ForgetPlanned
 from confide_memory.wire.revisions import FORGET
 from confide_proxy.errors import InputError, SpaceKeysError
-from confide_proxy.hooks.server import forgotten_texts
-from confide_proxy.hooks.server.forgotten_texts import ForgetRecords, KnownRecord
+from confide_proxy.hooks.server.forgetting import forgotten_texts
+from confide_proxy.hooks.server.forgetting.forgotten_texts import ForgetRecords, KnownRecord
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.workspace import Files
