@@ -60,7 +60,7 @@ types: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
-# What a daemon carries (docs/scale.md): a thousand spaces of which 64 are open, and ten thousand of which a thousand are used. Ten minutes.
+# What a daemon carries (docs/operating.md): a thousand spaces of which 64 are open, and ten thousand of which a thousand are used. Ten minutes.
 capacity: $(STAMP)
 	$(BIN)/python -m bench capacity
 	$(BIN)/python -m bench daemon_memory

@@ -2,7 +2,7 @@
 
     python -m bench.capacity [--registered N] [--used N] [--open N] [--store]
 
-Without options, both forms of docs/scale.md: a thousand spaces of which 64 may be open, and ten thousand registered ones of which a
+Without options, both forms of docs/operating.md: a thousand spaces of which 64 may be open, and ten thousand registered ones of which a
 thousand are used. Every caller has a key and a space of its own; each connects, stores a note, searches, and leaves, so that its space is
 opened and stays open until it is the longest unused. The model is left out: what it takes does not grow with the spaces
 (`bench.daemon_memory`).

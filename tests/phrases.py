@@ -35,6 +35,7 @@ PHRASES = {
     r"(whoever|whomever)": "the user, anyone who",
     r"(somebody|nobody)": "name the actor",
     r"in the place of": "instead of",
+    r"raises as": "raises the errors of, or name them",
 }
 """Each phrase as a regular expression for whole words, with the words to use instead."""
 OPENINGS = re.compile(r"(What|Whether|Those|One|Ones|Who|Whose|Whom)\b")

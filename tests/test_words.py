@@ -25,7 +25,7 @@ PAGES = sorted(
 PAGES = [page for page in PAGES if page.parent.name != "decisions"]
 MOST_WORDS = 30
 MOST_COLUMNS = 100
-MOST_PAGES, MOST_WORDS_IN_ALL = 35, 40_000
+MOST_PAGES, MOST_WORDS_IN_ALL = 34, 40_000
 NOT_FOR_USERS = {"README.md": "the index"}
 """Pages in docs/ that do not count among the pages; their words do."""
 _MARKDOWN = MarkdownIt("commonmark").enable("table")

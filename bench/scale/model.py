@@ -1,4 +1,4 @@
-"""What so many spaces need, on paper: arithmetic over what `bench.scale` has weighed and what bench/README.md and docs/scale.md say.
+"""What so many spaces need, on paper: arithmetic over what `bench.scale` has weighed and what bench/README.md and docs/operating.md say.
 
 It knows no server. README.md has its answers, and where each figure comes from.
 """
@@ -49,7 +49,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a daemon needs, by bench/README.md and docs/scale.md.
+    """What a daemon needs, by bench/README.md and docs/operating.md.
 
     Attributes:
         base_mib, open_mib, session_mib: resident with no space open, for each that is open, and for each machine that is connected.

@@ -33,7 +33,7 @@ from confide_daemon.datadir.paths import DataFolder
 LEAST_PATCHSET, MOST_PATCHSET = 60, 720  # bytes, evenly: entries of 570 on average; notes had 579 (bench/README.md)
 WORKERS = 2  # of a node, at once
 STAYS = 0.9  # of writes go to a space that is open
-EMPTY_MIB = 0.3  # the file of a space with nothing in it (docs/scale.md)
+EMPTY_MIB = 0.3  # the file of a space with nothing in it (docs/operating.md)
 TAIL = 1000  # entries that a snapshot takes the place of
 EVERYDAY = "everyday, a tenth of it to spaces that are closed: a write"
 BEHIND_CHECKPOINT = "an append right behind a checkpoint"

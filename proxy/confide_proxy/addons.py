@@ -65,8 +65,8 @@ class Pages(NamedTuple):
 
 class Addon(NamedTuple):
     """Everything that one add-on adds to `confide`. Functions are given as `module:attribute`, and
-    are "" where the add-on has none. Not a dataclass: defining one would delay every session's
-    start.
+    are "" where the add-on has none. Async ones may raise RequestError, ConnectionLost and
+    TimeoutError. Not a dataclass: defining one would delay every session's start.
 
     Attributes:
         name: the add-on's name; its package is `confide_NAME`.
@@ -77,7 +77,7 @@ class Addon(NamedTuple):
             from a session's first link until it is cancelled. `connect(project)` opens a client
             of its own; each name begins the sentence that reports a problem of that work.
         key_changed: `async (link, roster, identity, old)`: called when this device has a new
-            key, while both keys are still on the roster. Raises as a request.
+            key, while both keys are still on the roster.
         devices_removed: `async (link, keys) -> AddonMessage`: called when the devices with these
             keys have been removed from the roster.
         status: `async (link) -> AddonMessage`, for `confide status`; a heading is printed before
@@ -86,9 +86,9 @@ class Addon(NamedTuple):
             another computer.
         checks: `(paths) -> [DoctorFinding]`, for `confide doctor`: about this device alone. Blocks.
         briefing: `async (link) -> line or None`: a line for the briefing at the start of a
-            session. Raises as a request.
+            session.
         decisions: `async (place) -> [PendingDecision]`: decisions that wait for a person, asked
-            where a client can ask (`hooks.server.pending_decisions`). Raises as a request.
+            where a client can ask (`hooks.server.pending_decisions`).
         forgotten: `(paths, is_in) -> count`: removes texts for which `is_in(text)` is true from the
             add-on's own files. Blocks, and raises OSError.
         joining: `(here)`: called before this device joins a daemon.
@@ -101,8 +101,8 @@ class Addon(NamedTuple):
             memories in a file as notes, or with `is_dry` only reports them. Raises
             UnreadableError if the file contains none.
         moved: `async (source, target) -> count`: called when the space has moved from one
-            daemon to another, to move the add-on's own data too. Raises as a request.
-        given_up: `async (target)`: called when such a move is abandoned. Raises as a request.
+            daemon to another, to move the add-on's own data too.
+        given_up: `async (target)`: called when such a move is abandoned.
     """
 
     name: str

@@ -303,7 +303,9 @@ def panel_of(path: Path, table: Any) -> PanelConfig:
 
 
 def run_of(path: Path, table: Any) -> RunConfig:
-    """Parse the section [run] of the configuration at `path`. Raises as `learning_of`."""
+    """Parse the section [run] of the configuration at `path`. Raises ConfigError: an unknown key or
+    an invalid value.
+    """
     if not isinstance(table, dict):
         raise _wrong(path, "'run'", "it is a section: [run]")
     if unknown := [key for key in table if key not in RunConfig._fields]:

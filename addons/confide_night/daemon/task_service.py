@@ -311,7 +311,10 @@ class Tasks(SpacePart):
         return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 
     async def leaving(self, after: str) -> MoveTasksPage:
-        """Return one page of tasks for the new daemon. Raises as `moving.page`."""
+        """Return one page of tasks for the new daemon.
+
+        Raises RequestError: the space has not left yet, or the position is invalid; StorageError.
+        """
 
         def run(store: Store) -> MoveTasksPage:
             with store.reading():
@@ -321,7 +324,10 @@ class Tasks(SpacePart):
 
     async def arrive(self, page: MovedTasks, *, is_last: bool, are_given_up: bool) -> None:
         """Store a page of moved tasks in one transaction. After the last page the tasks can start,
-        or are cancelled if `are_given_up`. Raises as `moving.take`; StorageError.
+        or are cancelled if `are_given_up`.
+
+        Raises RequestError: no tasks are expected, or a slot or log precedes its task; OrderError:
+        an order is damaged; SpaceFullError; StorageError.
         """
 
         def run(store: Store) -> None:

@@ -232,7 +232,7 @@ class MovedSpaces:
 
     def why(self) -> str | None:
         """Return the reason why nothing may be claimed from the current daemon; None if there is
-        none. Raises as `at`.
+        none. Raises KeyFileError: the file is damaged.
         """
         if not (at := self.at()):
             return None

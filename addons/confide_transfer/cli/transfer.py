@@ -185,7 +185,7 @@ def import_memories(
     project: ProjectDir = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Turn other memories into notes: a look at what there is first, and nothing twice."""
+    """Import notes from other tools: shows a preview first, and adds only what is new."""
     here: CommandContext = context.obj
     this = asyncio.run(identified(here, project))
     asked = _ImportRequest(here, this, False if dry_run else yes or None, as_json, again)

@@ -90,22 +90,22 @@ class SpaceKeys:
         return hashlib.blake2b(key=self.epochs[0], person=_TIE_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
     def record_key(self, epoch: int, secret_id: bytes) -> bytes:
-        """Return the key that encrypts one secret in one epoch, 32 bytes. Raises as `key`."""
+        """Return the key that encrypts one secret in one epoch, 32 bytes. Raises UnknownEpochError."""
         key = self.key(epoch)
         return hashlib.blake2b(secret_id, key=key, person=_RECORD_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
     def commitment(self, epoch: int) -> bytes:
         """Return the commitment to an epoch's key in its roster entry, 32 bytes.
 
-        It does not reveal the key, and proves to all devices that they got the same key. Raises as
-        `key`.
+        It does not reveal the key, and proves to all devices that they got the same key. Raises
+        UnknownEpochError.
         """
         about = joined(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_COMMITMENT_PERSON, digest_size=KEY_LENGTH).digest()
 
     def database_key(self, epoch: int) -> bytes:
         """Return the database key, 32 bytes, that devices hand to a daemon for a database under
-        `caller` custody. Raises as `key`.
+        `caller` custody. Raises UnknownEpochError.
         """
         about = joined(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_DATABASE_KEY_PERSON, digest_size=KEY_LENGTH).digest()

@@ -160,7 +160,8 @@ class Writer:
         self, row: DocumentRow | None, digest: str, base: int, base_hash: str | None, sent: Collection[str]
     ) -> tuple[int, bool]:
         """Return the revision that a device's text comes from, or 0, and True if the text equals it
-        and so contains no change. Raises as `_earlier`.
+        and so contains no change. Raises NotFoundError: the document is deleted, and the device
+        sends one of its texts without a base.
         """
         if row is None:
             return 0, False
@@ -324,8 +325,11 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Replace the document, or a section of it. Raises as `append`, and NotFoundError: the
-        section does not exist.
+        """Replace the document, or a section of it.
+
+        Raises InvalidPathError, InvalidTextError, TooLargeError; OperationError: the operation's id
+        was used for another change; ConflictError: the document is not at revision `base`;
+        NotFoundError: the section does not exist.
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -428,8 +432,10 @@ class Writer:
         base: int | None = None,
         operation: RepeatableChange | None = None,
     ) -> DeleteResult:
-        """Delete a document, which can be restored for a while. Raises as `edit`, and
-        OperationError.
+        """Delete a document, which can be restored for a while.
+
+        Raises NotFoundError; ConflictError: the document is not at revision `base` (None: any);
+        OperationError: the operation's id was used for another change.
         """
         with self.store.writing():
             row = self.store.documents.find(project, path)
@@ -692,7 +698,7 @@ class Writer:
 
     def trust(self, project: str, path: str, content: str, *, author: str) -> str:
         """Trust the document's current text, whose hash is `content`, on behalf of a user; return
-        its new class. Raises as `provenance.trust`.
+        its new class. Raises NotFoundError; RequestError: the text has changed since.
         """
         with self.store.writing():
             row, text = provenance.trust(self.store, project, path, content, by=author)

@@ -36,8 +36,9 @@ def onnxruntime(what: str) -> Any:
 
 
 def tokenizers(what: str) -> Any:
-    """Import the library that reads a `tokenizer.json`; it is installed with ONNX Runtime, and
-    raises as that.
+    """Import the library that reads a `tokenizer.json`; it is installed with ONNX Runtime.
+
+    Raises the error of `onnx_runtime` where it is missing.
     """
     # The tokenizer's Rayon threads would compete with the model's for the cores, for batches of
     # four texts.

@@ -146,8 +146,8 @@ def of_fields(
 
 
 def of_relation(relation: Relation, *, now: float) -> Change:
-    """Return the change that adds a relation unless the note states it already. It raises as
-    `of_fields`.
+    """Return the change that adds a relation unless the note states it already. It raises
+    the errors of `of_fields`.
     """
 
     def change(text: str) -> str:

@@ -277,8 +277,10 @@ class Space:
         follow: Callable[[int, int], None] = lambda _done, _total: None,
         custody: dict[str, object] | None = None,
     ) -> None:
-        """Change the key of the database (32 bytes) during normal use. Raises as
-        `StoreThreads.change_key`.
+        """Change the key of the database (32 bytes) during normal use.
+
+        Raises StorageError: no room, a disk fault, or another process that reads the file; the old
+        key stays then.
 
         `custody`: the key's next custody, for the log of the space.
         """

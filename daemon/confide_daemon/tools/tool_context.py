@@ -314,8 +314,10 @@ class ToolContext:
         self.grants.require_write(project, path)  # a machine that answers late must not outlast its grant
 
     async def writable(self, identity: str) -> NoteRow:
-        """Return a note for changing, after a flush. Raises as `flush`, and NotFoundError if no
-        accessible note has this id.
+        """Return a note for changing, after a flush.
+
+        Raises NotFoundError: no accessible note has this id; GrantError: the caller may not write
+        it; ToolError: its project is not attached.
         """
         row = await self.space.notes.row(identity, self.reachable())
         await self.flush(row.project, row.path)

@@ -84,8 +84,8 @@ class CommandContext(NamedTuple):
     config: ProxyConfig
 
     def client(self, project: Project, *, patience_s: float | None = None) -> CommandClient:
-        """Return a client for the project, for use with `async with`. Entering raises as
-        `CommandClient`.
+        """Return a client for the project, for use with `async with`. Entering raises the
+        errors of `CommandClient`.
 
         Args:
             patience_s: seconds for reaching the daemon; the link's own deadline if left out.

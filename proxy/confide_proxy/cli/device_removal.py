@@ -205,8 +205,8 @@ async def remove_brought_in(
     """Remove the devices that a removed device has added, if `is_wanted`; return the removed and
     the remaining ones, and the callers whose access has ended with them.
 
-    Repeats until there are no more, since a device may add another before it is removed. Raises as
-    `Keyring.extend`.
+    Repeats until there are no more, since a device may add another before it is removed. Raises
+    RosterError, KeyFileError, KeyLockedError, RequestError, ConnectionLost, TimeoutError.
     """
     gone: list[Device] = []
     staying: list[Device] = []

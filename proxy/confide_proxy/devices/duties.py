@@ -146,7 +146,8 @@ class Duties:
         Args:
             space: id of the space in its roster.
 
-        Raises as `answer`.
+        Raises KeyFileError, RequestError, ConnectionLost, TimeoutError; the rest is tried again
+        later.
         """
         lost = LostDevices(self.folder)
         keys = await asyncio.to_thread(lost.of, space)

@@ -192,7 +192,7 @@ class Keyring:
         """Trust the daemon's space if its roster contains the state whose words the user has
         compared.
 
-        Raises RosterError if it doesn't; and as `refresh`.
+        Raises RosterError if it doesn't, and the errors of `refresh`.
         """
         async with self._turn:
             await self._refresh(link)
@@ -203,8 +203,9 @@ class Keyring:
                 await self._refresh(link)
 
     async def move(self, link: RequestChannel) -> None:
-        """Switch to the space that the daemon names, after the user's confirmation. Raises as
-        `refresh`.
+        """Switch to the space that the daemon names, after the user's confirmation.
+
+        Raises the errors of `refresh`.
         """
         async with self._turn:
             await asyncio.to_thread(self._cache.use, self.space)
@@ -263,7 +264,7 @@ class Keyring:
 
     async def show_card(self, link: RequestChannel) -> None:
         """Show this device to the others although it trusts no roster, so that a user can approve
-        it there. Raises as the link.
+        it there. Raises RequestError, ConnectionLost, TimeoutError.
         """
         from confide_proxy.devices.device_pairing import Joining
 

@@ -106,8 +106,9 @@ def card_of(joiner: roster_client.Joiner) -> Card:
 
 
 async def add(keyring: Keyring, link: RequestChannel, name: str, card: Card) -> Roster:
-    """Add a device whose words the user has compared; return the new roster. Raises as
-    `Keyring.extend`.
+    """Add a device whose words the user has compared; return the new roster.
+
+    Raises RosterError, KeyFileError, KeyLockedError, RequestError, ConnectionLost, TimeoutError.
     """
     identity = await keyring.identity()
 
@@ -161,9 +162,12 @@ def remover(identity: Any, key: bytes) -> Any:
 
 
 async def remove(keyring: Keyring, link: RequestChannel, key: bytes) -> list[EndedCaller] | None:
-    """Remove a device from the roster; return the callers whose access to the daemon this has ended,
-    as `Extended` has them. Raises as `Keyring.extend`, and the keyring's problem if this device was
-    removed itself meanwhile.
+    """Remove a device from the roster; return the callers whose access to the daemon this has
+    ended, as `Extended` has them.
+
+    Raises RosterError, KeyFileError, KeyLockedError, RequestError, ConnectionLost, TimeoutError;
+    DeviceError and others, which say why this device has no keys if it was removed itself
+    meanwhile.
     """
     keyring.ended = None
     roster = await keyring.extend(link, remover(await keyring.identity(), key))

@@ -159,8 +159,8 @@ class SealedCalls:
 
         Raises:
             BlockedError, UnsealableError: it may not leave this device, or cannot be sealed.
-            ToolError, KeyFileError: as `seal`.
-            RequestError, RosterError, ConnectionLost, TimeoutError: as `Deposit.keep`.
+            ToolError, KeyFileError: it is nested too deeply; what this device knows cannot be read.
+            RequestError, RosterError, ConnectionLost, TimeoutError: the records cannot be sent.
         """
         called = self._called(message, said)
         if called is not None:
@@ -194,8 +194,8 @@ class SealedCalls:
         }
 
     async def arguments(self, link: RequestChannel, called: ToolCall, *, is_lookup: bool) -> Mapping[str, Any]:
-        """Return a call's sealed arguments, after their records have been sent. Raises as
-        `prepared`.
+        """Return a call's sealed arguments, after their records have been sent. Raises the errors
+        of `prepared`.
         """
         is_lookup = is_lookup and called.tool in LOOKUPS
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
@@ -240,7 +240,9 @@ class SealedCalls:
     def seal(
         self, given: Mapping[str, object], *, is_whole: bool = False, is_lookup: bool = False
     ) -> tuple[Mapping[str, Any], tuple[Secret, ...]]:
-        """Return the sealed arguments and the secrets in them. May take a while. Raises as `seal`."""
+        """Return the sealed arguments and the secrets in them. May take a while. Raises
+        BlockedError, UnsealableError, KeyFileError; ToolError: nested too deeply.
+        """
         if not is_whole and not self._gives_reason(given):
             return given, ()
         whole = CONTENT if is_whole else None
@@ -252,7 +254,7 @@ class SealedCalls:
 
     def shown(self, called: ToolCall) -> Mapping[str, Any]:
         """Return the arguments in sealed form, to display a queued call. May take a while. Raises
-        as `seal`.
+        BlockedError, UnsealableError, KeyFileError; ToolError: nested too deeply.
         """
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given

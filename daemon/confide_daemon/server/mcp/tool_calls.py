@@ -223,7 +223,7 @@ class CallOrigin:
 
     @classmethod
     def of_meta(cls, meta: Mapping[str, object] | None) -> CallOrigin:
-        """Parse the `_meta` of a tool call. Raises as `of`."""
+        """Parse the `_meta` of a tool call. Raises RequestError: a field is malformed."""
         if not meta:
             return cls()
         class_, classes = meta.get(CLASS, AGENT), meta.get(CLASSES, list(ALL_CLASSES))

@@ -97,8 +97,8 @@ class RosterRequests:
         return SealingFacts.of(roster, self._spaces.custody(caller.space_id), caller.public_key)
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the newest epoch if the roster has a device with this key, else None. Raises as
-        `summary`.
+        """Return the newest epoch if the roster has a device with this key, else None. Raises
+        StorageError: the roster cannot be read.
         """
         roster = await self._current(self._session.caller_now().space_id)
         return roster.epoch if roster is not None and key in roster.devices else None

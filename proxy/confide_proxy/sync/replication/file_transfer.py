@@ -361,8 +361,9 @@ class FileTransfer:
         return self._folder.root / self._folder.spelled(path)
 
     async def _deposit(self, path: str, content: Content) -> None:
-        """Upload the records of the credentials in a text, before the text itself. Raises as
-        `Deposit.keep_of_file`.
+        """Upload the records of the credentials in a text, before the text itself.
+
+        Raises FolderError if they cannot be sealed now; RequestError, ConnectionLost, TimeoutError.
         """
         if self._records is not None and content.secrets:
             await self._records.keep_of_file(self._link, path, content.secrets)
