@@ -38,7 +38,7 @@ def onnxruntime(what: str) -> Any:
 def tokenizers(what: str) -> Any:
     """Import the library that reads a `tokenizer.json`; it is installed with ONNX Runtime.
 
-    Raises the error of `onnx_runtime` where it is missing.
+    Raises EmbedderError, naming `what`, if it is not installed.
     """
     # The tokenizer's Rayon threads would compete with the model's for the cores, for batches of
     # four texts.
