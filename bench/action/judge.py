@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,9 +25,10 @@ from tests.support.programs.processes import CONFIDE, Machine, wait_until
 from tests.support.programs.wire import Wire
 
 from bench.action import sessions
-from bench.hooks import Taken, timed
+from bench.hooks import WARM_UP, Taken, timed
 from bench.quiet.growing import logs
 from confide_memory.actions.triggers import entries
+from confide_proxy.clients.hooks import PLUGIN
 from confide_proxy.hooks import block, events
 from confide_proxy.hooks.server.action_recall import ActionPlace, ActionRecall
 from confide_proxy.hooks.server.form import tokens
@@ -44,6 +46,19 @@ with socket.socket(socket.AF_UNIX) as connection:
     connection.connect(sys.argv[1])
     connection.sendall(json.dumps({"kind": "turn", "cwd": told["cwd"]}).encode() + b"\\n")
     connection.recv(65536)
+"""
+
+
+_OPENCODE: Final = """
+const [script, socket, directory, rounds] = process.argv.slice(1)
+const { Confide } = await import(script)
+const hooks = await Confide({ client: { mcp: { status: async () => ({}) } }, directory }, { program: "none", socket })
+const args = { command: "npx prisma migrate reset --force" }
+for (let number = 0; number < rounds; number++) {
+  const began = performance.now()
+  await hooks["tool.execute.after"]({ tool: "bash", sessionID: `o${number}`, args }, { output: "", metadata: { exit: 0 } })
+  console.log(performance.now() - began)
+}
 """
 
 
@@ -174,6 +189,7 @@ def timing(files: Mapping[str, str]) -> None:
                     taken["bare"].append(timed([sys.executable, "-c", _ASKING, str(socket)], told["before"], machine))
                     for kind in ("before", "after"):
                         taken[kind].append(timed([CONFIDE, "hook"], told[kind], machine))
+                in_process = opencode_ms(machine, socket)
         finally:
             machine.stop_local_daemon()
     p95 = {kind: sorted(one.ms for one in some)[int(len(some) * 0.95) - 1] for kind, some in taken.items()}
@@ -183,6 +199,20 @@ def timing(files: Mapping[str, str]) -> None:
             f"hook {kind} a tool: p95 {p95[kind]:.0f} ms, {p95[kind] / p95['bare']:.2f} times a bare Python's {p95['bare']:.0f} ms "
             f"(goal: {goal}); median {median:.2f} times"
         )
+    if in_process:
+        at = sorted(in_process)[int(len(in_process) * 0.95) - 1]
+        median = statistics.median(in_process)
+        print(f"in OpenCode's own process: p95 {at:.1f} ms (goal: 10); median {median:.1f} ms")
+
+
+def opencode_ms(machine: Machine, socket: Path) -> list[float]:
+    """Time the tool calls of Confide's script for OpenCode in Node.js; none without Node.js."""
+    if (node := shutil.which("node")) is None:
+        return []
+    given = [(PLUGIN / "opencode/confide.js").as_uri(), str(socket), str(machine.project), str(ROUNDS + WARM_UP)]
+    command = [node, "--input-type=module", "-e", _OPENCODE, *given]
+    done = subprocess.run(command, env=machine.env, capture_output=True, text=True, check=True, timeout=60)
+    return [float(line) for line in done.stdout.split()][WARM_UP:]
 
 
 def event(machine: Machine, number: int) -> dict[str, bytes]:

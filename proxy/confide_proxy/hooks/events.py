@@ -142,6 +142,11 @@ def read(data: bytes) -> HookEvent | None:
     told = json.loads(data)
     if not isinstance(told, dict):
         raise ValueError("no object")
+    return known(told)
+
+
+def known(told: dict[str, object]) -> HookEvent | None:
+    """Return the event that a JSON object describes; None for one that hooks ignore."""
     name = _text(told, "hook_event_name", "hookEventName")
     kind = KINDS.get(name)
     return HookEvent(name, kind, told) if kind else None

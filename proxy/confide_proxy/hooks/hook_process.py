@@ -138,27 +138,14 @@ class Hook:
         """Answer with a note that concerns a tool call. The agent waits for it at each call, so it
         waits for nothing else.
         """
-        own = (hook_paths.project_of(event.cwd), *hook_paths.own_folders(self._state))
-        is_foreign = tool_events.is_foreign(event.told, own)
-        if is_foreign:
-            session_marks.note_foreign(self._state, event.session)
-        if hook_paths.is_off(self._config, event.cwd, "action_hooks"):
-            return ""
-        call = event.call
-        if call["tool"] in tool_events.READS or (is_foreign and not call["command"]):
-            return counts.SILENT
-        if not (call["command"] or call["paths"] or call["output"]) or self._is_own(call["tool"]):
-            return counts.SILENT
+        asked = call_request(event, self._state, self._config)
+        if not asked:
+            return "" if asked is None else counts.SILENT
         self._end = min(self._end, self._began + ACTION_S)
-        asked = {"kind": event.kind, "client": event.client, "session": event.session, "cwd": event.cwd}
-        outcome, told = self._ask({**asked, **call})
+        outcome, told = self._ask(asked)
         context = told.get("context")
         said = events.answer(event, context, "") if isinstance(context, str) and context else {}
         return self._say(said) if said or outcome == counts.ANSWERED else outcome
-
-    @staticmethod
-    def _is_own(tool: object) -> bool:
-        return isinstance(tool, str) and tool.startswith(events.OURS)
 
     def _is_awaited(self, event: events.HookEvent) -> bool:
         """Return True if a starting session will listen soon and the prompt contains a question for
@@ -284,6 +271,29 @@ class Hook:
 
     def _left(self) -> float:
         return self._end - time.monotonic()
+
+
+def call_request(event: events.HookEvent, state: str, config: str, *, client_pid: int = 0) -> dict[str, object] | None:
+    """Return the request for a note that concerns a tool call, after marking a session that has
+    read text of third parties.
+
+    Empty if no note can concern the call; None if notes at tool calls are switched off.
+    `client_pid` is the client's process, 0 if it runs this one.
+    """
+    own = (hook_paths.project_of(event.cwd), *hook_paths.own_folders(state))
+    is_foreign = tool_events.is_foreign(event.told, own)
+    if is_foreign:
+        session_marks.note_foreign(state, event.session, client_pid=client_pid)
+    if hook_paths.is_off(config, event.cwd, "action_hooks"):
+        return None
+    call = event.call
+    tool = call["tool"]
+    if tool in tool_events.READS or (is_foreign and not call["command"]):
+        return {}
+    is_own = isinstance(tool, str) and tool.startswith(events.OURS)
+    if is_own or not (call["command"] or call["paths"] or call["output"]):
+        return {}
+    return {"kind": event.kind, "client": event.client, "session": event.session, "cwd": event.cwd, **call}
 
 
 def started() -> float:

@@ -94,9 +94,11 @@ def is_missed(state: str, session: str) -> bool:
     return bool(line) and line in listed.splitlines(keepends=True)
 
 
-def note_foreign(state: str, session: str) -> None:
-    """Mark that a session has read text of third parties, in the client that runs this hook."""
-    name, client = _session(session), _client()
+def note_foreign(state: str, session: str, *, client_pid: int = 0) -> None:
+    """Mark that a session has read text of third parties, in the client of that process; without
+    one, in the client that runs this hook.
+    """
+    name, client = _session(session), b"p:%d" % client_pid if client_pid > 0 else _client()
     if not ((not name or _is_foreign(state, name)) and _is_foreign(state, client)):
         _append(state, _FOREIGN, b"%s %s %s\n" % (_READ, name or b"s:", client), most=MOST_FOREIGN)
 

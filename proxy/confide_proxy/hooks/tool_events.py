@@ -31,12 +31,14 @@ MOST_PATHS: Final = 16
 MOST_COMMAND: Final = 8192
 READS: Final = frozenset({"Read", "read", "read_file", "readFile", "View", "view"})
 """Tools that read a file."""
-_WEB: Final = ("web", "fetch", "browser")
+_WEB: Final = ("web", "fetch", "browser", "codesearch")
 _FETCHES: Final = frozenset({"curl", "wget", "lynx", "w3m", "gh", "glab"})
 """Programs that print web pages, or issues of a forge."""
 _HERE: Final = ("localhost", "127.0.0.1", "[::1]")
 _OTHERS: Final = ("mcp__", "mcp_", "MCP:")
 """Prefixes of tools of MCP servers."""
+_OPENCODE: Final = ("plan_", "apply_")
+"""Beginnings of OpenCode's own tools with a "_" in their names; the others' begin with the server's."""
 _OURS: Final = "confide"
 _PATHS: Final = (
     "file_path",
@@ -94,7 +96,8 @@ def is_foreign(told: dict[str, Any], own: tuple[str, ...]) -> bool:
     if not isinstance(name, str) or not name:
         return False
     arguments: dict[str, Any] = given if isinstance(given, dict) else {}
-    if name.startswith(_OTHERS) or "__" in name:
+    is_of_server = told.get("client") == "opencode" and "_" in name and not name.startswith(_OPENCODE)
+    if name.startswith(_OTHERS) or "__" in name or is_of_server:
         return _OURS not in name
     if any(word in name.lower() for word in _WEB):
         return True

@@ -3,6 +3,10 @@
 Sessions and `confide sync --watch` all try to get it; when the holder ends, another gets it and
 listens. A suspended holder (a client stopped with Ctrl-Z) would cost the others a hook's timeout in
 every turn, so another process listens instead, and the suspended one gives up when it continues.
+
+A client's own process may ask about a tool call itself, as OpenCode's does with Confide's script:
+no process is started for it. Its request has the client's event under `event`, and is answered as
+`confide hook` answers it on stdout.
 """
 
 from __future__ import annotations
@@ -10,9 +14,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from confide_proxy.hooks import counts, events, hook_paths
+from confide_proxy.hooks.hook_process import call_request
 from confide_proxy.hooks.server.prompt_listener import PromptListener
 from confide_proxy.hooks.server.recall import PromptRecall
 from confide_proxy.link.daemon_link import Link
@@ -27,6 +36,8 @@ AGAIN_S: Final = 1.0
 PULSE_S: Final = 1.0
 SILENT_S: Final = 5.0
 """A holder that has shown no sign of life for this long is suspended."""
+_MOST_PID: Final = 2**31
+_KINDS: Final = frozenset({events.BEFORE, events.AFTER})
 
 
 class Hooks:
@@ -56,7 +67,8 @@ class Hooks:
         answers = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.recall")
         sockets = await asyncio.to_thread(importlib.import_module, "confide_proxy.hooks.server.prompt_listener")
         recall: PromptRecall = answers.PromptRecall(self._paths, self._link, self._sealing, self._folders)
-        listener: PromptListener = sockets.PromptListener(str(self._paths.state), recall.answer)
+        received = ClientEvents(self._paths, recall)
+        listener: PromptListener = sockets.PromptListener(str(self._paths.state), received.answer)
         await recall.begin()
         await listener.open()
         was_up = False
@@ -72,6 +84,51 @@ class Hooks:
         finally:
             recall.end()
             listener.close()
+
+
+class ClientEvents:
+    """Answers requests at the socket: events of clients, and those that a hook's process sends."""
+
+    def __init__(self, paths: ProxyPaths, recall: PromptRecall) -> None:
+        self._state, self._config = os.fspath(paths.state), os.fspath(paths.config)
+        self._recall = recall
+
+    async def answer(self, asked: Mapping[str, object]) -> dict[str, object]:
+        """Return the answer to a request; empty if there is nothing to say.
+
+        `pid` is the client's process, `ms` the time it waits, `is_logged` asks for a line in the
+        log of hooks.
+        """
+        told = asked.get("event")
+        if not isinstance(told, dict):
+            return await self._recall.answer(asked)
+        event = events.known(told)
+        if event is None or event.kind not in _KINDS:
+            return {}
+        began = time.monotonic()
+        # On a thread, since it reads files of the project.
+        request = await asyncio.to_thread(self._request, event, asked)
+        if request is None:
+            return {}
+        found = await self._recall.answer({**request, "ms": asked.get("ms")}) if request else {}
+        context = found.get("context")
+        said = events.answer(event, context, "") if isinstance(context, str) and context else {}
+        counts.note(
+            self._state,
+            event=event.name,
+            client=event.client,
+            outcome=counts.ANSWERED if said else counts.SILENT,
+            ms=int((time.monotonic() - began) * 1000),
+            is_logged=asked.get("is_logged") is True,
+        )
+        return said
+
+    def _request(self, event: events.HookEvent, asked: Mapping[str, object]) -> dict[str, object] | None:
+        if hook_paths.is_off(self._config, event.cwd):
+            return None
+        pid = asked.get("pid")
+        client_pid = pid if isinstance(pid, int) and 0 < pid < _MOST_PID else 0
+        return call_request(event, self._state, self._config, client_pid=client_pid)
 
 
 async def _wait_for(seat: Seat) -> None:
