@@ -28,6 +28,7 @@ from tests.clients import (
     installed,
     nights,
     opencode,
+    recorded,
     unasked,
 )
 from tests.clients.trial import Trial
@@ -43,6 +44,7 @@ FAMILIES = (
     by_url.BY_URL,
     at_the_server.AT_THE_SERVER,
     nights.NIGHTS,
+    recorded.RECORDED,
 )
 MORE: dict[str, tuple[Callable[[Trial], None], ...]] = {
     name: tuple(check for family in FAMILIES for check in family.get(name, ())) for name in CLIENTS

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from tests.clients import claude
@@ -25,11 +26,11 @@ CLASH: Final = "".join(marked_clash(["Herons are fed at dawn.\n"], [f"{KEPT}\n"]
 SEARCHES: Final = 4
 SETTLED_S: Final = 20.0
 _ANSWERS: Final = """#!{python}
-import json, sys
+import json, sys, time
 asked = json.load(sys.stdin)
 titles = asked["requested_schema"]["properties"]["answer"]["enum"]
 with open({log!r}, "a") as log:
-    log.write(json.dumps(asked) + "\\n")
+    log.write(json.dumps({{**asked, "at": time.time(), "answered": titles[1]}}) + "\\n")
 said = {{"hookEventName": "Elicitation", "action": "accept", "content": {{"answer": titles[1]}}}}
 print(json.dumps({{"hookSpecificOutput": said}}))
 """
@@ -45,7 +46,7 @@ def claude_answered(trial: Trial) -> None:
             memory.set_up("claude-code", "--user")
             log = memory.home.folder / "asked.jsonl"
             if is_answered:
-                _with_hook(memory, str(log))
+                answering(memory.home.folder, log)
             found = _session(trial, memory)
             is_whole = sum(NOTICE in result for result in found) == SEARCHES
             memory.check("each search has its result", is_whole, f"{len(found)} results")
@@ -62,11 +63,12 @@ def claude_answered(trial: Trial) -> None:
                 memory.check("without an answer the file stays", has_clash(file.read_text(encoding="utf-8")))
 
 
-def _with_hook(memory: Memory, log: str) -> None:
-    program = memory.home.folder / "answers.py"
-    program.write_text(_ANSWERS.format(python=sys.executable, log=log), encoding="utf-8")
+def answering(home: Path, log: Path) -> None:
+    """Answer each question in Claude Code with its second choice, and note the questions in `log`."""
+    program = home / "answers.py"
+    program.write_text(_ANSWERS.format(python=sys.executable, log=str(log)), encoding="utf-8")
     program.chmod(0o755)
-    settings = memory.home.folder / ".claude/settings.json"
+    settings = home / ".claude/settings.json"
     told: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))
     told.setdefault("hooks", {})["Elicitation"] = [{"hooks": [{"type": "command", "command": str(program)}]}]
     settings.write_text(json.dumps(told), encoding="utf-8")

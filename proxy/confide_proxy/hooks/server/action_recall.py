@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from confide_crypto.errors import ConfideError, RequestError
+from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.sealing import placeholder
 from confide_memory.actions import error_messages, shell_commands, triggers
 from confide_memory.actions.triggers import COMMAND, ERROR, PATH
@@ -163,6 +163,8 @@ class ActionRecall:
             held.entries = []  # the daemon is older, or this caller has no grant for the project
         except (ConfideError, TimeoutError) as error:
             log.info("the notes at actions could not be fetched: %s", type(error).__name__)
+            if isinstance(error, ConnectionLost) and project not in self._projects:
+                return  # the link is not up yet: the next call asks again
         held.fetched_at = time.monotonic()
         self._projects[project] = held
         while len(self._projects) > MOST_PROJECTS:

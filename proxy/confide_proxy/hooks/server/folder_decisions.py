@@ -130,7 +130,8 @@ async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
     if found is None:
         return []
     path, verdict, body = found
-    text = f"{_asks(place.project.root)} is {printable(path)} still true? {printable(verdict.mark)}\n\n{_excerpt(body)}"
+    marked = f"It is marked “{printable(verdict.mark)}”."
+    text = f"{_asks(place.project.root)} is {printable(path)} still true? {marked}\n\n{_excerpt(body)}"
 
     async def carry_out(choice: str) -> None:
         if choice == CORRECT:

@@ -268,6 +268,7 @@ class PromptRecall:
             return {}
         place = ActionPlace(*found, os.fspath(self._paths.global_folder))
         self._count_named(place.project, asked)
+        await self._is_linked()
         for line in sorted(await self._actions.fitting(place, asked, self._ties(*found)), key=self._is_sunk):
             if not self._is_shown(session, line):
                 return self._shown_at_action(session, line, is_failure=is_failure)

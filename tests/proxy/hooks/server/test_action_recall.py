@@ -113,6 +113,17 @@ async def test_without_an_answer_nothing_is_shown(place: ActionPlace, error: Exc
     assert await shown(link, place) == []
 
 
+async def test_a_call_before_the_link_is_up_costs_the_next_one_nothing(place: ActionPlace) -> None:
+    """An agent's first call comes within a moment of its session's start."""
+    link = Link(entry())
+    says, link.says = link.says, ConnectionLost(truncated=False)
+    recall = ActionRecall(link)
+    told = {"kind": events.BEFORE, "cwd": place.root, "command": "bin/ship all"}
+    assert await recall.fitting(place, told) == []
+    link.says = says
+    assert [line.text for line in await recall.fitting(place, told)] == [LINE]
+
+
 async def test_calls_share_a_request(place: ActionPlace) -> None:
     link = Link(entry())
     recall = ActionRecall(link)
