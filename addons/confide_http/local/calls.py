@@ -16,7 +16,7 @@ from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
 from confide_memory.tools.call import CODE, OPERATION, STRUCTURED, is_blank, spelled_out
-from confide_proxy.mcp.fallback import IMPORT, SECRET
+from confide_proxy.mcp.fallback import FORGET, IMPORT, SECRET
 from confide_proxy.mcp.incoming import STRUCTURED as CONTENT
 from confide_proxy.sealing.sealed_calls import ADD_TASK, LOOKUPS, STORE
 
@@ -26,8 +26,10 @@ OF_PEOPLE: Final = frozenset({ADD_TASK, CANCEL_TASK})
 """Tools whose calls this device signs with its own key for runners: no token may use them. The
 panel does, for the user.
 """
-NOT_SERVED: Final = frozenset({IMPORT})
-"""Tools that read files of this device by name: HTTP clients send the text itself (`rest`)."""
+NOT_SERVED: Final = frozenset({IMPORT, FORGET})
+"""Tools that read files of this device by name, or ask a user: HTTP clients send the text itself
+(`rest`), and have no user to ask.
+"""
 _LOOKS_AROUND: Final = frozenset({"memory_search", "memory_list", "entity_list"})
 """Tools that read several projects unless one is named."""
 _ALL: Final = "*"

@@ -1,11 +1,13 @@
-"""`memory_import` and `secret_get`: import files of the agent's device as notes, and open a
-placeholder.
+"""`memory_import`, `secret_get` and `memory_forget`: import files of the agent's device as notes,
+open a placeholder, and forget for good.
 
-The proxy runs both, since only it can read the files and open a record; here they are only
-described.
+The proxy runs them, since only it can read the files, open a record, ask its user and sign a record
+of what is forgotten; here they are only described.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from confide_daemon.errors import ToolError
 from confide_daemon.tools.tool_context import (
@@ -102,4 +104,47 @@ async def secret_get(_context: ToolContext, _arguments: dict[str, object]) -> To
     raise ToolError(
         "secret_get opens a secret on the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there; the daemon has no key to it",
+    )
+
+
+MOST_FORGOTTEN: Final = 16
+"""Names of one call."""
+MOST_TEXT_CHARS: Final = 400
+"""Longest text of one call: the question to the user shows all of it."""
+
+FORGET = Definition(
+    name="memory_forget",
+    title="Forget for good",
+    description="Remove files, notes or a text from every device, for good; the user is asked. What may come back: memory_delete.",
+    properties={
+        "names": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": 512},
+            "maxItems": MOST_FORGOTTEN,
+            "description": "Paths, folders, ids",
+        },
+        "text": {"type": "string", "maxLength": MOST_TEXT_CHARS, "description": "Or this text, wherever it is"},
+        "project": {"type": "string", "maxLength": 256},
+    },
+    output=record(
+        {
+            "forgotten": {**FLAG, "description": "False while a part of it is not removed yet"},
+            "total": COUNT,
+            "documents": {**TEXTS, "description": "The first of them"},
+            "shared": {**TEXTS, "description": "Where the same words stay"},
+            "waiting": {**TEXTS, "description": "Devices that lose it when they connect"},
+            "snapshots": {**COUNT, "description": "Of the server that still hold it"},
+            "receipt": {**TEXT, "description": "A file"},
+        }
+    ),
+    destructive=True,
+    asks_a_person=True,
+)
+
+
+async def forget(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
+    """Raise ToolError: the daemon cannot run this call."""
+    raise ToolError(
+        "memory_forget asks the user on the machine that the agent runs on, and its proxy has not done so",
+        hint="update confide there, or run in a terminal: confide forget",
     )

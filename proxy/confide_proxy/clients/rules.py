@@ -19,7 +19,7 @@ READING: Final = (
 )
 """Read-only tools."""
 UNASKED: Final = (*READING, "memory_store", "memory_update")
-ASKED: Final = ("secret_get", "memory_delete", "memory_dedupe")
+ASKED: Final = ("secret_get", "memory_delete", "memory_dedupe", "memory_forget")
 """Tools that the user must allow each time, whatever else the client's settings allow."""
 SERVERS: Final = ("confide", "plugin_confide_confide")
 """Claude Code's names of the server: with an entry, and with the plugin."""

@@ -34,7 +34,8 @@ from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
     from confide_proxy.hooks.server.session_asks import PersonQuestions
-    from confide_proxy.mcp.features.secret_approval import SecretApproval
+    from confide_proxy.mcp.features.forget_call import ForgetCalls
+    from confide_proxy.mcp.features.person_approval import PersonApproval
     from confide_proxy.offline.offline_calls import Offline
     from confide_proxy.offline.queued_writes import QueueReplay
 
@@ -45,8 +46,9 @@ log = logging.getLogger(__name__)
 
 IMPORT: Final = "memory_import"
 SECRET: Final = "secret_get"  # noqa: S105 - a tool's name
-TOOLS_HERE: Final = frozenset({IMPORT, SECRET})
-"""Tools about files or keys of this device. Their calls are never sent: the client would take the
+FORGET: Final = "memory_forget"
+TOOLS_HERE: Final = frozenset({IMPORT, SECRET, FORGET})
+"""Tools about files, keys or the user of this device. Their calls are never sent: the client would take the
 daemon's response for this device's, or for the value of a secret.
 """
 KEEP_S: Final = 60.0
@@ -77,17 +79,20 @@ class Fallback:
         self._sealed = sealed
         self.questions: Callable[[], PersonQuestions | None] = lambda: None
         """Returns the questions of the session, once its client can be asked."""
-        self._approval: SecretApproval | None = None
+        self._approval: PersonApproval | None = None
+        self._forget_calls: ForgetCalls | None = None
         self._is_for_keys = False
         self._paths = paths
         self._config = config
         self._project = project
         self._link = link
+        self._files = files
         self.completion = Completion(paths, config, files, self._ready, link, project.name)
         self.queue_file = os.fspath(paths.journal / "queue")  # exists while calls of this device are queued
         shown = set(config.toolsets) - set(unknown_toolsets(config.toolsets)) or set(CORE)
         # Tools that the session lists. A call of any other tool did not come from its client.
-        self._listed = {IMPORT: not NOTE_SETS.isdisjoint(shown), SECRET: not (NOTE_SETS | {*CORE}).isdisjoint(shown)}
+        of_notes = not NOTE_SETS.isdisjoint(shown)
+        self._listed = {IMPORT: of_notes, FORGET: of_notes, SECRET: of_notes or not shown.isdisjoint(CORE)}
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
         self._importing = asyncio.Lock()
@@ -144,6 +149,8 @@ class Fallback:
             return ToolAnswer(
                 f"{call.tool} is not among the tools of this session\nhint: toolsets in proxy.toml names them"
             )
+        if call.tool == FORGET:
+            return await self._forget_for_good(call)
         return await (self._secret(call) if call.tool == SECRET else self._import(call, progress))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -212,22 +219,40 @@ class Fallback:
     async def _secret(self, call: PendingCall) -> ToolAnswer:
         try:
             tool = await asyncio.to_thread(importlib.import_module, "confide_proxy.sealing.open_secrets")
-            if self._approval is None:
-                approval = await asyncio.to_thread(
-                    importlib.import_module, "confide_proxy.mcp.features.secret_approval"
-                )
-                self._approval = approval.SecretApproval(self._config.secrets.secret_get, self.questions)
+            secrets = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.secret_approval")
+            policy, person = self._config.secrets.secret_get, await self._person()
             answer: ToolAnswer = await tool.answer(
                 call.params.get("arguments"),
                 self._sealed.sealing,
                 self._link,
-                refusal=self._approval.refusal,
+                refusal=lambda named: secrets.refusal(policy, self.questions(), person, call, named),
                 uses=self._paths.secret_uses,
             )
         except Exception as error:
             log.error("a secret could not be opened: %s", type(error).__name__)
             answer = ToolAnswer("the secret could not be opened on this device")
         return answer
+
+    async def _forget_for_good(self, call: PendingCall) -> ToolAnswer | None:
+        try:
+            if self._forget_calls is None:
+                place = await asyncio.to_thread(
+                    importlib.import_module, "confide_proxy.hooks.server.forgetting.forget_everywhere"
+                )
+                calls = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.forget_call")
+                here = place.ForgetPlace(self._paths, self._link, self._sealed.sealing, self._files)
+                self._forget_calls = calls.ForgetCalls(here, self._project, await self._person())
+            answer: ToolAnswer | None = await self._forget_calls.answer(call, self.questions())
+        except Exception as error:
+            log.error("a text could not be forgotten: %s", type(error).__name__)
+            answer = ToolAnswer("this device could not finish it; confide forget --dry-run shows what is still there")
+        return answer
+
+    async def _person(self) -> PersonApproval:
+        if self._approval is None:
+            approval = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.person_approval")
+            self._approval = self._approval or approval.PersonApproval()
+        return self._approval
 
     async def _send(self, sent: Callable[[], None]) -> None:
         from confide_proxy.offline.queued_writes import QueueReplay

@@ -245,6 +245,8 @@ class PendingCall:
     """The response ends a notification stream and may never come: shutdown does not wait for it,
     and a broken link does not end it.
     """
+    is_asking: bool = False
+    """The result says only that the user is asked: the answer comes with the same call, repeated."""
     is_acknowledged: bool = False
     """The daemon has acknowledged the stream in its present session."""
     began: float = field(default_factory=time.monotonic)

@@ -3,7 +3,8 @@
 Only this device asks: a daemon's questions are refused (`incoming`). A client of the handshake era
 gets `elicitation/create` at any time. In the 2026-07-28 era a server may ask only in place of a
 result, so a question waits for the next call that reads: its result is kept here, the client gets
-`input_required`, and the kept result when it repeats the call with the answer.
+`input_required`, and the kept result when it repeats the call with the answer. A call that needs the
+answer itself (`person_approval`) has no result yet: repeated with the answer, it is carried out.
 
 No call waits for a question beyond that. Each question has a deadline, and an answer that is late
 or makes no sense counts as "not now".
@@ -57,8 +58,10 @@ class Questions:
         """Set when a call of the client has got its result."""
         self._is_able = self._has_failed = self._is_modern = False
         self._open: _AskedQuestion | None = None
-        self._held: tuple[str, dict[str, Any]] | None = None
-        """The `requestState` and the result of the call that is to be repeated with an answer."""
+        self._held: tuple[str, dict[str, Any] | None] | None = None
+        """The `requestState` and the result of the call that is to be repeated with an answer; None
+        for a result that depends on the answer.
+        """
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -130,19 +133,21 @@ class Questions:
         if not call.is_modern or not self._is_modern:
             return result
         asked = self._open
-        if asked is None or asked.is_shown or self._held is not None or not (call.is_read_only and self._is_able):
+        if asked is None or asked.is_shown or self._held is not None or not self._is_able:
             return result
-        if result.get("isError") or len(json.dumps(result)) > MOST_HELD:
+        may_wait = call.is_read_only and not result.get("isError") and len(json.dumps(result)) <= MOST_HELD
+        if not (may_wait or call.is_asking):
             return result
         asked.is_shown = True
-        self._held = (asked.identifier, result)
+        self._held = (asked.identifier, None if call.is_asking else result)
         request = {"method": CREATE, "params": {"mode": "form", **asked.question.params}}
         return {"resultType": "input_required", "inputRequests": {FIELD: request}, "requestState": asked.identifier}
 
     def taken_back(self, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take the answer from a repeated call; return the result that was kept for it.
 
-        Returns None for a call that answers nothing, or no question of this session.
+        Returns None for a call that answers nothing, or no question of this session, and for one that
+        needs the answer: it is to be made now.
         """
         if self._held is None or params.get("requestState") != self._held[0]:
             return None

@@ -752,8 +752,11 @@ class Tunnel:
         made = await self.responses.with_marks(call, result_of(call, result))
         if self._calls.get(call.key) is call:
             self._settle(call.key)
-            self.responses.on_result(call, made)
-            self.responses.respond(call, {"result": made})
+            if call.is_asking:
+                self.responses.give(call, made)
+            else:
+                self.responses.on_result(call, made)
+                self.responses.respond(call, {"result": made})
         if call.offline == "queue" and self._is_live:
             self._fallback.send_queue(self._dispatch_waiting)
 

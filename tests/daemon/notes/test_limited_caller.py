@@ -41,7 +41,7 @@ WORDS: Final = [
 ]
 BY_TIME: Final = {"entity_list", "memory_list", "project_summary", "memory_dedupe"}
 """Which second something was stored in decides among equals, and what is shown of them: test_notes_isolation.py compares their counts."""
-SEALED_HERE: Final = {"secret_get", "memory_import"}
+SEALED_HERE: Final = {"secret_get", "memory_import", "memory_forget"}
 """Those that a machine answers by itself."""
 UNSTABLE: Final = re.compile(
     r'"(searchLatencyMs|lastSync|indexAge|queuedChunks|duration|timingsMs|updated|created|lastUsed|time|uptime|since'

@@ -126,6 +126,7 @@ def asked(hidden: Hidden, own: str) -> dict[str, list[dict[str, Any]]]:
         ],
         "memory_dedupe": [{"threshold": 0.5}, {"threshold": 0.5, "project": HIDDEN}, {"project": "*", "merge": True}],
         "memory_import": [{"paths": ["/"]}],
+        "memory_forget": [{"names": [hidden.path], "project": HIDDEN}],
         "secret_get": [{"id": "0" * 32}],
         "project_summary": [{"project": HIDDEN}, {"project": HIDDEN, "create": True}, {}],
         "context_info": [{}],

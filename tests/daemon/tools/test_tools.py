@@ -103,7 +103,7 @@ def test_what_opens_or_destroys_is_not_approved_once_for_all() -> None:
     """Clients approve reading tools by themselves; a secret that is opened goes to whoever runs the model."""
     listed = catalogue(["all"])["tools"]
     asking = {tool["name"]: tool for tool in listed if tool["_meta"].get("anthropic/requiresUserInteraction")}
-    assert asking.keys() == {"secret_get", "memory_delete", "memory_dedupe"}
+    assert asking.keys() == {"secret_get", "memory_delete", "memory_dedupe", "memory_forget"}
     assert not any(tool["annotations"]["readOnlyHint"] for tool in asking.values())
 
 

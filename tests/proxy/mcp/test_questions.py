@@ -188,3 +188,23 @@ async def test_a_client_that_never_repeats_its_call_is_not_asked_again() -> None
     late = {"requestState": shown["requestState"], "inputResponses": {"answer": accepted("Delete it")}}
     assert client.questions.taken_back(late) is RESULT
     assert client.questions.can_ask
+
+
+async def test_a_call_that_needs_the_answer_is_made_anew_with_it() -> None:
+    """Its result says only that it asks, so nothing is kept for it; the answer counts once."""
+    client = Client(is_modern=True)
+    asking = client.ask()
+    await asyncio.sleep(0)
+    call = a_call(is_read_only=False)
+    assert client.questions.in_place_of(call, RESULT) is RESULT
+    call.is_asking = True
+    shown = client.questions.in_place_of(call, {**RESULT, "isError": True})
+    assert shown["resultType"] == "input_required"
+    repeated = {"requestState": shown["requestState"], "inputResponses": {"answer": accepted("Delete it")}}
+    assert client.questions.taken_back(repeated) is None
+    assert await asking == "drop"
+    again = client.ask()
+    await asyncio.sleep(0)
+    assert client.questions.taken_back(repeated) is None
+    assert not again.done()
+    again.cancel()

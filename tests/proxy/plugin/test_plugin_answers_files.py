@@ -26,7 +26,7 @@ BESIDE = "exec 3<&0; { command -v confide >/dev/null && exec confide hook; } <&3
 MARKS = BESIDE.replace("exec confide", "exec env CONFIDE_CLIENT_PID=$PPID confide")
 """Where only a mark is made, about the client's process."""
 SKILLS = {"remember", "recall", "learned"}
-NEVER_UNASKED = {"secret_get", "memory_delete", "memory_dedupe"}
+NEVER_UNASKED = {"secret_get", "memory_delete", "memory_dedupe", "memory_forget"}
 
 
 def read(name: str) -> Any:

@@ -23,12 +23,17 @@ ERAS: tuple[Era, ...] = ("legacy", "2026-07-28")
 
 
 @asynccontextmanager
-async def session(machine: Machine, era: Era = "legacy", *, by_sdk: bool = False) -> AsyncIterator[Client]:
-    """A session of `confide mcp` in the machine's project; `by_sdk`: the SDK starts the program too."""
+async def session(
+    machine: Machine, era: Era = "legacy", *, by_sdk: bool = False, answers: Any = None
+) -> AsyncIterator[Client]:
+    """A session of `confide mcp` in the machine's project; `by_sdk`: the SDK starts the program too.
+
+    `answers`: the callback that answers questions in the place of a person.
+    """
     server = StdioServerParameters(command=CONFIDE, args=["mcp"], env=machine.env, cwd=machine.project)
     mode: Any = era if era == "legacy" else "auto"
     transport: Any = stdio_client(server) if by_sdk else _forked(machine)
-    async with StructuredClient(transport, mode=mode, read_timeout_seconds=60) as client:
+    async with StructuredClient(transport, mode=mode, read_timeout_seconds=60, elicitation_callback=answers) as client:
         yield client
 
 

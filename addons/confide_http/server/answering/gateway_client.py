@@ -38,8 +38,8 @@ from confide_http.server.answering.served import Served
 from confide_memory.classes import AGENT, UNTRUSTED
 
 TOOLSETS: Final = ("core",)
-OF_MACHINES: Final = frozenset({"memory_import", "memory_sync", "secret_get"})
-"""Tools for a device's files and keys, which do not exist here."""
+OF_MACHINES: Final = frozenset({"memory_import", "memory_sync", "secret_get", "memory_forget"})
+"""Tools for a device's files, keys and user, which do not exist here."""
 REQUESTS_PER_S: Final = 20.0
 BURST: Final = 200.0
 MAX_WAIT_S: Final = 1.0

@@ -133,6 +133,7 @@ CORE: Final[Mapping[str, tuple[Tool, ...]]] = {
         Tool(link.DEFINITION, link.call),
         Tool(dedupe.DEFINITION, dedupe.call),
         Tool(machine_tools.IMPORT, machine_tools.import_notes),
+        Tool(machine_tools.FORGET, machine_tools.forget),
         _SECRET_GET,
     ),
     "entities": (

@@ -73,6 +73,7 @@ def test_each_tool_is_as_it_is_listed() -> None:
         "project_summary",
         "context_info",
         "memory_import",
+        "memory_forget",
         "secret_get",
         *("task_add", "task_cancel"),
     }
