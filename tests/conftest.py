@@ -18,6 +18,8 @@ from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.documents.notes import Agent, acting
 from tests.support.programs import forked
 
+from confide_proxy.run.shown_values import AGENT_MARKS
+
 STARTS = re.compile(
     r"support[.](programs|confided|forked|wire|pair|mcp_session|watch|watching|runs)\b|^import (subprocess|multiprocessing)",
     re.M,
@@ -143,6 +145,8 @@ def pytest_configure(config: pytest.Config) -> None:
     use_memory()
     # The memory of whoever runs the tests is none of theirs: its configuration changes no result, and nothing is written into it.
     os.environ["CONFIDE_HOME"] = str(Path(tempfile.gettempdir()) / "confide-of-no-test")
+    for name in AGENT_MARKS:  # the tests are a person's, also where an agent runs them
+        os.environ.pop(name, None)
 
 
 def use_memory() -> None:

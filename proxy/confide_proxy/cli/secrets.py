@@ -5,6 +5,7 @@ stored before a rule for them existed (docs/secrets.md).
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -30,6 +31,7 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
 from confide_proxy.run.secret_names import SecretNames, bare, refuse_redacted, resolved
+from confide_proxy.run.shown_values import approve_showing, is_of_agent
 from confide_proxy.sealing.open_secrets import open_secret
 from confide_proxy.sealing.rescan import Rescan, RescanOutcome, UnsealedDocument, policy_of
 from confide_proxy.sealing.sealer import Sealer, load_fingerprints
@@ -164,7 +166,10 @@ async def show(
     raw: Annotated[bool, typer.Option("--raw", help="Just the value, also where stdout is no terminal.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Open a sealed credential on this device, and print it to the terminal."""
+    """Open a sealed credential on this device, and print it to the terminal.
+
+    In the shell of an agent, this asks you in the agent's client.
+    """
     names = SecretNames(here.paths.secret_names).read()
     refuse_redacted(secret)
     bare(secret)  # an invalid name fails before any question
@@ -172,8 +177,12 @@ async def show(
         raise typer.BadParameter("stdout is not a terminal; --raw prints the value anyway", param_hint="PLACEHOLDER")
     async with here.client(await identified(here, project)) as client:
         found = (await resolved(client.connection, [secret], names))[secret]
+        approved = "user"
+        if is_of_agent(os.environ):
+            called = str(found) if secret == str(found) else f"{secret} {found}"
+            approved = await asyncio.to_thread(approve_showing, here.paths, here.config.secrets.secret_get, called)
         opened = await open_secret(client.connection, client.sealing, str(found))
-    UseLog(here.paths.secret_uses).note([found], "confide secrets show", "user")
+    UseLog(here.paths.secret_uses).note([found], "confide secrets show", approved)
     text = opened.value.decode("utf-8", "replace")
 
     def print_text() -> None:

@@ -9,6 +9,7 @@ import select
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.programs.processes import CONFIDE, Inside, Machine, wait_unti
 from tests.support.programs.wire import OPENING, Wire
 
 from confide_proxy.mcp.questions import CREATE
+from confide_proxy.run.shown_values import AGENT_MARKS
 
 PASSWORD = "xK7mQ2vR9tLw4zz"
 OTHER = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -166,6 +168,47 @@ def test_an_agent_has_its_user_asked_and_never_sees_the_value(desk: Machine) -> 
             assert (PASSWORD in str(message)) == is_yes
     heard = b"".join(wire.heard)
     assert heard.count(PASSWORD.encode()) <= 2  # of the one value that the user let the agent read
+
+
+def test_an_agents_shell_shows_a_value_only_after_a_yes(desk: Machine) -> None:
+    """By the variables that agents set: a shell of theirs writes what it prints into a transcript."""
+
+    def shown(**more: str) -> subprocess.CompletedProcess[str]:
+        command = [CONFIDE, "secrets", "show", "--raw", "db"]
+        return subprocess.run(
+            command,
+            cwd=desk.project,
+            env=desk.env | more,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+
+    (desk.home / "proxy.toml").write_text("")
+    assert shown().stdout == PASSWORD  # a script of the user
+    for mark in AGENT_MARKS:
+        refused = shown(**{mark: "1"})
+        assert (refused.returncode, refused.stdout) == (7, ""), mark
+        assert "needs a person's approval to show a secret" in refused.stderr
+        assert "confide run" in refused.stderr
+    for policy, is_shown in (("never", False), ("allow", True)):
+        (desk.home / "proxy.toml").write_text(f'[secrets]\nsecret_get = "{policy}"\n')
+        assert (shown(CLAUDECODE="1").stdout == PASSWORD) == is_shown
+    (desk.home / "proxy.toml").write_text("")
+    with Wire(desk) as wire, ThreadPoolExecutor(1) as beside:
+        wire.call("initialize", {**OPENING, "capabilities": {"elicitation": {}}})
+        wire.send({"method": "notifications/initialized"})
+        wire.tool("memory_status", {})
+        wait_until("the session to take questions", lambda: [*(desk.home / "proxy").glob("asks/*/hooks.*")])
+        for is_yes in (False, True):
+            showing = beside.submit(shown, CLAUDECODE="1")
+            asked = next_question(wire)
+            assert "show the value of db (sealed:password:" in asked["params"]["message"]
+            answered(wire, asked, is_yes=is_yes)
+            assert (showing.result(DEADLINE_S).stdout == PASSWORD) == is_yes
+    newest = next(one for one in desk.json("audit") if one["by"] == "confide secrets show")
+    assert newest["approved"] == "agent's client"
 
 
 def test_the_page_is_followed(desk: Machine, tmp_path: Path) -> None:
