@@ -140,6 +140,11 @@ def packaged(toolsets: Collection[str] = ALL) -> ToolCatalogue:
     return ToolCatalogue(_with_outputs(data))
 
 
+def with_tasks(capabilities: Mapping[str, object]) -> dict[str, object]:
+    """Return the capabilities with the extension for calls that take long."""
+    return {**capabilities, "extensions": {TASKS_EXTENSION: {}}}
+
+
 def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
     """Return the names that are not groups of tools. They are ignored; `core` is used if no name is
     left.

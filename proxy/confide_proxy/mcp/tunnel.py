@@ -194,7 +194,7 @@ class Tunnel:
         if method in (catalogues.INITIALIZE, catalogues.DISCOVER) and isinstance(params, dict):
             self.responses.declare(params, is_modern=method == catalogues.DISCOVER)
         if method == catalogues.DISCOVER:
-            result["capabilities"] = {**result["capabilities"], "extensions": {catalogues.TASKS_EXTENSION: {}}}
+            result["capabilities"] = catalogues.with_tasks(result["capabilities"])
         if method in catalogues.LISTS:
             self._shown[method] = result[catalogues.LISTS[method]]
         self.responses.answer(identifier, result)

@@ -18,11 +18,13 @@ from confide_http.local.streamable import event_streams, framing
 from confide_http.local.streamable.framing import JSON, Problem
 from confide_http.local.streamable.notifications import Notifications, NotificationStream
 from confide_http.local.streamable.sessions import HttpSession, Sessions
+from confide_http.local.streamable.task_calls import TaskCalls
 from confide_http.local.upstream import PROTOCOL, Message, Params, ToolResponse
 from confide_http.local.upstream import News as Follower
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
 from confide_proxy.mcp.catalogue import ToolCatalogue
+from confide_proxy.mcp.features import task_handles
 from confide_proxy.mcp.features.subscriptions import (
     CHANGED,
     LISTEN,
@@ -64,6 +66,7 @@ class StreamableEndpoint:
         self._calls = gateway.calls
         self._news = Notifications(gateway.exchange)
         self._sessions = Sessions(self._news)
+        self._tasks = TaskCalls(gateway)
         # In the form that this device's toolsets have for an agent.
         self._listed = catalogues.packaged(gateway.config.toolsets)
         gateway.counts["sessions"] = lambda: len(self._sessions)
@@ -136,8 +139,18 @@ class StreamableEndpoint:
         if method == LISTEN:
             return self._listen(request, identity, message)
 
-        async def work(follower: Follower | None) -> ToolResponse:
+        call = PendingCall(message, b"", None, is_repeatable=False)
+        if method in task_handles.METHODS:
+            return framing.json_response(framing.answered(identifier, self._tasks.answer(identity, call)))
+
+        async def asked(follower: Follower | None) -> ToolResponse:
             return await self._outcome(identity, method, message["params"], follower)
+
+        async def work(follower: Follower | None) -> ToolResponse:
+            takes_long = method == CALL and message["params"].get("name") in self._listed.long_jobs
+            if takes_long and task_handles.is_understood(call):
+                return await self._tasks.outcome(identity, call, asked, follower)
+            return await asked(follower)
 
         return await event_streams.respond(request, message, work, None)
 
@@ -230,6 +243,8 @@ class StreamableEndpoint:
             with self._calls.places.place(identity.key):
                 return await self._exchange.ask(method, params)
         shown = self._shown(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
+        if method == catalogues.DISCOVER and shown is not None:
+            shown["capabilities"] = catalogues.with_tasks(shown["capabilities"])
         return {"result": shown} if shown is not None else _UNKNOWN
 
     def _shown(self, identity: RequestIdentity) -> ToolCatalogue:

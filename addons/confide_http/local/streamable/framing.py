@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from confide_http.local.upstream import PROTOCOL, Fault, Message, Params, ToolResponse
 from confide_proxy.mcp.catalogue import SERVER_INFO_KEY, VERSION_KEY
+from confide_proxy.mcp.features import task_handles
 from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, encoded
 
 VERSION_HEADER: Final = "mcp-protocol-version"
@@ -19,9 +20,12 @@ METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 SESSION_HEADER: Final = "mcp-session-id"
 _ONCE: Final = (VERSION_HEADER, METHOD_HEADER, NAME_HEADER, SESSION_HEADER)
-NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMES: Final = {
+    **{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"},
+    **dict.fromkeys(task_handles.METHODS, "taskId"),
+}
 """Methods whose `Mcp-Name` repeats a parameter, with that parameter (MCP 2026-07-28, "Streamable
-HTTP").
+HTTP"; ext-tasks, "Routing Headers").
 """
 HEADER_MISMATCH: Final = -32020
 UNSUPPORTED_VERSION: Final = -32022

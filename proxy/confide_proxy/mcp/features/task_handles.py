@@ -1,9 +1,9 @@
 """Handles for tool calls that take long, by MCP's tasks extension (SEP-2663).
 
 A client that declares the extension on a call may get a handle for it instead of the result, and
-asks for the result with `tasks/get`. The session makes a handle only for the tools that may take
-minutes, and only once such a call has taken `HANDLE_AFTER_S`. Handles live as long as the session:
-its end would end the calls too.
+asks for the result with `tasks/get`. A handle is made only for the tools that may take minutes, and
+only once such a call has taken `HANDLE_AFTER_S`. Handles live as long as their session, or their
+gateway's process: its end would end the calls too.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ POLL_MS: Final = 2000
 TTL_MS: Final = 2 * 3600 * 1000
 """Milliseconds after which a handle may be forgotten: a call ends within one hour."""
 MAX_TASKS: Final = 16
-"""Most handles of a session. When there are more, those that ended first are forgotten; while all
+"""Most handles of a session, or of one of a gateway's callers. When there are more, those that ended first are forgotten; while all
 of them are at work, a call gets its result without a handle.
 """
 MAX_RESULT_BYTES: Final = 1024 * 1024
 INTERNAL_ERROR: Final = -32603
 _MAX_STATUS: Final = 200
-_UNKNOWN: Final = "this session has no such task: a task ends with its session, and two hours after its start"
+_UNKNOWN: Final = "there is no such task of yours: one ends with its session, and two hours after its start"
 
 
 @dataclass(slots=True)
@@ -63,10 +63,15 @@ class _HeldCall:
 
 
 class TaskHandles:
-    """The handles of one session, by the ids that their clients know."""
+    """The handles of one caller, by the ids that it knows: a session, or a client of a gateway."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _HeldCall] = {}
+
+    @property
+    def is_at_work(self) -> bool:
+        """Return True if a call with a handle has no outcome yet."""
+        return any(task.status == "working" for task in self._tasks.values())
 
     def has_room(self) -> bool:
         """Return True if one more call may get a handle."""

@@ -3,16 +3,21 @@ not forgotten. And what is asked of one that is slow is asked of the memory as i
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
+import mcp_types
 import pytest
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.gateway import Answer, Gateway, serving
 from tests.support.programs.panel import Visit, words_of
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
+
+from confide_http.local.upstream import ENVELOPE, PROTOCOL
 
 
 class Away(NamedTuple):
@@ -67,6 +72,76 @@ def test_searches_are_answered_and_stores_wait(away: Away) -> None:
     )
     got = gateway.request("GET", f"/api/memories/{kept.json['id']}", token=writer).json
     assert (got["content"], got["class"]) == ("Storks come back in March.", "untrusted")
+
+
+class Handle(mcp_types.Result):
+    """What a client gets for a call that takes long."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+
+
+class Task(mcp_types.Result):
+    status: str
+    result: dict[str, Any] | None = None
+
+
+class TaskParams(mcp_types.RequestParams):
+    task_id: str
+
+
+class GetTask(mcp_types.Request[TaskParams, Literal["tasks/get"]]):
+    name_param: ClassVar[str | None] = "taskId"
+    method: Literal["tasks/get"] = "tasks/get"
+    params: TaskParams
+
+
+class Tasks(ClientExtension):
+    """The extension, as a client of the official SDK has it. `resumed` is called once there is a handle."""
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def __init__(self, resumed: Callable[[], None]) -> None:
+        self.handles: list[str] = []
+        self._resumed = resumed
+
+    def claims(self) -> list[ResultClaim[Any]]:
+        return [ResultClaim(result_type="task", model=Handle, resolve=self._resolve)]
+
+    async def _resolve(self, handle: Handle, context: ClaimContext) -> mcp_types.CallToolResult:
+        self.handles.append(handle.task_id)
+        self._resumed()
+        while True:
+            found = await context.session.send_request(GetTask(params=TaskParams(task_id=handle.task_id)), Task)
+            if found.status != "working":
+                return mcp_types.CallToolResult.model_validate(found.result)
+            await asyncio.sleep(0.1)
+
+
+async def test_a_long_call_of_the_official_client_is_a_task(away: Away) -> None:
+    """It gets a handle while the daemon stands still, and the result once it goes on; another token has no such task."""
+    gateway, daemon, _ = away
+    writer, reader = gateway.token("writer", "--scope", "write"), gateway.token("reader")
+    await asyncio.to_thread(wait_until, "the link", lambda: is_up(gateway, writer))
+    tasks = Tasks(lambda: daemon.signal(signal.SIGCONT))
+    try:
+        async with gateway.session(writer, "2026-07-28", extensions=[tasks]) as client:
+            await asyncio.to_thread(daemon.signal, signal.SIGSTOP)
+            done = await client.call_tool("memory_sync", {})
+    finally:
+        daemon.signal(signal.SIGCONT)
+    assert not done.is_error, done.content
+    assert len(tasks.handles) == 1
+    meta = dict(ENVELOPE)
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": tasks.handles[0], "_meta": meta}}
+    headers = {"MCP-Protocol-Version": PROTOCOL, "Mcp-Method": "tasks/get", "Mcp-Name": tasks.handles[0]}
+    own = gateway.request("POST", "/mcp", asked, token=writer, headers=headers)
+    assert own.json["result"]["status"] == "completed"
+    assert (
+        "no such task" in gateway.request("POST", "/mcp", asked, token=reader, headers=headers).json["error"]["message"]
+    )
+    wrong = gateway.request("POST", "/mcp", asked, token=writer, headers=headers | {"Mcp-Name": "made-up"})
+    assert wrong.json["error"]["code"] == -32020
 
 
 Asked = tuple[str, str, Any, dict[str, str]]
