@@ -344,6 +344,7 @@ class Spaces(SpaceHost):
         for space_id in (await asyncio.to_thread(self._state.registry.spaces)).values():
             started = time.thread_time()
             try:
+                await self._drop_overtaken(space_id)
                 is_sound, cpu_s = await asyncio.to_thread(self._look, space_id)
                 self._unreadable.discard(space_id)
             except ConfideError as error:
@@ -356,6 +357,24 @@ class Spaces(SpaceHost):
                     self._entry(space_id).change_key()
             cpu_s += time.thread_time() - started
             await asyncio.sleep(min(cpu_s / LOOKS_SHARE, LONGEST_PAUSE_S))
+
+    async def _drop_overtaken(self, space_id: str) -> None:
+        """Remove the file of a closed space from which another node has gone on, if the log no longer
+        needs it: it may hold what was forgotten since.
+        """
+        leases, path = self._leases, self._state.folder.space(space_id)
+        if leases is None or not path.exists():
+            return
+
+        def work(key: bytes) -> None:
+            with leases.looked_at(space_id) as lease:
+                if lease is not None and lease.drop_overtaken(path, key):
+                    log.info("an old copy of space %s was removed", space_id)
+
+        async with self.freeze(space_id) as frozen:
+            if frozen.key is not None and frozen.custodian is not None:
+                with suppress(EngineError):  # tried again at the next look
+                    await asyncio.to_thread(work, frozen.key)
 
     def _look(self, space_id: str) -> tuple[bool, float]:
         """Return True if a closed space looks sound, and the CPU seconds of the check.

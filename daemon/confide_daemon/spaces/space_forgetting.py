@@ -296,9 +296,12 @@ class Forgetting:
             await asyncio.to_thread(_write_file, self._file, rows)
 
     @property
-    def damaged_copies(self) -> int:
-        """The number of damaged former files beside the database, which may hold anything."""
-        return salvage.damaged_copies(self._file.with_suffix(".db"))
+    def copies_aside(self) -> int:
+        """The number of former files beside the database, which may hold anything: damaged ones, and
+        those with what a shared store has lost.
+        """
+        path = self._file.with_suffix(".db")
+        return salvage.damaged_copies(path) + len([*path.parent.glob(f"{path.name}.ahead*")])
 
 
 def _has_key(store: Store, identity: bytes) -> bool:

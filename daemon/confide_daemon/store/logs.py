@@ -54,6 +54,12 @@ class Lease(Protocol):
         nothing in the log. `key`: of the database, 32 bytes. Raises StorageError, EngineError.
         """
 
+    def drop_overtaken(self, path: Path, key: bytes) -> bool:
+        """Remove the local copy at `path`, which must not be open, if the log's snapshot is newer: it
+        would be fetched again, and forgotten texts must not stay in it. Return True if it was removed.
+        Raises StorageError.
+        """
+
     def join(self, store: Store, opened: Any) -> None:
         """Send the store's writes to the log from now on; `opened` is the result of `bring`. Raises
         StorageError.

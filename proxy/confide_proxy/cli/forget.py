@@ -321,7 +321,7 @@ def _output(plan: ForgetPlanned, project: str, done: Removal, receipt: KeptRecei
             note(
                 f"{counted(len(held), 'snapshot')} of the server still hold it; confide forget --backups removes it there"
             )
-        if waiting := receipt.names(level="gone when it connects"):
+        if waiting := receipt.names(place="device", level="gone when it connects"):
             note(f"gone on {', '.join(waiting)} when it next connects")
         note(f"receipt: {receipt.file}")
 

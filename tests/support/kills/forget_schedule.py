@@ -38,6 +38,7 @@ from confide_proxy.paths import ProxyPaths
 KEY: Final = bytes(range(32))
 DIMENSIONS: Final = 64
 KILLED_WITHIN_S: Final = 0.12
+WAIT_S: Final = 30.0
 _SYLLABLES: Final = ("ka", "zu", "mir", "tol", "ven", "qua", "shi", "dro", "pel", "wyn", "gor", "fex")
 _COMMON: Final = ["we", "then", "put", "all", "of", "it", "into", "the", "shed", "by", "the", "old", "river"]
 
@@ -81,7 +82,7 @@ class Schedule:
         """All of it."""
         space = await self.open()
         await self._plant(space)
-        await space.wait_indexed(timeout_s=30)
+        await space.wait_indexed(timeout_s=WAIT_S)
         self.stored = vectors(self.database, KEY, "memory/a.md")
         await space.close()
         self._scan("before")
@@ -240,11 +241,12 @@ class Schedule:
             for found in (word, word[-7:-1]):
                 if found.encode() in image or found.encode() in raw or found in everything.lower():
                     self.outcome.residues.append(f"{moment}: a word")
-        for vector in (*self.stored, *_floats([self.line, self.text])):
+        for vector in (*self.stored, *floats([self.line, self.text])):
             if vector in image or vector in raw:
                 self.outcome.residues.append(f"{moment}: a vector")
 
 
-def _floats(texts: list[str]) -> list[bytes]:
+def floats(texts: list[str]) -> list[bytes]:
+    """The vectors of texts as 32-bit floats."""
     found: Any = HashedEmbedder(DIMENSIONS).embed_documents(texts)
     return [np.asarray(vector, dtype=np.float32).tobytes() for vector in found]

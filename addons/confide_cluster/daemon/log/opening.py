@@ -18,6 +18,7 @@ from confide_cluster.daemon.log.replication_position import Shipped
 from confide_daemon.errors import DamagedError, LogError, StorageError, WrongKeyError
 from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate, migrations, version, written_by_newer
+from confide_daemon.store.upkeep import replacement, salvage
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,24 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
         log_snapshot.remove(path)
         _prepare(space_log, standing, sealing, path, key)
         return _replayed(space_log, standing, sealing, path, key, now=now)
+
+
+def drop_overtaken(standing: LogStatus, path: Path, key: bytes) -> bool:
+    """Remove a copy, which must not be open anywhere, if the log's snapshot is newer. Opening would
+    replace it, and until then it would keep the texts that another node has forgotten. Return True
+    if it was removed. Raises StorageError: it cannot be read.
+    """
+    if standing.snapshot is None or not path.exists():
+        return False
+    with closing(connect(path, key, writer=False)) as connection, storage_errors("look at the copy of the space"):
+        found = replication_position.read(connection)
+    if found is None or found.is_alone or found.number >= standing.base:
+        return False
+    log_snapshot.sweep(path)
+    replacement.sweep(path)
+    salvage.sweep(path)
+    log_snapshot.remove(path)
+    return True
 
 
 def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Path, key: bytes) -> bool:

@@ -96,6 +96,10 @@ class SpaceLease:
         """As `bring`, without holding the lease; changes nothing in the engine."""
         return opening.follow(self.log, self.standing, path, key, now=time.time())
 
+    def drop_overtaken(self, path: Path, key: bytes) -> bool:
+        """Remove a closed copy that is older than the log's snapshot (`opening.drop_overtaken`)."""
+        return opening.drop_overtaken(self.standing, path, key)
+
     def join(self, store: Store, opened: OpenedCopy) -> None:
         """Send the store's writes through the log from now on. Raises StorageError."""
         outbox = LogOutbox(

@@ -35,7 +35,7 @@ OUT_OF_SCOPE: Final = (
     "copies of disks and folders that Confide does not make: tapes, restic, borg, images",
     "overwritten blocks of a disk, which need disk encryption",
     "the names of the files, and what other notes say about it",
-    "dead rows and archived logs of PostgreSQL, which stay encrypted",
+    "standbys, archived logs and backups of PostgreSQL, which stay encrypted",
     "orders and logs of tasks at night",
 )
 
@@ -173,9 +173,9 @@ class ForgetRequests:
         seen = await self._space.forgetting.seen(row.id)
         places = [self._in_database(row.done_at)]
         if self._space.outbox is not None:
-            places.append({**self._in_database(row.done_at), "place": "log in PostgreSQL"})
-        if damaged := self._space.forgetting.damaged_copies:
-            places.append(_place("damaged copies of the database", str(damaged), "not known", None))
+            places += _in_store(row.done_at)
+        if aside := self._space.forgetting.copies_aside:
+            places.append(_place("copies set aside", str(aside), "not known", None))
         roster = await asyncio.to_thread(self._space.roster)
         for device in roster.devices.values() if roster is not None else ():
             at = seen.get(device.key.hex())
@@ -208,6 +208,17 @@ class ForgetRequests:
     def _in_database(done_at: float | None) -> dict[str, object]:
         name = "tables, full text, vectors, free pages, write-ahead log"
         return _place("database", name, "pending" if done_at is None else "gone", done_at)
+
+
+def _in_store(done_at: float | None) -> list[dict[str, object]]:
+    """Return the places of a log in a shared store. Which of its deleted rows are overwritten, only its
+    operator can know; they are ciphertext under the space's key.
+    """
+    return [
+        _place("log in PostgreSQL", "entries, snapshot", "pending" if done_at is None else "gone", done_at),
+        _place("deleted rows and write-ahead log of PostgreSQL", "encrypted", "not known", None),
+        _place("copies on other nodes", "", "gone when it connects", None),
+    ]
 
 
 def _place(place: str, name: str, level: str, at: float | None) -> dict[str, object]:

@@ -1,0 +1,51 @@
+"""Forgetting on nodes: nothing of a text in any byte of both data folders and of PostgreSQL, whatever is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.daemon.logged import Store
+from tests.support.daemon.postgres import Postgres, server
+from tests.support.draws import draws
+from tests.support.kills.forget_nodes_schedule import WAL, NodesSchedule
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Postgres]:
+    """A server whose write-ahead log is read in a moment."""
+    with server(settings=WAL) as found:
+        yield found
+
+
+@pytest.mark.parametrize("seed", range(draws(200, 2)))
+async def test_nothing_is_left_on_nodes_whatever_is_drawn(small: Postgres, tmp_path: Path, seed: int) -> None:
+    """Ciphertext of deleted rows stays in PostgreSQL's tables until VACUUM FULL, as docs/forgetting.md says."""
+    schedule = NodesSchedule(tmp_path, seed, small)
+    assert (await schedule.run()).residues == []
+    assert schedule.remains.in_tables_after_vacuum == 0
+
+
+async def test_a_node_drops_the_copy_that_another_one_has_gone_on_from(store: Store) -> None:
+    """Once the log starts after it, as it does where a text was forgotten. A copy that the log still continues stays."""
+    async with store.node("two") as two, store.node() as one:
+        await one.put("memory/a.md", "the heron fishes\n")
+        await one.spaces.close()
+        await two.put("memory/b.md", "the kestrel hovers\n")
+    async with store.node() as one:
+        await one.spaces.look_at_all()
+        assert one.path.exists()
+    async with store.node("two") as two:
+        outbox = (await two.space()).outbox
+        assert outbox is not None
+        outbox.take_snapshot()
+        async with store.node() as one:
+            one.path.with_name(f"{one.path.name}.rekeying").write_bytes(b"interrupted")
+            await one.spaces.look_at_all()
+            assert not [*one.path.parent.glob("*.db*")]
+    async with store.node() as one:
+        assert sorted(await one.texts()) == ["memory/a.md", "memory/b.md"]
+    async with store.node() as one:
+        await one.spaces.look_at_all()
+        assert one.path.exists()
