@@ -63,6 +63,38 @@ class Pages(NamedTuple):
     templates: Path
 
 
+class ViewTool(NamedTuple):
+    """A tool that a view calls, and no model sees.
+
+    Attributes:
+        definition: its entry of `tools/list`.
+        answer: `async (arguments, place) -> ToolAnswer`, as `module:attribute`; `place` is a
+            `DecisionPlace`. Raises ConfideError.
+    """
+
+    definition: Mapping[str, object]
+    answer: str
+
+
+class ResultView(NamedTuple):
+    """A page that an agent's client shows beside the results of tools, by MCP's extension for apps
+    (`mcp.features.result_views`).
+
+    Attributes:
+        uri: its address, which begins with `ui://`.
+        title: what a person calls it.
+        html: `() -> str`, the whole page, as `module:attribute`. Blocks.
+        shows: names of the tools whose results it shows.
+        tools: further tools, for its buttons.
+    """
+
+    uri: str
+    title: str
+    html: str
+    shows: Sequence[str]
+    tools: Sequence[ViewTool] = ()
+
+
 class Addon(NamedTuple):
     """Everything that one add-on adds to `confide`. Functions are given as `module:attribute`, and
     are "" where the add-on has none. Async ones may raise RequestError, ConnectionLost and
@@ -93,6 +125,7 @@ class Addon(NamedTuple):
             add-on's own files. Blocks, and raises OSError.
         joining: `(here)`: called before this device joins a daemon.
         set_up: `(here, folder)`: called when a client has been given its entry for this project.
+        view: a page for clients that show pages beside results.
 
     Extension points between add-ons, which never name each other:
         rooms: `(gateway) -> RouteGroup`: further routes of `confide http serve`.
@@ -120,6 +153,7 @@ class Addon(NamedTuple):
     forgotten: str = ""
     joining: str = ""
     set_up: str = ""
+    view: ResultView | None = None
     rooms: str = ""
     pages: Pages | None = None
     bring: str = ""

@@ -12,6 +12,7 @@ from typing import Final
 from confide_crypto.errors import printable
 from confide_learn.local import note_delivery
 from confide_learn.local.suggestions import Suggestion, Suggestions
+from confide_memory.classes import UNTRUSTED
 from confide_proxy.hooks.server.pending_decisions import DecisionPlace, PendingDecision
 from confide_proxy.hooks.server.question_form import Choice, Question
 
@@ -48,4 +49,6 @@ def _decision(place: DecisionPlace, suggestions: Suggestions, found: Suggestion)
         await asyncio.to_thread(suggestions.put, settled)
 
     choices = (Choice(KEEP, "Keep it as a note"), Choice(REFUSE, "Refuse it, and do not suggest it again"))
-    return PendingDecision("suggestion", Question(f"{text}\n\n{lines}{changes}", choices), carry_out)
+    question = Question(f"{text}\n\n{lines}{changes}", choices)
+    # What comes from a session that read foreign text becomes more trusted with a yes: only a person gives it.
+    return PendingDecision("suggestion", question, carry_out, is_open_to_agents=found.class_ != UNTRUSTED)

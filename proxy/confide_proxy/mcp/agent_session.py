@@ -38,6 +38,7 @@ from confide_proxy.sync.watching.folder_streamer import Streamer
 from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
+    from confide_proxy.hooks.server.pending_decisions import DecisionPlace
     from confide_proxy.mcp.features.note_reads import NoteReads
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class AgentSession:
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         fallback.questions = lambda: tunnel.responses.questions
+        fallback.decision_place = self._decision_place
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self._notices
         self._notes_to_agent: list[str] = []
@@ -149,14 +151,20 @@ class AgentSession:
         questions = self._tunnel.responses.questions
         assert questions is not None
         await questions.is_able.wait()
-        names = ("hooks.server.pending_decisions", "hooks.server.folder_decisions", "mcp.client")
-        modules = [await asyncio.to_thread(importlib.import_module, f"confide_proxy.{name}") for name in names]
-        pending, folders, client = modules
-        connect = partial(client.CommandClient, self._paths, self._config)
-        notify = self._notes_to_agent.append
-        place = pending.DecisionPlace(self._paths, self._config, self._project, connect, notify)
+        place = await self._decision_place()
+        pending, folders = (
+            await _loaded("hooks.server.pending_decisions"),
+            await _loaded("hooks.server.folder_decisions"),
+        )
         finders = [*folders.FINDERS, *await asyncio.to_thread(addons.each, "decisions")]
         await pending.DecisionDesk(place, questions, finders).run()
+
+    async def _decision_place(self) -> DecisionPlace:
+        pending, client = await _loaded("hooks.server.pending_decisions"), await _loaded("mcp.client")
+        connect = partial(client.CommandClient, self._paths, self._config)
+        notify = self._notes_to_agent.append
+        place: DecisionPlace = pending.DecisionPlace(self._paths, self._config, self._project, connect, notify)
+        return place
 
     async def _begin_beside(self) -> None:
         # Loaded in a thread, as hooks are, and only for sessions with learning on.
@@ -245,3 +253,8 @@ class AgentSession:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._group.create_task(work)
+
+
+async def _loaded(module: str) -> Any:
+    """Import a module of this package in a thread, since the client's first calls must not wait."""
+    return await asyncio.to_thread(importlib.import_module, f"confide_proxy.{module}")

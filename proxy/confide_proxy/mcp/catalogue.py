@@ -63,6 +63,11 @@ CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """Name of the extension for calls that take long, which a session declares (`task_handles`)."""
+VIEWS_EXTENSION: Final = "io.modelcontextprotocol/ui"
+"""Name of the extension for pages beside results, which a client declares (`result_views`)."""
+VIEW_TYPE: Final = "text/html;profile=mcp-app"
+"""Media type of these pages."""
+READ_RESOURCE: Final = "resources/read"
 
 _NAMED: Final = (("tools", "tools"), ("prompts", "prompts"), ("resourceTemplates", "resources"))
 
@@ -104,9 +109,9 @@ class ToolCatalogue:
             return self._initialize(params or {})
         if name := LISTS.get(method):
             result = {name: list(self.data[name])}
-            return self._stamped(result) if is_modern else result
+            return self.stamped(result) if is_modern else result
         if method == DISCOVER and is_modern:
-            return self._stamped(dict(self.data["discover"]))
+            return self.stamped(dict(self.data["discover"]))
         if method == PING and not is_modern:
             return {}
         return None
@@ -121,8 +126,10 @@ class ToolCatalogue:
             "instructions": self.data["instructions"],
         }
 
-    def _stamped(self, result: dict[str, Any]) -> dict[str, object]:
-        # Fields of every cacheable result in the 2026-07-28 era, with the defaults of the SDK.
+    def stamped(self, result: dict[str, Any]) -> dict[str, object]:
+        """Return a result with the fields of every cacheable one in the 2026-07-28 era, with the
+        defaults of the SDK.
+        """
         return {
             **result,
             "resultType": "complete",
@@ -130,6 +137,14 @@ class ToolCatalogue:
             "ttlMs": 0,
             "_meta": {SERVER_INFO_KEY: self.data["serverInfo"]},
         }
+
+
+def shows_views(capabilities: object) -> bool:
+    """Return True if a client that declares these capabilities shows pages beside results."""
+    extensions = capabilities.get("extensions") if isinstance(capabilities, Mapping) else None
+    said = extensions.get(VIEWS_EXTENSION) if isinstance(extensions, Mapping) else None
+    types = said.get("mimeTypes") if isinstance(said, Mapping) else None
+    return isinstance(types, list) and VIEW_TYPE in types
 
 
 def packaged(toolsets: Collection[str] = ALL) -> ToolCatalogue:

@@ -12,7 +12,7 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,9 +33,11 @@ from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
+    from confide_proxy.hooks.server.pending_decisions import DecisionPlace
     from confide_proxy.hooks.server.session_asks import PersonQuestions
     from confide_proxy.mcp.features.forget_call import ForgetCalls
     from confide_proxy.mcp.features.person_approval import PersonApproval
+    from confide_proxy.mcp.features.result_views import ResultViews
     from confide_proxy.offline.offline_calls import Offline
     from confide_proxy.offline.queued_writes import QueueReplay
 
@@ -79,6 +81,8 @@ class Fallback:
         self._sealed = sealed
         self.questions: Callable[[], PersonQuestions | None] = lambda: None
         """Returns the questions of the session, once its client can be asked."""
+        self.decision_place: Callable[[], Awaitable[DecisionPlace]]
+        """Returns where the decisions of this session are looked for."""
         self._approval: PersonApproval | None = None
         self._forget_calls: ForgetCalls | None = None
         self._is_for_keys = False
@@ -152,6 +156,10 @@ class Fallback:
         if call.tool == FORGET:
             return await self._forget_for_good(call)
         return await (self._secret(call) if call.tool == SECRET else self._import(call, progress))
+
+    async def answer_view(self, call: PendingCall, views: ResultViews) -> ToolAnswer:
+        """Answer a call of a tool that only a page in the client calls."""
+        return await views.answer(str(call.tool), call.params.get("arguments"), await self.decision_place())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a background task for a call; its errors are logged."""

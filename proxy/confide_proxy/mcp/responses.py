@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from confide_memory.tools.call import ToolAnswer
 from confide_proxy.freshness.late_ties import MARKED, names_notes, unchecked
 from confide_proxy.mcp import incoming
-from confide_proxy.mcp.catalogue import CAPABILITIES_KEY
+from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, VERSION_KEY, shows_views
 from confide_proxy.mcp.incoming import PROGRESS
 from confide_proxy.mcp.jsonrpc import PendingCall, encoded
 
 if TYPE_CHECKING:
+    from confide_proxy.mcp.features.result_views import ResultViews
     from confide_proxy.mcp.features.task_handles import TaskHandles
     from confide_proxy.mcp.questions import Questions
 
@@ -53,6 +54,22 @@ class Responses:
         self._declared = (said if is_modern else params.get("capabilities"), is_modern)
         if self.questions is not None:
             self.questions.declare(*self._declared)
+
+    def views(self, params: object) -> ResultViews | None:
+        """Return the pages of add-ons if the client that sent these parameters shows such; None for
+        every other client.
+        """
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        said, is_modern = self._declared
+        if isinstance(meta, dict) and VERSION_KEY in meta:
+            said = meta.get(CAPABILITIES_KEY)
+        elif is_modern:
+            said = None
+        if not shows_views(said):
+            return None
+        from confide_proxy.mcp.features import result_views
+
+        return result_views.installed()
 
     # -- messages -------------------------------------------------------------------------------------------------
 

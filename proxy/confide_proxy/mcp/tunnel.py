@@ -12,6 +12,7 @@ It forwards messages and is not a second MCP server. It acts in these cases only
   session of the daemon;
 - it gives a client that knows MCP's tasks a handle for a call that takes long (`task_handles`);
 - it seals credentials in the messages to the daemon (`sealing.sealed_calls`);
+- it offers add-ons' pages to a client that shows pages beside results (`result_views`);
 - it puts this device's own questions to the client (`questions`);
 - it marks hits that are no longer true of this checkout (`freshness`).
 
@@ -177,9 +178,11 @@ class Tunnel:
             return True
         if isinstance(method, str) and method.startswith(_TASKS) and identifier is not None:
             return self._answer_task(PendingCall(message, b"", None, is_repeatable=False))
+        params = message.get("params")
+        if method == catalogues.READ_RESOURCE and identifier is not None:
+            return self._answer_page(PendingCall(message, b"", None, is_repeatable=True))
         if identifier is None or method not in catalogues.LOCAL_METHODS:
             return False
-        params = message.get("params")
         if method == catalogues.LIST_RESOURCES and isinstance(params, dict) and params.get("cursor") is not None:
             return False  # the cursor comes from the daemon
         result = self.catalogue.answer(method, params if isinstance(params, dict) else None)
@@ -197,8 +200,17 @@ class Tunnel:
             result["capabilities"] = catalogues.with_tasks(result["capabilities"])
         if method in catalogues.LISTS:
             self._shown[method] = result[catalogues.LISTS[method]]
-        self.responses.answer(identifier, result)
+        views = self.responses.views(params)
+        self.responses.answer(identifier, result if views is None else views.extended(method, result))
         return True
+
+    def _answer_page(self, asked: PendingCall) -> bool:
+        """Answer `resources/read` for the page of an add-on; return False for any other resource."""
+        views = self.responses.views(asked.params)
+        page = views.resource(asked.params.get("uri")) if views is not None else None
+        if page is not None:
+            self.responses.answer(asked.identifier, self.catalogue.stamped(page) if asked.is_modern else page)
+        return page is not None
 
     def receive(self, line: bytes, claims: Mapping[str, object] = _NOTHING) -> None:
         """Handle one line from the client. `claims` replace what the client says in a tool call's
@@ -213,7 +225,7 @@ class Tunnel:
             if self.responses.questions is not None:
                 self.responses.questions.receive(message)
             return
-        is_own = method in catalogues.OWN_METHODS or method == LISTEN or method.startswith(_TASKS)
+        is_own = method in (*catalogues.OWN_METHODS, LISTEN, catalogues.READ_RESOURCE) or method.startswith(_TASKS)
         if (is_own or not self._is_live) and self._answer_locally(message):
             if method == catalogues.INITIALIZE and self._is_live:
                 self._replay()
@@ -544,6 +556,9 @@ class Tunnel:
         if tool in DATED:
             message = with_zone(message)
             line = encoded(message)
+        if (views := self.responses.views(params)) is not None and views.concerns(tool):
+            message = with_claims(message, {call_keys.STRUCTURED: True})
+            line = encoded(message)
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":
             message = with_operation(message, claims.get(OPERATION))
@@ -572,6 +587,9 @@ class Tunnel:
             self._take(
                 call, self._fallback.answer_here(call, lambda done, total: self.responses.report(call, done, total))
             )
+            return
+        if (views := self.responses.views(call.params)) is not None and views.has(call.tool):
+            self._take(call, self._fallback.answer_view(call, views))
             return
         if not call.is_stream and self._at_daemon() >= MAX_AT_ONCE:
             call.is_sent = False

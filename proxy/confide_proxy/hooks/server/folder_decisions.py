@@ -109,7 +109,7 @@ def _conflict(place: DecisionPlace, folder: Folder, path: str) -> PendingDecisio
 
     titles = (f"Keep {which} version: {printable(name)}" for which, name in zip(_WHICH, origins, strict=True))
     choices = tuple(Choice(name, title) for name, title in zip(origins, titles, strict=True))
-    return PendingDecision("conflict", Question(text, choices), carry_out)
+    return PendingDecision("conflict", Question(text, choices), carry_out, is_open_to_agents=True)
 
 
 def _settle(client: Any, project: str, path: str, known: str, origin: str) -> None:
@@ -148,7 +148,7 @@ async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
         Choice(CORRECT, "It is not: let the agent correct it"),
         Choice(DELETE, "Delete it on all devices"),
     )
-    return [PendingDecision("outdated note", Question(text, choices), carry_out)]
+    return [PendingDecision("outdated note", Question(text, choices), carry_out, is_open_to_agents=True)]
 
 
 def _outdated(notes: TiedNotes, only: str = "") -> tuple[str, TieVerdict, str] | None:

@@ -43,11 +43,19 @@ class PendingDecision(NamedTuple):
     Attributes:
         topic: such as "conflict"; a session asks one question of each.
         carry_out: called with the name of the person's choice. Raises ConfideError.
+        is_open_to_agents: True if an agent's own tools could do the same, so that a page in its
+            client may carry out a choice.
     """
 
     topic: str
     question: Question
     carry_out: Callable[[str], Awaitable[None]]
+    is_open_to_agents: bool = False
+
+    @property
+    def id(self) -> str:
+        """Return an id that is the same for the same question."""
+        return _hash(self.question)
 
 
 class OpensClient(Protocol):
