@@ -217,6 +217,13 @@ class ForgetRecord:
     sealed: tuple[bytes, ...] = ()
     file: bool = False
 
+    @property
+    def signed_again_id(self) -> bytes:
+        """The id of the same record once another device has signed it, because its own was removed;
+        the same whichever device does.
+        """
+        return hashlib.blake2b(self.id, digest_size=16, person=b"confide-forget-2").digest()
+
     def encode(self) -> bytes:
         """Return the one form of the record, which is what is signed."""
         return canonical(

@@ -214,7 +214,7 @@ class AgentSession:
         texts = await asyncio.to_thread(
             importlib.import_module, "confide_proxy.hooks.server.forgetting.forgotten_texts"
         )
-        await texts.exchange(self._paths, self.link, self.sealing.keyring.roster, attached)
+        await texts.exchange(self._paths, self.link, self.sealing.keyring, attached)
 
     async def _settle(self) -> None:
         """Return memory to the system that loading and the first link needed: one such process runs

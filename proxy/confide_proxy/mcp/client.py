@@ -194,7 +194,7 @@ class CommandClient:
         from confide_proxy.hooks.server.forgetting.forgotten_texts import exchange  # only where something was forgotten
 
         try:
-            await exchange(self._paths, self.connection, self.sealing.keyring.roster, attached)
+            await exchange(self._paths, self.connection, self.sealing.keyring, attached)
         except (ConfideError, TimeoutError) as error:
             log.warning("what was forgotten elsewhere is not applied here yet: %s", error)
 

@@ -134,23 +134,31 @@ class NodesSchedule(Schedule):
     async def _tidied(self, last: str) -> None:
         """What the other node does with its closed spaces in the background, and what it does when it is asked for one."""
         other = next(name for name in self._names if name != last)
+        is_asked = self.drawn.random() < 0.5
+        if is_asked and self.was_put_back:
+            await self._accepted(other)
         async with self.node(other) as node:
-            if self.drawn.random() < 0.5:
-                await node.spaces.look_at_all()
-            else:
+            if is_asked:
                 await self._unserved(await node.space())
+            else:
+                await node.spaces.look_at_all()
+
+    async def _accepted(self, name: str) -> bool:
+        """A node that has more than the store refuses, and its operator accepts that; return False if it had no more."""
+        async with self.node(name) as node:
+            try:
+                await node.space()
+            except StorageError:
+                assert log_snapshot.accept(node.path.parent), "the operator is asked"
+                return True
+        return False
 
     async def _put_back(self, before: LogRows, last: str, signed: SignedRecord, key: bytes) -> None:
         """PostgreSQL from an older backup: the node that forgot refuses, and forgets again once its operator accepts that."""
         self.was_put_back = True
         self._replace(before)
-        async with self.node(last) as node:
-            try:
-                await node.space()
-            except StorageError:
-                assert log_snapshot.accept(node.path.parent), "the operator is asked"
-            else:
-                self.outcome.residues.append("an older store was taken for the newer")
+        if not await self._accepted(last):
+            self.outcome.residues.append("an older store was taken for the newer")
         async with self.node(last) as node:
             space = await node.space()
             await self._unserved(space)

@@ -15,7 +15,7 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from confide_memory.forgetting import ForgetGuard, SignedRecord, ids_digest
 from confide_memory.wire.forgotten import FORGET_SYNC, FORGET_TAKE, ForgetTakeRequest, hashes_of, packed_hashes
 from confide_memory.wire.session import Attached
 from confide_proxy import addons
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import StateError
 from confide_proxy.hooks.server import usage
 from confide_proxy.locks import lock_file, taken
@@ -52,12 +53,14 @@ class KnownRecord:
         key: of the record's hashes.
         lifted: hashes that a person has stored again.
         is_done: True if it was applied to this device's own files.
+        is_refused: True if it came signed by a device that had been removed: it has no effect here.
     """
 
     signed: SignedRecord
     key: bytes
     lifted: frozenset[bytes] = frozenset()
     is_done: bool = False
+    is_refused: bool = False
 
 
 class ForgetRecords:
@@ -77,9 +80,10 @@ class ForgetRecords:
         with self._changing() as spaces:
             known = spaces.setdefault(space, {})
             before = known.get(record.signed.record.id)
-            if before is not None:
+            if before is not None and not before.is_refused:
                 lifted = before.lifted | record.lifted
-                record = replace(record, lifted=lifted, is_done=before.is_done or record.is_done)
+                is_done = before.is_done or record.is_done
+                record = replace(record, lifted=lifted, is_done=is_done, is_refused=False)
             known[record.signed.record.id] = record
 
     def guards(self) -> list[ForgetGuard]:
@@ -127,7 +131,8 @@ def parsed(table: Any) -> dict[str, dict[bytes, KnownRecord]]:
             try:
                 signed = SignedRecord(base64.b64decode(row["record"]), bytes.fromhex(row["signature"]))
                 lifted = frozenset(map(bytes.fromhex, row["lifted"]))
-                found = KnownRecord(signed, bytes.fromhex(row["key"]), lifted, row["done"] is True)
+                is_refused = row.get("refused") is True
+                found = KnownRecord(signed, bytes.fromhex(row["key"]), lifted, row["done"] is True, is_refused)
                 known[signed.record.id] = found
             except (ValueError, KeyError, TypeError, UnfitAnswerError):
                 log.warning("a damaged record of what was forgotten is left out")
@@ -143,6 +148,7 @@ def _written(spaces: dict[str, dict[bytes, KnownRecord]]) -> dict[str, list[dict
                 "key": one.key.hex(),
                 "lifted": sorted(each.hex() for each in one.lifted),
                 "done": one.is_done,
+                "refused": one.is_refused,
             }
             for one in known.values()
         ]
@@ -171,6 +177,8 @@ def guards_of(records: Iterable[KnownRecord]) -> list[ForgetGuard]:
     """Return what recognizes the texts of records, one for each key."""
     by_key: dict[bytes, list[KnownRecord]] = {}
     for one in records:
+        if one.is_refused:
+            continue
         by_key.setdefault(one.key, []).append(one)
     return [
         ForgetGuard(key, [one.signed.record for one in some], frozenset().union(*(one.lifted for one in some)))
@@ -178,34 +186,65 @@ def guards_of(records: Iterable[KnownRecord]) -> list[ForgetGuard]:
     ]
 
 
-async def exchange(paths: ProxyPaths, link: RequestChannel, roster: Roster | None, attached: Attached) -> int:
+async def exchange(paths: ProxyPaths, link: RequestChannel, keyring: Keyring, attached: Attached) -> int:
     """Compare the records with the daemon's, and apply new ones here; return how many were applied.
 
-    Raises StateError, RequestError, ConnectionLost, TimeoutError; the next connection goes on.
+    Raises StateError, RequestError, ConnectionLost, TimeoutError, SpaceKeysError; the next
+    connection goes on.
     """
+    roster = keyring.roster
     if roster is None:
         return 0
     space = roster.space.hex()
     records = ForgetRecords(paths)
     known = await asyncio.to_thread(records.of, space)
     is_even = attached["forgotten"] == ids_digest(known)
-    if is_even and all(one.is_done for one in known.values()):
+    if is_even and not _orphans(known, roster) and all(one.is_done for one in known.values()):
         return 0
     for _ in range(_MOST_ROUNDS if not is_even else 0):
         answer = await FORGET_SYNC.ask(link, {"have": [one.hex() for one in known]}, timeout_s=DEADLINE_S)
         for item in answer["records"]:
             found = KnownRecord(SignedRecord(item["record"], item["signature"]), item["key"], hashes_of(item["lifted"]))
-            if not _is_fit(found, roster):
+            if not _is_of_space(found, roster):
                 log.warning("the daemon shows a record of forgetting that no device of the space has signed")
                 return 0
+            if found.signed.record.by not in roster.devices:
+                log.warning("a record of forgetting by a device that was removed has no effect here")
+                found = replace(found, is_done=True, is_refused=True)
             await asyncio.to_thread(records.add, space, found)
             known[found.signed.record.id] = found
         for wanted in map(bytes.fromhex, answer["wanted"]):
-            if one := known.get(wanted):
+            if (one := known.get(wanted)) is not None and not one.is_refused:
                 await give(link, one)
         if answer["complete"] or not answer["records"]:
             break
+    if orphans := _orphans(known, roster):
+        await _sign_again(paths, link, keyring, orphans)
     return await apply(paths, link, roster)
+
+
+def _orphans(known: Mapping[bytes, KnownRecord], roster: Roster) -> list[KnownRecord]:
+    """Return the records that this device took while their signer was on the roster, which it is no
+    more, and which no other device has signed again.
+    """
+    return [
+        one
+        for one in known.values()
+        if not one.is_refused
+        and one.signed.record.by not in roster.devices
+        and one.signed.record.signed_again_id not in known
+    ]
+
+
+async def _sign_again(paths: ProxyPaths, link: RequestChannel, keyring: Keyring, orphans: list[KnownRecord]) -> None:
+    """Vouch for the records of a removed device, so that they count on devices that lack them."""
+    identity = await keyring.identity()
+    for one in orphans:
+        record = one.signed.record
+        again = replace(record, id=record.signed_again_id, by=identity.public_key)
+        renewed = replace(one, signed=again.sign(identity))
+        await asyncio.to_thread(ForgetRecords(paths).add, record.space, renewed)
+        await give(link, renewed)
 
 
 async def give(link: RequestChannel, one: KnownRecord) -> int:
@@ -236,7 +275,8 @@ async def apply(paths: ProxyPaths, link: RequestChannel, roster: Roster) -> int:
     return len(due)
 
 
-def _is_fit(one: KnownRecord, roster: Roster) -> bool:
+def _is_of_space(one: KnownRecord, roster: Roster) -> bool:
+    """Return True if a device that is or was on the roster has signed the record, for this space."""
     try:
         record = one.signed.record
     except UnfitAnswerError:
