@@ -176,7 +176,9 @@ def _asks(plan: ForgetPlanned, titles: Sequence[str], project: str, text: str) -
         lines.append(path + (f" ({shown[:_MOST_TITLE]})" if shown and not text else ""))
     if plan["total"] > len(titles):
         lines.append(f"and {plan['total'] - len(titles):,} more")
-    lines.append("It goes from the server and all devices, with all revisions, and cannot be restored.")
+    lines.append(
+        "All revisions go, on the server and in what your devices keep besides their files. You cannot restore it."
+    )
     return "\n".join(lines)
 
 

@@ -101,6 +101,8 @@ def _fill(machine: Machine) -> None:
     machine.run("store", "The dam is new.", "--path", "memory/dam.md")
     machine.run("store", "Soon gone.", "--path", "memory/gone.md")
     machine.run("rm", "memory/gone.md", "--yes")
+    machine.run("store", "Nobody may know.", "--path", "memory/forgotten.md")
+    machine.run("forget", "memory/forgotten.md", "--yes")
     machine.run("token", "new", "editor", "--scope", "write")
     machine.run("task", "add", "Review what was merged today.\n\nSay what could break.", "--schedule", "30 2 * * 1-5")
     machine.run("search", "postgres")

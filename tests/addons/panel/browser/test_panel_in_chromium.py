@@ -132,6 +132,11 @@ def tasked(tour: Tour) -> None:
         tour.page.click("td a:has-text('Review')")
 
 
+def receipt(tour: Tour) -> None:
+    (kept,) = (tour.gateway.machine.home / "proxy/forget-receipts").iterdir()
+    tour.go(f"forgotten?id={kept.stem}")
+
+
 PAGES: dict[str, Any] = {
     "search": "",
     "hits": lambda tour: tour.search("why postgres"),
@@ -150,6 +155,8 @@ PAGES: dict[str, Any] = {
     "conflict": conflict,
     "delete": "delete?path=memory/dam.md",
     "deleted": "deleted",
+    "forget": "forget?path=memory/dam.md",
+    "receipt": receipt,
     "sealed": sealed,
     "shown": shown,
     "remember": "remember",

@@ -65,6 +65,10 @@ class ForgetPlace(NamedTuple):
     sealing: SessionSealing
     files: Files
 
+    def receipt_file(self, identity: bytes) -> Path:
+        """Return where this device keeps the receipt of a record."""
+        return self.paths.forget_receipts / f"{identity.hex()}.json"
+
     @property
     def roster(self) -> Roster:
         """The devices of the space. Raises what keeps this device from its keys."""
@@ -242,7 +246,7 @@ async def receipt_for(place: ForgetPlace, signed: SignedRecord) -> KeptReceipt:
         "daemonSignature": answer["signature"].hex(),
         "deviceSignature": own.sign(RECEIPT_LABEL, answer["receipt"]).hex(),
     }
-    file = place.paths.forget_receipts / f"{identity.hex()}.json"
+    file = place.receipt_file(identity)
 
     def write() -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
