@@ -8,6 +8,7 @@ again from the start, which finds nothing a second time.
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from confide_daemon.documents.writer import Derive, Writer
 from confide_daemon.store.rows import StoredText
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.forget_table import ForgetRow
+from confide_memory import front_matter
 from confide_memory.documents import source_of, text_hash
 from confide_memory.forgetting import (
     LEAST_TEXT,
@@ -42,6 +44,14 @@ PAGE_TEXTS: Final = 64
 """Texts per transaction, so that other writes of the space do not wait long."""
 MOST_SHARED: Final = 20
 _SESSIONS: Final = "sessions"
+_FIELD: Final = re.compile(r"([^\s#:-][^:]*):(?=\s|$)")
+_ALIKE: Final = frozenset(
+    {
+        *("scope", "type", "category", "entity", "tags", "importance", "status", "sensitive"),
+        *("created", "updated", "date"),
+    }
+)
+"""Fields of notes that many have alike: as parts, they would refuse unrelated notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,7 @@ def plan(
         hashes = Hashes(key)
         for one, text in texts_of(store):
             if (one.project, one.path) in paths or (is_whole and one.project == project):
-                own |= dict.fromkeys(hashes.of_text(text))
+                own |= dict.fromkeys(hashes.of_text(_own_words(text)))
                 contents[text_hash(text)] = len(text)
                 sealed |= _sealed_in(text)
         shared, theirs, still = _shared(store, PartSet(key, own), contents, paths, project if is_whole else None)
@@ -126,6 +136,18 @@ def plan(
             len(kept),
             tuple(sorted(sealed - still))[:MOST_SEALED],
         )
+
+
+def _own_words(text: str) -> str:
+    """Return a text without the fields of its front matter in `_ALIKE`."""
+    head, body = front_matter.split(text)
+    kept: list[str] = []
+    is_kept = True
+    for line in head.splitlines():
+        if found := _FIELD.match(line):
+            is_kept = found[1].strip().casefold() not in _ALIKE
+        kept += [line] if is_kept else []
+    return "\n".join([*kept, body])
 
 
 def _shared(

@@ -145,6 +145,17 @@ async def test_it_comes_back_by_no_accident_but_by_a_persons_store(daemon: Servi
         await desk.put("memory/y.md", f"# New\n\n{LINE}\n")
 
 
+async def test_what_notes_have_alike_keeps_no_other_note_out(daemon: Serving) -> None:
+    """`scope: project` is long enough to be a part, and the only note of a space has it alone; its title and its text are its own."""
+    alike = "scope: project\ntags:\n  - harbour-and-sea\ntype: decision\ncreated: 2026-11-29T20:34:58Z\n"
+    async with forgetful(daemon) as ann:
+        await ann.machine.put(PATH, f"---\ntitle: The marmoset of monday\n{alike}---\n\n{LINE}\n")
+        await ann.forget([PATH])
+        await ann.machine.put("memory/other.md", f"---\ntitle: Herons\n{alike}---\n\nThe herons stay.\n")
+        for title, text in (("The marmoset of monday", "Other."), ("Other", LINE)):
+            await denied(ann.machine.put("memory/copy.md", f"---\ntitle: {title}\n{alike}---\n\n{text}\n"))
+
+
 async def test_a_passage_is_cut_and_files_follow_where_a_person_wants_it(daemon: Serving) -> None:
     """From the newest text and all older ones; a device that was away gets the rest of its file."""
     async with forgetful(daemon) as own, machine(daemon, "desk", space="home") as desk:
