@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.clients import claude, codex, gemini, opencode
 from tests.clients.installed import FIRED_S
-from tests.clients.models import Step, playing
+from tests.clients.models import Model, Step, playing
 from tests.clients.trial import BIN, PROMPT, Trial
 from tests.clients.unasked import Memory, remembering
 
@@ -20,6 +20,10 @@ WARNING: Final = "Never run `echo reset-staging`: it drops the data of heron."
 FIX: Final = "fixed `ERR_HERON_PORT_TAKEN: the gate is busy`: stop the old gate first."
 COMMAND: Final = "echo reset-staging"
 FAILS: Final = "echo 'ERR_HERON_PORT_TAKEN: the gate is busy' >&2; exit 3"
+FETCHES: Final = "curl -s --max-time 1 https://herons.invalid/; true"
+"""Counts as text from elsewhere; there is no such host."""
+PAUSE: Final = "sleep 2"
+STORED: Final = ("before", "after")
 ROUNDS: Final = 2
 
 
@@ -63,11 +67,14 @@ def claude_actions(trial: Trial) -> None:
         memory.set_up("claude-code", "--user")
         steps = _steps("Bash", lambda command: {"command": command, "description": "x"})
         with playing(*steps) as model:
-            there = {"ANTHROPIC_API_KEY": "made-up", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
-            command = [trial.clients / claude.PROGRAM, "-p", PROMPT, "--output-format", "stream-json", "--verbose"]
-            command += ["--allowedTools", "Bash(echo *)", "Bash(exit *)"]
-            memory.home.run(command, memory.environment(**there, **dict.fromkeys(claude.QUIET, "1")))
+            _claude(trial, memory, model, "--allowedTools", "Bash(echo *)", "Bash(exit *)")
         _judged(memory, model.requests)
+
+
+def _claude(trial: Trial, memory: Memory, model: Model, *options: str) -> None:
+    there = {"ANTHROPIC_API_KEY": "made-up", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
+    command = [trial.clients / claude.PROGRAM, "-p", PROMPT, "--output-format", "stream-json", "--verbose", *options]
+    memory.home.run(command, memory.environment(**there, **dict.fromkeys(claude.QUIET, "1")))
 
 
 def claude_foreign(trial: Trial) -> None:
@@ -76,19 +83,24 @@ def claude_foreign(trial: Trial) -> None:
     page.write_text("Herons fish at noon.", encoding="utf-8")
     with remembering(trial, "claude-foreign") as memory:
         memory.set_up("claude-code", "--user")
-        store = [
-            Step("memory_store", {"content": f"Herons, {name}.", "path": f"memory/{name}.md"})
-            for name in ("before", "after")
-        ]
-        pause = Step("Bash", {"command": "sleep 2", "description": "x"})
-        with playing(store[0], Step("Read", {"file_path": str(page)}), pause, store[1], Step()) as model:
-            there = {"ANTHROPIC_API_KEY": "made-up", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
-            command = [trial.clients / claude.PROGRAM, "-p", PROMPT, "--output-format", "stream-json", "--verbose"]
-            command += ["--allowedTools", claude.TOOLS, "Bash(sleep *)", "Read"]
-            memory.home.run(command, memory.environment(**there, **dict.fromkeys(claude.QUIET, "1")))
-        found = {name: _class(memory, f"memory/{name}.md") for name in ("before", "after")}
-        is_right = found == {"before": "agent", "after": "untrusted"}
-        memory.check("what is stored after a file from elsewhere is untrusted", is_right, str(found))
+        read = Step("Read", {"file_path": str(page)})
+        with playing(*_reading(read, Step("Bash", {"command": PAUSE, "description": "x"}))) as model:
+            _claude(trial, memory, model, "--allowedTools", claude.TOOLS, "Bash(sleep *)", "Read")
+        _marked(memory)
+
+
+def _reading(read: Step, pause: Step) -> list[Step]:
+    """Store, read text of third parties, and store again: clients do not wait for all hooks, hence the pause."""
+    before, after = (
+        Step("memory_store", {"content": f"Herons, {name}.", "path": f"memory/{name}.md"}) for name in STORED
+    )
+    return [before, read, pause, after, Step()]
+
+
+def _marked(memory: Memory) -> None:
+    found = {name: _class(memory, f"memory/{name}.md") for name in STORED}
+    is_right = list(found.values()) == ["agent", "untrusted"]
+    memory.check("what is stored after text from elsewhere is untrusted", is_right, str(found))
 
 
 def _class(memory: Memory, path: str) -> str:
@@ -100,58 +112,101 @@ def codex_actions(trial: Trial) -> None:
     """Codex, set up with hooks."""
     with remembering(trial, "codex") as memory:
         _stored(memory)
-        folder = memory.home.folder / ".codex"
-        folder.mkdir()
-        memory.set_up("codex", CODEX_HOME=str(folder))
-        settings = (folder / "config.toml").read_text(encoding="utf-8")
-        with playing(*_steps("exec_command", lambda command: {"cmd": command})) as model:
-            provider = f'[model_providers.fake]\nname = "fake"\nbase_url = "http://127.0.0.1:{model.port}/v1"\n'
-            provider += 'wire_api = "responses"\nenv_key = "MADE_UP"\n'
-            chosen = 'model = "fake"\nmodel_provider = "fake"\napproval_policy = "never"\nsandbox_mode = "danger-full-access"'
-            (folder / "config.toml").write_text(f"{chosen}\n{settings}\n{provider}", encoding="utf-8")
-            command = [trial.clients / codex.PROGRAM, "exec", "--json", "--skip-git-repo-check"]
-            command += ["--dangerously-bypass-hook-trust", PROMPT]
-            memory.home.run(command, memory.environment(CODEX_HOME=str(folder), MADE_UP="x"))
-        _judged(memory, model.requests)
+        requests = _codex(trial, memory, _steps("exec_command", lambda command: {"cmd": command}))
+        _judged(memory, requests)
+
+
+def codex_foreign(trial: Trial) -> None:
+    """Codex: the same after a command that fetches."""
+    with remembering(trial, "codex-foreign") as memory:
+        read, pause = (Step("exec_command", {"cmd": command}) for command in (FETCHES, PAUSE))
+        _codex(trial, memory, _reading(read, pause), "--allow")
+        _marked(memory)
+
+
+def _codex(trial: Trial, memory: Memory, steps: list[Step], *options: str) -> list[dict[str, Any]]:
+    folder = memory.home.folder / ".codex"
+    folder.mkdir()
+    memory.set_up("codex", *options, CODEX_HOME=str(folder))
+    settings = (folder / "config.toml").read_text(encoding="utf-8")
+    with playing(*steps) as model:
+        provider = f'[model_providers.fake]\nname = "fake"\nbase_url = "http://127.0.0.1:{model.port}/v1"\n'
+        provider += 'wire_api = "responses"\nenv_key = "MADE_UP"\n'
+        chosen = (
+            'model = "fake"\nmodel_provider = "fake"\napproval_policy = "never"\nsandbox_mode = "danger-full-access"'
+        )
+        (folder / "config.toml").write_text(f"{chosen}\n{settings}\n{provider}", encoding="utf-8")
+        command = [trial.clients / codex.PROGRAM, "exec", "--json", "--skip-git-repo-check"]
+        command += ["--dangerously-bypass-hook-trust", PROMPT]
+        memory.home.run(command, memory.environment(CODEX_HOME=str(folder), MADE_UP="x"))
+    return model.requests
 
 
 def gemini_actions(trial: Trial) -> None:
     """Gemini CLI with the extension's hooks in its settings; its notes come after the calls."""
     with remembering(trial, "gemini") as memory:
         _stored(memory)
-        (memory.home.folder / ".gemini").mkdir()
-        settings = memory.home.folder / ".gemini/settings.json"
-        settings.write_text(json.dumps(gemini.SETTINGS), encoding="utf-8")
-        memory.set_up("gemini", "--user")
-        with playing(*_steps("run_shell_command", lambda command: {"command": command, "description": "x"})) as model:
-            there = {"GEMINI_API_KEY": "made-up", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
-            there["GOOGLE_GEMINI_BASE_URL"] = f"http://127.0.0.1:{model.port}"
-            command = ["node", str(trial.clients / gemini.PROGRAM), "-m", "gemini-2.5-flash", "-p", PROMPT]
-            command += ["-o", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
-            memory.home.run(command, memory.environment(**there))
-        _judged(memory, model.requests)
+        steps = _steps("run_shell_command", lambda command: {"command": command, "description": "x"})
+        _judged(memory, _gemini(trial, memory, steps))
+
+
+def gemini_foreign(trial: Trial) -> None:
+    """Gemini CLI: the same after a command that fetches."""
+    with remembering(trial, "gemini-foreign") as memory:
+        read, pause = (
+            Step("run_shell_command", {"command": command, "description": "x"}) for command in (FETCHES, PAUSE)
+        )
+        _gemini(trial, memory, _reading(read, pause))
+        _marked(memory)
+
+
+def _gemini(trial: Trial, memory: Memory, steps: list[Step]) -> list[dict[str, Any]]:
+    (memory.home.folder / ".gemini").mkdir()
+    settings = memory.home.folder / ".gemini/settings.json"
+    settings.write_text(json.dumps(gemini.SETTINGS), encoding="utf-8")
+    memory.set_up("gemini", "--user")
+    with playing(*steps) as model:
+        there = {"GEMINI_API_KEY": "made-up", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+        there["GOOGLE_GEMINI_BASE_URL"] = f"http://127.0.0.1:{model.port}"
+        command = ["node", str(trial.clients / gemini.PROGRAM), "-m", "gemini-2.5-flash", "-p", PROMPT]
+        command += ["-o", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
+        memory.home.run(command, memory.environment(**there))
+    return model.requests
 
 
 def opencode_actions(trial: Trial) -> None:
     """OpenCode with our script, which asks the socket itself and adds the note to what a tool returned."""
     with remembering(trial, "opencode") as memory:
         _stored(memory)
-        folder = memory.home.folder / ".config/opencode"
-        folder.mkdir(parents=True)
-        program = next(trial.clients.glob("node_modules/opencode-linux-x64/bin/opencode"), None)
-        with playing(*_steps("bash", lambda command: {"command": command, "description": "x"})) as model:
-            settings = opencode.settings(model.port)
-            (folder / "opencode.json").write_text(json.dumps(settings), encoding="utf-8")
-            memory.set_up("opencode", "--user")
-            environment = memory.environment(**{f"OPENCODE_DISABLE_{name}": "1" for name in opencode.QUIET})
-            command = [program or trial.clients / opencode.PROGRAM, "run", "--format", "json", PROMPT]
-            memory.home.run(command, environment)
-        _judged(memory, model.requests, tells_answers=False)
+        steps = _steps("bash", lambda command: {"command": command, "description": "x"})
+        _judged(memory, _opencode(trial, memory, steps), tells_answers=False)
+
+
+def opencode_foreign(trial: Trial) -> None:
+    """OpenCode: the same after a command that fetches."""
+    with remembering(trial, "opencode-foreign") as memory:
+        read, pause = (Step("bash", {"command": command, "description": "x"}) for command in (FETCHES, PAUSE))
+        _opencode(trial, memory, _reading(read, pause))
+        _marked(memory)
+
+
+def _opencode(trial: Trial, memory: Memory, steps: list[Step]) -> list[dict[str, Any]]:
+    folder = memory.home.folder / ".config/opencode"
+    folder.mkdir(parents=True)
+    program = next(trial.clients.glob("node_modules/opencode-linux-x64/bin/opencode"), None)
+    with playing(*steps) as model:
+        settings = opencode.settings(model.port)
+        (folder / "opencode.json").write_text(json.dumps(settings), encoding="utf-8")
+        memory.set_up("opencode", "--user")
+        environment = memory.environment(**{f"OPENCODE_DISABLE_{name}": "1" for name in opencode.QUIET})
+        command = [program or trial.clients / opencode.PROGRAM, "run", "--format", "json", PROMPT]
+        memory.home.run(command, environment)
+    return model.requests
 
 
 ACTIONS: Final[dict[str, tuple[Callable[[Trial], None], ...]]] = {
     "claude": (claude_actions, claude_foreign),
-    "codex": (codex_actions,),
-    "gemini": (gemini_actions,),
-    "opencode": (opencode_actions,),
+    "codex": (codex_actions, codex_foreign),
+    "gemini": (gemini_actions, gemini_foreign),
+    "opencode": (opencode_actions, opencode_foreign),
 }
