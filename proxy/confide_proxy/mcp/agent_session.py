@@ -93,7 +93,7 @@ class AgentSession:
         sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.tied.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         fallback.questions = lambda: tunnel.responses.questions
-        fallback.decision_place = self._decision_place
+        fallback.decision_place = self.decision_place
         tunnel.attach(self.link, fallback, sealed, str(project.root))
         tunnel.notices = self._notices
         self._notes_to_agent: list[str] = []
@@ -151,7 +151,7 @@ class AgentSession:
         questions = self._tunnel.responses.questions
         assert questions is not None
         await questions.is_able.wait()
-        place = await self._decision_place()
+        place = await self.decision_place()
         pending, folders = (
             await _loaded("hooks.server.pending_decisions"),
             await _loaded("hooks.server.folder_decisions"),
@@ -159,7 +159,8 @@ class AgentSession:
         finders = [*folders.FINDERS, *await asyncio.to_thread(addons.each, "decisions")]
         await pending.DecisionDesk(place, questions, finders).run()
 
-    async def _decision_place(self) -> DecisionPlace:
+    async def decision_place(self) -> DecisionPlace:
+        """Return where the decisions of this session are looked for."""
         pending, client = await _loaded("hooks.server.pending_decisions"), await _loaded("mcp.client")
         connect = partial(client.CommandClient, self._paths, self._config)
         notify = self._notes_to_agent.append

@@ -13,7 +13,7 @@ from confide_http.door.refusals import RefusalError
 from confide_http.door.request_limits import body_of
 from confide_http.local.calls import CALL, NOT_SERVED
 from confide_http.local.gateway_app import SSE, EventStreamResponse, GatewayShared, RouteGroup, identity_of
-from confide_http.local.request_identity import RequestIdentity
+from confide_http.local.request_identity import WRITE, RequestIdentity
 from confide_http.local.streamable import event_streams, framing
 from confide_http.local.streamable.framing import JSON, Problem
 from confide_http.local.streamable.notifications import Notifications, NotificationStream
@@ -21,10 +21,13 @@ from confide_http.local.streamable.sessions import HttpSession, Sessions
 from confide_http.local.streamable.task_calls import TaskCalls
 from confide_http.local.upstream import PROTOCOL, Message, Params, ToolResponse
 from confide_http.local.upstream import News as Follower
+from confide_memory.classes import UNTRUSTED
+from confide_memory.tools.call import STRUCTURED
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
 from confide_proxy.mcp.catalogue import ToolCatalogue
-from confide_proxy.mcp.features import task_handles
+from confide_proxy.mcp.features import result_views, task_handles
+from confide_proxy.mcp.features.result_views import ResultViews
 from confide_proxy.mcp.features.subscriptions import (
     CHANGED,
     LISTEN,
@@ -69,6 +72,9 @@ class StreamableEndpoint:
         self._tasks = TaskCalls(gateway)
         # In the form that this device's toolsets have for an agent.
         self._listed = catalogues.packaged(gateway.config.toolsets)
+        # Their tools decide with the rights of this device, which only a trusted token has.
+        self._views = result_views.installed()
+        self._views_of_limited = self._views.without_tools()
         gateway.counts["sessions"] = lambda: len(self._sessions)
 
     # -- requests of HTTP -----------------------------------------------------------------------------------------
@@ -144,7 +150,9 @@ class StreamableEndpoint:
             return framing.json_response(framing.answered(identifier, self._tasks.answer(identity, call)))
 
         async def asked(follower: Follower | None) -> ToolResponse:
-            return await self._outcome(identity, method, message["params"], follower)
+            params = message["params"]
+            views = self._views_for(identity, params["_meta"].get(catalogues.CAPABILITIES_KEY))
+            return await self._outcome(identity, method, params, follower, views)
 
         async def work(follower: Follower | None) -> ToolResponse:
             takes_long = method == CALL and message["params"].get("name") in self._listed.long_jobs
@@ -184,8 +192,11 @@ class StreamableEndpoint:
         method, identifier = message.get("method"), message.get("id")
         if method == catalogues.INITIALIZE and identifier is not None:
             params = message.get("params")
-            result = self._shown(identity).answer(method, params if isinstance(params, dict) else None) or {}
-            session = self._sessions.open(identity)
+            given = params if isinstance(params, dict) else {}
+            capabilities = given.get("capabilities")
+            result = self._shown(identity).answer(method, given) or {}
+            result = self._views_for(identity, capabilities).extended(method, result)
+            session = self._sessions.open(identity, capabilities)
             fields = {framing.SESSION_HEADER: session.identifier}
             return framing.json_response(
                 framing.answered(identifier, {"result": result}), is_later=False, headers=fields
@@ -202,7 +213,8 @@ class StreamableEndpoint:
             given = params if isinstance(params, dict) else {}
             if method in (_SUBSCRIBE, _UNSUBSCRIBE):
                 return self._subscribe(session, method, given)
-            outcome = await self._outcome(identity, method, given, follower)
+            views = self._views_for(identity, session.capabilities)
+            outcome = await self._outcome(identity, method, given, follower, views)
             return {"result": framing.as_older(outcome["result"])} if "result" in outcome else outcome
 
         return await event_streams.respond(request, message, work, session)
@@ -229,11 +241,22 @@ class StreamableEndpoint:
     # -- both -----------------------------------------------------------------------------------------------------
 
     async def _outcome(
-        self, identity: RequestIdentity, method: str, params: Params, follower: Follower | None
+        self,
+        identity: RequestIdentity,
+        method: str,
+        params: Params,
+        follower: Follower | None,
+        views: ResultViews,
     ) -> ToolResponse:
         """Return the response to a request. Raises RefusalError."""
+        if method == catalogues.READ_RESOURCE and (page := views.resource(params.get("uri"))) is not None:
+            return {"result": self._listed.stamped(page)}
         if method == CALL:
             name = params.get("name")
+            if views.has(name):
+                return await self._answer_view(identity, views, params)
+            if views.concerns(name):
+                params = {**params, "_meta": {**(params.get("_meta") or {}), STRUCTURED: True}}
             if name not in self._listed.tools or name in NOT_SERVED:
                 return {"error": {"code": INVALID_PARAMS, "message": "unknown tool"}}
             return await self._calls.outcome(identity, params, on_progress=follower)
@@ -245,7 +268,21 @@ class StreamableEndpoint:
         shown = self._shown(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
         if method == catalogues.DISCOVER and shown is not None:
             shown["capabilities"] = catalogues.with_tasks(shown["capabilities"])
-        return {"result": shown} if shown is not None else _UNKNOWN
+        return {"result": views.extended(method, shown)} if shown is not None else _UNKNOWN
+
+    async def _answer_view(self, identity: RequestIdentity, views: ResultViews, params: Params) -> ToolResponse:
+        """Answer a call of a tool that only a page in the client calls. Raises RefusalError."""
+        with self._calls.places.place(identity.key):
+            place = await self._exchange.session.decision_place()
+            answer = await views.answer(str(params.get("name")), params.get("arguments"), place)
+        return {"result": answer.as_result(is_modern=True, is_structured=True)}
+
+    def _views_for(self, identity: RequestIdentity, capabilities: object) -> ResultViews:
+        """Return the pages for a client with these capabilities."""
+        if not catalogues.shows_views(capabilities):
+            return result_views.NONE
+        is_trusted = identity.has(WRITE) and not identity.is_limited and identity.class_ != UNTRUSTED
+        return self._views if is_trusted else self._views_of_limited
 
     def _shown(self, identity: RequestIdentity) -> ToolCatalogue:
         """Return the tools, prompts and resources that this identity sees."""

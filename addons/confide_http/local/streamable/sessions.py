@@ -26,10 +26,12 @@ IDLE_S: Final = 1800.0
 
 
 class HttpSession:
-    """A session. `calls`: the tasks of its requests, by the keys of their ids, for cancellation."""
+    """A session. `calls`: the tasks of its requests, by the keys of their ids, for cancellation.
+    `capabilities`: what its client declared.
+    """
 
-    def __init__(self, identity: RequestIdentity) -> None:
-        self.identity = identity
+    def __init__(self, identity: RequestIdentity, capabilities: object) -> None:
+        self.identity, self.capabilities = identity, capabilities
         self.identifier = secrets.token_hex(16)
         # Only a client that may access all projects is notified of resources.
         self.listener = NotificationStream(set(CHANGED) - ({RESOURCES} if identity.is_limited else set()))
@@ -52,14 +54,14 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, identity: RequestIdentity) -> HttpSession:
+    def open(self, identity: RequestIdentity, capabilities: object) -> HttpSession:
         """Open a session. Raises RefusalError, 429: too many are in use."""
         self._tidy()
         if Counter(each.identity.key for each in self._sessions.values())[identity.key] >= MAX_SESSIONS_EACH:
             self._make_room(identity.key)
         elif len(self._sessions) >= MAX_SESSIONS:
             self._make_room(None)
-        session = HttpSession(identity)
+        session = HttpSession(identity, capabilities)
         self._news.add(session.listener)
         self._sessions[session.identifier] = session
         return session

@@ -42,11 +42,15 @@ class ResultViews:
         self._tools = {str(tool.definition["name"]): (tool, view.uri) for view in views for tool in view.tools}
         self._pages: dict[str, str] = {}
 
-    def concerns(self, tool: str) -> bool:
+    def without_tools(self) -> ResultViews:
+        """Return the same pages for a client that may not use their tools."""
+        return ResultViews([view._replace(tools=()) for view in self._views.values()])
+
+    def concerns(self, tool: object) -> bool:
         """Return True if a page shows or requests the structured result of a tool."""
         return tool in self._uris or tool in self._tools
 
-    def has(self, tool: str | None) -> bool:
+    def has(self, tool: object) -> bool:
         """Return True if only a page calls this tool."""
         return tool in self._tools
 
@@ -96,6 +100,10 @@ class ResultViews:
         except TimeoutError:
             return ToolAnswer("it did not finish in time; look again before you try again")
         return found
+
+
+NONE: Final = ResultViews(())
+"""For a client that shows no pages."""
 
 
 @cache

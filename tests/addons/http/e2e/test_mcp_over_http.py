@@ -13,6 +13,7 @@ from tests.support.programs.gateway import Gateway
 from tests.support.programs.mcp_session import ERAS, Era
 
 from confide_http.local.upstream import ENVELOPE, PROTOCOL
+from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, VIEW_TYPE, VIEWS_EXTENSION
 
 LATER = {"MCP-Protocol-Version": PROTOCOL, "Accept": "application/json, text/event-stream"}
 
@@ -67,6 +68,65 @@ async def test_a_reader_is_shown_what_it_may_call(gateway: Gateway, reader: str)
     async with gateway.session(reader) as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
     assert tools == {"memory_search", "memory_read", "memory_status"}
+
+
+SHOWS = {"extensions": {VIEWS_EXTENSION: {"mimeTypes": [VIEW_TYPE]}}}
+PAGE = "ui://confide/memory"
+
+
+def asked(gateway: Gateway, token: str, era: Era, capabilities: dict[str, Any], method: str, **params: Any) -> Any:
+    """The outcome of a request of a client with these capabilities."""
+    accept = {"Accept": LATER["Accept"]}
+    if era == PROTOCOL:
+        meta = {**ENVELOPE, CAPABILITIES_KEY: capabilities}
+        name = params.get("uri", params.get("name"))
+        headers = {**LATER, "Mcp-Method": method, **({"Mcp-Name": name} if name else {})}
+    else:
+        opening = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": capabilities,
+            "clientInfo": {"name": "a", "version": "1"},
+        }
+        opened = gateway.request(
+            "POST",
+            "/mcp",
+            {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening},
+            token=token,
+            headers=accept,
+        )
+        assert (VIEWS_EXTENSION in opened.json["result"]["capabilities"].get("extensions", {})) is (
+            capabilities == SHOWS
+        )
+        meta, headers = {}, {**accept, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    return gateway.request("POST", "/mcp", message, token=token, headers=headers).json
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_client_that_shows_pages_gets_one(gateway: Gateway, writer: str, era: Era) -> None:
+    """Its buttons are for a trusted token alone: they decide with the rights of this device."""
+    trusted = gateway.token("trusted", "--scope", "write", "--trusted")
+    limited = gateway.token("limited", "--scope", "write", "--trusted", "--project", "project")
+    buttons = {"memory_decisions", "memory_decide"}
+    for token, may_decide in ((trusted, True), (writer, False), (limited, False)):
+        listed = asked(gateway, token, era, SHOWS, "tools/list")["result"]["tools"]
+        linked = {tool["name"] for tool in listed if tool.get("_meta", {}).get("ui", {}).get("resourceUri") == PAGE}
+        assert linked == {"memory_search", "memory_status"} | (buttons if may_decide else set())
+        (content,) = asked(gateway, token, era, SHOWS, "resources/read", uri=PAGE)["result"]["contents"]
+        assert content["mimeType"] == VIEW_TYPE
+        waiting = asked(gateway, token, era, SHOWS, "tools/call", name="memory_decisions", arguments={})
+        assert ("result" in waiting) is may_decide
+        if may_decide:
+            assert waiting["result"]["structuredContent"]["decisions"] == []
+        found = asked(gateway, token, era, SHOWS, "tools/call", name="memory_search", arguments={"query": "shop"})
+        assert "results" in found["result"]["structuredContent"]
+    listed = asked(gateway, trusted, era, {}, "tools/list")["result"]["tools"]
+    assert not any("ui" in tool.get("_meta", {}) for tool in listed)
+    for method, params in (
+        ("resources/read", {"uri": PAGE}),
+        ("tools/call", {"name": "memory_decide", "arguments": {}}),
+    ):
+        assert "error" in asked(gateway, trusted, era, {}, method, **params)
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
