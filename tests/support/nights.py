@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
 from tests.support.runs import KEY, git
@@ -54,7 +55,7 @@ def runner(machine: Machine, *words: str) -> Iterator[Runner]:
         yield found
     finally:
         found.process.kill()
-        found.process.wait(10)
+        found.process.wait(DEADLINE_S)
         found.reader.join(10)
         assert found.process.stdout is not None
         found.process.stdout.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_night.runner.mirrors import Mirror
 from confide_night.runner.run import Result, Run, RunJob
@@ -56,7 +57,7 @@ def _problem() -> str:
     if program is None:
         return "bubblewrap is not installed"
     bare = [str(program), "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "true"]
-    done = subprocess.run(bare, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(bare, capture_output=True, text=True, timeout=DEADLINE_S)
     return done.stderr.strip() if done.returncode else ""
 
 
@@ -161,7 +162,7 @@ def git(folder: Path, *words: str) -> str:
     """Git in a folder, as somebody without settings."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(
-        [*_GIT, *words], cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=60
+        [*_GIT, *words], cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=DEADLINE_S
     ).stdout
 
 

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.exchanges import exchange
 
 from confide_learn.local.checks import CannotJudgeError, checked
@@ -55,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return None
         if model.fault == "slow":
-            model.ended.wait(30)
+            model.ended.wait(DEADLINE_S)
         said = model.says if isinstance(model.says, str) else json.dumps(model.says)
         body = json.dumps({"choices": [{"message": {"role": "assistant", "content": said}}]}).encode()
         if model.fault == "nonsense":

@@ -313,7 +313,7 @@ async def test_what_a_daemon_sees_is_in_it(tmp_path: Path) -> None:
                     return found
                 await asyncio.sleep(0.05)
 
-        found = await asyncio.wait_for(has_all(), 10)
+        found = await asyncio.wait_for(has_all(), DEADLINE_S)
     unknown, revoked = (entry for entry in found if entry.event == "refused")
     assert (unknown.detail, unknown.caller) == ("unknown", None)
     assert unknown.fingerprint == fingerprint_words(stranger.public_key)

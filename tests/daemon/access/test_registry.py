@@ -80,7 +80,7 @@ def test_of_two_joins_that_race_exactly_one_wins(tmp_path: Path) -> None:
 
         def race(number: int, invite_id: bytes, start: threading.Barrier, outcomes: list[object]) -> None:
             mine = Registry.open(path, KEY)
-            start.wait(10)
+            start.wait(DEADLINE_S)
             outcomes.append(Invites(mine).join(invite_id, bytes([number, invite_id[0]]) * 16))
             mine.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.confided import Confided
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDED, wait_until
@@ -25,7 +26,7 @@ def test_it_is_stopped_and_its_log_is_shown(ready: Confided) -> None:
     process = ready.serve()
     assert ready.json("status")["running"]
     assert ready.json("stop") == {"stopped": True, "pid": process.pid}
-    assert process.wait(10) == 0
+    assert process.wait(DEADLINE_S) == 0
     assert "confided is not running" in ready.run("stop").stdout
     assert "confided serve" in ready.run("status", code=5).stderr
     assert "there is no log" in ready.run("status", "--log", code=5).stderr
@@ -75,7 +76,9 @@ def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
     """A sentence, a way out and the code of the configuration, in place of a traceback."""
     script = "import sys; sys.modules['apsw'] = None\nfrom confide_daemon.__main__ import main\nmain()"
     env = {**os.environ, "CONFIDE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script, "init"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, "init"], env=env, capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.returncode == 3, done
     assert done.stderr.splitlines() == [
         "confided: the daemon's part is not installed here (no module apsw)",

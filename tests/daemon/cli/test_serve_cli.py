@@ -52,7 +52,9 @@ async def test_what_was_acknowledged_before_a_kill_is_there_after_it(ready: Conf
             process.kill()  # while the others are on their way
 
     async with laptop.mcp() as client:
-        await asyncio.wait_for(asyncio.gather(*(store(client, n) for n in range(60)), return_exceptions=True), 60)
+        await asyncio.wait_for(
+            asyncio.gather(*(store(client, n) for n in range(60)), return_exceptions=True), DEADLINE_S
+        )
     await laptop.ended_within(30)
     laptop._received.close()
     await asyncio.to_thread(process.wait, 30)
@@ -190,7 +192,7 @@ async def test_a_log_holds_no_secrets(ready: Confided) -> None:
         async with asyncio.timeout(10):
             await laptop.refusals.get()
     ready.processes[0].terminate()
-    ready.processes[0].wait(30)
+    ready.processes[0].wait(DEADLINE_S)
     log = ready.log
     assert "laptop connected" in log
     assert "memory_search done in" in log

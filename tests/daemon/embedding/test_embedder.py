@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import Embedder, LoadedModel
 from confide_daemon.embedding.local.minilm import MiniLM, load_minilm
@@ -111,7 +112,7 @@ def test_a_handle_loads_in_the_background_and_tells(minilm: MiniLM) -> None:
     gate, called = threading.Event(), threading.Event()
 
     def load() -> Embedder:
-        gate.wait(10)
+        gate.wait(DEADLINE_S)
         return HashedEmbedder()
 
     handle = LoadedModel(load)
@@ -120,7 +121,7 @@ def test_a_handle_loads_in_the_background_and_tells(minilm: MiniLM) -> None:
     handle.when_settled(called.set)
     assert not called.is_set()
     gate.set()
-    assert called.wait(10)
+    assert called.wait(DEADLINE_S)
     assert handle.state == "ready"
     again = threading.Event()
     handle.when_settled(again.set)
@@ -137,7 +138,7 @@ def test_a_failed_handle_keeps_the_reason() -> None:
         raise ValueError("secret detail")
 
     handle = LoadedModel(load)
-    assert handle.wait(10)
+    assert handle.wait(DEADLINE_S)
     assert handle.state == "failed"
     assert "ValueError" in str(handle.failure)
     assert "secret" not in str(handle.failure)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import wait_until
 
 from confide_daemon.embedding import Embedder, LoadedModel, token_counts
@@ -23,7 +24,7 @@ def loads(*embedders: Embedder, first_free: int = 1) -> tuple[Callable[[], Embed
 
     def load() -> Embedder:
         if len(embedders) - len(left) >= first_free:
-            assert may_go.wait(10)
+            assert may_go.wait(DEADLINE_S)
         return left.pop(0) if len(left) > 1 else left[0]
 
     return load, may_go
@@ -64,13 +65,13 @@ def test_it_is_not_dropped_in_the_middle_of_a_call() -> None:
     class Slow(HashedEmbedder):
         def embed_documents(self, texts: object) -> object:  # type: ignore[override]
             begun.set()
-            assert may_end.wait(10)
+            assert may_end.wait(DEADLINE_S)
             return super().embed_documents(texts)  # type: ignore[arg-type]
 
     model = RestingEmbedder(Slow, SOON_S)
     call = threading.Thread(target=lambda: model.embed_documents(["x"]))
     call.start()
-    assert begun.wait(10)
+    assert begun.wait(DEADLINE_S)
     held = model._model._timer
     wait_until("it to be looked at", lambda: model._model._timer is not held)
     assert model.is_awake

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import BreakerState, CircuitBreaker, Embedder, LoadedModel, Vectors
 from confide_daemon.embedding import model as models
@@ -157,7 +158,7 @@ class AskedModel(HashedEmbedder):
 
 def handle_on(embedder: Embedder, deadline_s: float = 10.0) -> LoadedModel:
     handle = LoadedModel(lambda: embedder, name="test", query_deadline_s=deadline_s)
-    assert handle.wait(10)
+    assert handle.wait(DEADLINE_S)
     return handle
 
 
@@ -165,7 +166,7 @@ def test_a_question_waits_no_longer_than_its_deadline_and_is_remembered_when_it_
     """However long the model takes; whoever asks the same meanwhile waits for the same call."""
     hold = threading.Event()
     asked = []
-    handle = handle_on(AskedModel(lambda text: (asked.append(text), hold.wait(20))), 0.1)
+    handle = handle_on(AskedModel(lambda text: (asked.append(text), hold.wait(DEADLINE_S))), 0.1)
     started = time.monotonic()
     for _ in range(2):
         with pytest.raises(ProviderDownError, match=r"within 0\.1 s"):
@@ -184,7 +185,7 @@ def test_a_question_whose_turn_does_not_come_is_never_asked() -> None:
     """Nobody waits for it any more, so it must cost nothing."""
     hold = threading.Event()
     asked = []
-    handle = handle_on(AskedModel(lambda text: (asked.append(text), hold.wait(20))), 0.1)
+    handle = handle_on(AskedModel(lambda text: (asked.append(text), hold.wait(DEADLINE_S))), 0.1)
     for number in range(models.QUERY_THREADS + 2):
         with pytest.raises(ProviderDownError):
             handle.query_vector(f"question {number}")
@@ -235,11 +236,11 @@ def test_a_server_that_is_not_up_yet_is_tried_again(monkeypatch: pytest.MonkeyPa
         return HashedEmbedder(8)
 
     handle = LoadedModel(load, name="compatible")
-    assert tried.wait(10)
+    assert tried.wait(DEADLINE_S)
     assert handle.state == "loading"
     assert handle.query_vector("x") is None
     up.set()
-    assert handle.wait(10)
+    assert handle.wait(DEADLINE_S)
     assert (handle.state, handle.failure) == ("ready", None)
     assert np.isfinite(handle.query_vector("x")).all()
     handle.close()

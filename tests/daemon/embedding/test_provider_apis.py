@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.providers import provider_server as faults
 from tests.support.providers.provider_server import KEY, Dialect, ProviderServer, expected
 
@@ -271,11 +272,11 @@ def test_a_handle_knows_budget_and_price(monkeypatch: pytest.MonkeyPatch) -> Non
     first, second = models.start(EmbeddingConfig(provider="voyage", fallback=("hashed",), sections=sections))
     assert (first.name, first.monthly_tokens, first.price_per_million) == ("voyage", 1000, 0.12)
     assert (second.name, second.monthly_tokens, second.price_per_million) == ("hashed", 0, 0.0)
-    assert first.wait(20)
-    assert second.wait(20)
+    assert first.wait(DEADLINE_S)
+    assert second.wait(DEADLINE_S)
     assert first.state == second.state == "ready"
     (none,) = models.start(EmbeddingConfig(provider="none"))
-    assert none.wait(10)
+    assert none.wait(DEADLINE_S)
     assert isinstance(none.failure, EmbedderError)
     for handle in (first, second, none):
         handle.close()

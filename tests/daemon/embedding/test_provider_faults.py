@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import Authority
 from tests.support.providers import provider_server as faults
 from tests.support.providers.provider_server import KEY, ProviderServer, expected
@@ -237,7 +238,7 @@ def test_calls_run_side_by_side(server: ProviderServer, make: Any) -> None:
     together = threading.Barrier(embedder.limits.concurrency + 1)
 
     def wait_for_the_others(handler: Any, body: dict[str, Any]) -> None:
-        together.wait(10)
+        together.wait(DEADLINE_S)
         faults.documented(handler, body)
 
     server.always(wait_for_the_others)
@@ -248,7 +249,7 @@ def test_calls_run_side_by_side(server: ProviderServer, make: Any) -> None:
     ]
     for thread in threads:
         thread.start()
-    together.wait(10)
+    together.wait(DEADLINE_S)
     for thread in threads:
         thread.join(10)
     assert all(np.allclose(found[n], expected([f"text {n}"], 64), atol=1e-6) for n in range(4))

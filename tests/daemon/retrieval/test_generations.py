@@ -172,13 +172,13 @@ async def test_a_renewal_that_begins_while_the_state_is_read_is_waited_for(
     def slowly(store: Store) -> Iterator[None]:
         with reading(store):
             looked.set()
-            assert begun.wait(10)
+            assert begun.wait(DEADLINE_S)
             yield
 
     def late(indexer: Indexer, store: Store, standings: Sequence[ModelStatus]) -> GenerationPlan:
         if not indexer._renew:
             return apply(indexer, store, standings)
-        assert looked.wait(10)
+        assert looked.wait(DEADLINE_S)
         plan = apply(indexer, store, standings)
         begun.set()
         return plan

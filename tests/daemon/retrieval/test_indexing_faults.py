@@ -454,7 +454,7 @@ def test_a_question_goes_to_no_provider_that_is_not_used_any_more() -> None:
     assert former(EmbeddingConfig("local", (), sections={**default.sections, "openai": large}), openai) is None
     made = former(EmbeddingConfig("openai", (), sections={**default.sections, "openai": large}), openai)
     assert made is not None
-    assert made.wait(10)
+    assert made.wait(DEADLINE_S)
     assert made.embedder is not None
     assert (made.embedder.id, made.embedder.model, made.embedder.dimensions) == (
         openai.provider,

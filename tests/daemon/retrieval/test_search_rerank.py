@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import LoadedModel
 from confide_daemon.embedding.libraries import packaged
@@ -78,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
 def test_texts_are_put_in_the_models_order(folder: Path) -> None:
     """The better first, the others as they came."""
     reranker = Reranker(folder)
-    assert reranker.wait(60)
+    assert reranker.wait(DEADLINE_S)
     assert reranker.failure is None
     assert reranker.order("where", ["a ship", "the harbour", "harbour, harbour", "a mast"]) == [2, 1, 0, 3]
 
@@ -88,7 +89,7 @@ def test_what_there_is_no_time_for_stays_behind_as_it_was(folder: Path) -> None:
     model = CrossEncoder(folder, threads=1)
     assert len(model.scores("where", ["text"] * 20, deadline=0.0)) == 4
     reranker = Reranker(folder, deadline_s=0.0)
-    assert reranker.wait(60)
+    assert reranker.wait(DEADLINE_S)
     texts = ["a", "b", "c", "harbour", "harbour harbour", "f"]
     assert reranker.order("where", texts) == [3, 0, 1, 2, 4, 5]
 
@@ -101,7 +102,7 @@ def test_a_folder_that_cannot_be_used_is_told(folder: Path, broken: str) -> None
         CrossEncoder(folder, threads=1)
     (folder / broken).unlink()
     reranker = Reranker(folder)
-    assert reranker.wait(60)
+    assert reranker.wait(DEADLINE_S)
     assert "needs model.onnx and tokenizer.json" in str(reranker.failure)
     assert reranker.order("where", ["a", "harbour"]) == [0, 1]
 
@@ -111,7 +112,7 @@ async def test_a_search_uses_it_and_says_when_it_cannot(tmp_path: Path, folder: 
     key = os.urandom(32)
     for place, first in ((folder, "memory/b.md"), (tmp_path / "nowhere", "memory/a.md")):
         reranker = Reranker(place)
-        assert reranker.wait(60)
+        assert reranker.wait(DEADLINE_S)
         path, settings = tmp_path / f"{place.name}.db", IndexSettings(reranker=reranker)
         space = await Space.open(path, key, SpaceShared(settings, LoadedModel.none()), space_id="s")
         await space.documents.put("p", "memory/a.md", "ships and ships and boats\n", base=0, author="a")

@@ -538,7 +538,7 @@ def heal_and_be_killed(path: Path, after_s: float) -> None:
     begun = FORKING.Event()
     process = FORKING.Process(target=heal, args=(path, begun))
     process.start()
-    assert begun.wait(60)
+    assert begun.wait(DEADLINE_S)
     # The moment of the kill is the one thing here that is meant to be a matter of time.
     process.join(after_s)
     process.kill()

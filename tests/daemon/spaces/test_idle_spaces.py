@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.daemon.spaces.test_custodian import connected, finds, remember, until
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
+from tests.support.deadline import DEADLINE_S
 from tests.support.kills import closing_kills
 from tests.support.sealing.founder import Device
 
@@ -57,7 +58,7 @@ async def test_a_connection_alone_keeps_no_space_open_and_its_next_call_is_answe
                 await closed(daemon)
                 stored = await client.call_tool("memory_store", {"content": "The parrot is called Hook."})
                 assert not stored.is_error
-            brought = await asyncio.wait_for(other.applied.get(), 20)
+            brought = await asyncio.wait_for(other.applied.get(), DEADLINE_S)
             assert "Hook" in brought["text"]
         await closed(daemon)
 

@@ -55,7 +55,7 @@ class Gate(HashedEmbedder):
         self.embedded: list[str] = []
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        assert self.open.wait(30)
+        assert self.open.wait(DEADLINE_S)
         self.embedded += texts
         return super().embed_documents(texts)
 
@@ -91,7 +91,7 @@ async def test_searches_go_by_keywords_until_the_model_is_there(tmp_path: Path) 
     gate = threading.Event()
 
     def load() -> Embedder:
-        gate.wait(30)
+        gate.wait(DEADLINE_S)
         return HashedEmbedder(64)
 
     space = await open_space(tmp_path / "s.db", LoadedModel(load))
@@ -366,7 +366,7 @@ async def test_a_store_that_nobody_waits_for_any_more_is_indexed_too(
 
     def slow(*arguments: Any, **options: Any) -> Any:
         has_begun.set()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(DEADLINE_S)
         return put(*arguments, **options)
 
     monkeypatch.setattr(space._writer, "put", slow)

@@ -196,7 +196,7 @@ async def test_a_check_that_is_under_way_begins_again_with_the_new_file(tmp_path
             slices += 1
             yield found
             begun.set()
-            may_go_on.wait(60)
+            may_go_on.wait(DEADLINE_S)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Integrity, "examine", slowly)
@@ -233,7 +233,7 @@ async def test_what_is_written_just_before_the_swap_is_not_lost(
             "confide-write"
         ):
             # Beside the writer: the copy is nearly complete, and brought to the disk.
-            asyncio.run_coroutine_threadsafe(write(), loop).result(60)
+            asyncio.run_coroutine_threadsafe(write(), loop).result(DEADLINE_S)
         sync(copying)
 
     monkeypatch.setattr(Rekeying, "sync", late)

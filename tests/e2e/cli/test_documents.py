@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import BIN, Program, run
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDED, Machine, wait_until
@@ -287,5 +288,5 @@ class Reader:
     def _stop(self) -> None:
         if self._server is not None:
             self._server.terminate()
-            self._server.wait(30)
+            self._server.wait(DEADLINE_S)
             self._server = None

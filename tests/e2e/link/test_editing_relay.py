@@ -61,7 +61,7 @@ def left(wire: Wire) -> str:
     assert wire.process.stderr is not None
     wire.process.stdin.close()
     said = wire.process.stderr.read().decode()
-    wire.process.wait(10)
+    wire.process.wait(DEADLINE_S)
     return said
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.keys.forms import WORDS, choose_keyring, seal_key
 from tests.support.keys.runtime import runtime_folder
 from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
@@ -219,7 +220,7 @@ def desktop(runtime: Path, root: Path) -> Iterator[None]:
     finally:
         for process in reversed(running):
             process.terminate()
-            process.wait(10)
+            process.wait(DEADLINE_S)
 
 
 def test_joining_by_each_way_answers_in_json(daemon: Daemon, machine: Machine, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.processes import Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
@@ -56,7 +57,7 @@ class Agent:
     def die(self) -> None:
         """kill -9, and a new session; what was answered before counts."""
         self.wire.process.kill()
-        self.wire.process.wait(10)
+        self.wire.process.wait(DEADLINE_S)
         while True:
             try:
                 message = self.wire.next(0.5)

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.pair import joined
 from tests.support.programs.processes import NO_MODEL, Daemon, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
@@ -109,7 +110,7 @@ def invite_and_wait(root: Path, _daemon: Daemon, by: Machine, name: str) -> str:
     text = wait_until("the invite", lambda: log.read_text() if "#invite1" in log.read_text() else None)
     machine = Machine(root, name)
     machine.run("join", text.splitlines()[0].strip())
-    assert waiter.wait(60) == 0, log.read_text()
+    assert waiter.wait(DEADLINE_S) == 0, log.read_text()
     assert machine.json("device", "ls")["canSeal"]
     return log.read_text()
 

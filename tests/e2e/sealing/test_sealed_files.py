@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.pair import joined
 from tests.support.programs.processes import CONFIDE, Daemon, Machine, running_daemon, wait_until
@@ -102,7 +103,7 @@ def test_a_sync_that_is_killed_leaves_no_text_without_its_record(tmp_path: Path,
         # Not a deadline: any moment of it will do, and each round another one.
         time.sleep(0.4 + 0.25 * round_)
         killed.send_signal(signal.SIGKILL)
-        killed.wait(20)
+        killed.wait(DEADLINE_S)
         told = bob.json("export", str(tmp_path / f"tree{round_}"))
         held = "".join(file.read_text() for file in (tmp_path / f"tree{round_}").rglob("*.md"))
         named = held.count("(sealed:github-token:")

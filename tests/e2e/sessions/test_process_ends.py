@@ -23,11 +23,6 @@ from tests.support.programs.wire import OPENING, Wire
 
 from confide_crypto.keys.identity import format_daemon_key
 
-GONE_S = 8.0
-"""It promises a second, and `python -m bench ends` measures it; who waited for a call, a link or a disk would take 9 s and more."""
-START_S = 30.0
-"""For a process that starts within that time as well, and that would stay for ever."""
-
 
 def has_ended(process: psutil.Process) -> bool:
     """Whether it runs no more; one that nobody has waited for yet counts as ended."""
@@ -42,7 +37,7 @@ def ends_soon(wire: Wire) -> None:
     children = psutil.Process(wire.process.pid).children(recursive=True)
     assert wire.process.stdin is not None
     wire.process.stdin.close()
-    assert wire.process.wait(GONE_S) == 0
+    assert wire.process.wait(DEADLINE_S) == 0
     wait_until("its children to end", lambda: all(map(has_ended, children)))
 
 
@@ -151,7 +146,7 @@ def test_while_the_client_does_not_read(tmp_path: Path) -> None:
                 if number == 1:
                     time.sleep(0.5)
             process.stdin.close()
-            assert process.wait(GONE_S) == 0
+            assert process.wait(DEADLINE_S) == 0
 
 
 def test_before_the_client_reads_anything(tmp_path: Path) -> None:
@@ -160,7 +155,7 @@ def test_before_the_client_reads_anything(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     asked.write_bytes(b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"tools/list"}\n' % number for number in range(100)))
     with asked.open("rb") as lines, unread(machine, lines) as process:
-        assert process.wait(START_S) == 0
+        assert process.wait(DEADLINE_S) == 0
 
 
 def test_when_the_client_is_killed_and_another_program_holds_the_pipe(tmp_path: Path) -> None:
@@ -208,7 +203,7 @@ def test_when_the_client_is_killed(tmp_path: Path) -> None:
             session = psutil.Process(int(parent.stdout.readline()))
             wait_until("a daemon", lambda: machine.local_daemon)
             parent.kill()
-            wait_until("the session to end", lambda: has_ended(session), GONE_S)
+            wait_until("the session to end", lambda: has_ended(session), DEADLINE_S)
         assert machine.local_daemon is not None
     finally:
         machine.stop_local_daemon()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.processes import Machine, running_daemon, wait_until
 from tests.support.programs.wire import OPENING, Wire
@@ -81,7 +82,7 @@ def test_goes_when_stdin_closes(lonely: Machine) -> None:
         assert wire.process.stdin is not None
         wire.process.stdin.close()
         # Half of what a connection may take, which it would wait for; `python -m bench ends` measures the second itself.
-        assert wire.process.wait(5) == 0
+        assert wire.process.wait(DEADLINE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_the_proxy_tells_stderr_nothing_private(tmp_path: Path) -> None:
             wait_until("the link", lambda: not wire.tool("memory_status", {}).get("isError"))
             assert wire.process.stdin is not None
             wire.process.stdin.close()
-            wire.process.wait(5)
+            wire.process.wait(DEADLINE_S)
             assert wire.process.stderr is not None
             said = wire.process.stderr.read().decode()
         log = daemon.log.read_text()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.network.relay import RecordingRelay
 from tests.support.programs.pair import joined, pair
 from tests.support.programs.processes import CONFIDE, Daemon, running_daemon, wait_until
@@ -109,10 +110,10 @@ def test_a_watch_without_events_looks_itself(tmp_path: Path) -> None:
                 watch.until("synced", project="shared", sent=1)
                 wait_until("the file at bob", (bob.project / "memory/a.md").exists)
                 watch.process.terminate()
-                assert watch.process.wait(5) == 0
+                assert watch.process.wait(DEADLINE_S) == 0
             finally:
                 watch.process.kill()
-                watch.process.wait(5)
+                watch.process.wait(DEADLINE_S)
                 watch.close()
 
 

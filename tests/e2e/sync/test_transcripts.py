@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.transcripts import SESSION, ClaudeSession, text, tool
 from tests.support.draws import draws
 from tests.support.network.relay import RecordingRelay
@@ -334,7 +335,7 @@ def test_a_folder_that_vanishes_and_comes_back(machine: Machine) -> None:
         wait_until("what was written then", lambda: not pending(machine))
     finally:
         watching.terminate()
-        watching.wait(10)
+        watching.wait(DEADLINE_S)
     whole = machine.json("read", f"sessions/2026-11-20-claude-code-{SESSION}.md")["content"]
     assert (whole.count("walrus"), whole.count("narwhal")) == (1, 1)
 

@@ -296,7 +296,7 @@ def test_the_passphrase_is_asked_for_at_a_terminal_without_an_echo(machine: Mach
         assert process.wait(DEADLINE_S) == 0, said
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(DEADLINE_S)
         os.close(outer)
     assert WORDS.encode() not in said
     assert shown(machine)["kept"] == "passphrase"

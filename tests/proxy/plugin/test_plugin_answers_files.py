@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import BIN
 
 import confide_proxy
@@ -95,14 +96,18 @@ def test_without_confide_the_hooks_say_nothing(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     done = subprocess.run(
-        ["/bin/sh", "-c", LINE], env={"PATH": str(empty)}, input=b"{}" * 100_000, capture_output=True, timeout=60
+        ["/bin/sh", "-c", LINE],
+        env={"PATH": str(empty)},
+        input=b"{}" * 100_000,
+        capture_output=True,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     program = empty / "confide"
     program.write_text('#!/bin/sh\n[ "$*" = hook ] && read -r line && echo "answered $line"\n')
     program.chmod(0o755)
     done = subprocess.run(
-        ["/bin/sh", "-c", LINE], env={"PATH": str(empty)}, input=b'{"a": 1}\n', capture_output=True, timeout=60
+        ["/bin/sh", "-c", LINE], env={"PATH": str(empty)}, input=b'{"a": 1}\n', capture_output=True, timeout=DEADLINE_S
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b'answered {"a": 1}\n', b"")
 
@@ -116,7 +121,7 @@ def test_the_end_of_a_turn_is_not_waited_for(tmp_path: Path) -> None:
     program.chmod(0o755)
     env = {"PATH": str(tmp_path)}
     done = subprocess.run(
-        ["/bin/sh", "-c", BESIDE], cwd=tmp_path, env=env, input=b'{"a": 1}\n', capture_output=True, timeout=60
+        ["/bin/sh", "-c", BESIDE], cwd=tmp_path, env=env, input=b'{"a": 1}\n', capture_output=True, timeout=DEADLINE_S
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     (tmp_path / "go").write_text("go\n")
@@ -131,7 +136,7 @@ def test_the_hooks_of_the_plugin_reach_the_real_program(tmp_path: Path) -> None:
     env = {"PATH": f"{BIN}:/usr/bin:/bin", "CONFIDE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     for tool, is_answered in ((asked["tool_name"], True), ("mcp__confide__secret_get", False)):
         told = json.dumps({**asked, "tool_name": tool, "cwd": str(tmp_path)}).encode()
-        done = subprocess.run(["/bin/sh", "-c", LINE], env=env, input=told, capture_output=True, timeout=60)
+        done = subprocess.run(["/bin/sh", "-c", LINE], env=env, input=told, capture_output=True, timeout=DEADLINE_S)
         assert (done.returncode, done.stderr) == (0, b"")
         assert (b'"behavior": "allow"' in done.stdout) == is_answered, done
 

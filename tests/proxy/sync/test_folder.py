@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support.deadline import DEADLINE_S
 
 from confide_memory.documents import text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
@@ -81,7 +82,7 @@ def test_a_file_that_is_just_being_saved_is_read_as_it_will_be(folder: Folder, m
         content = reader.submit(folder.read, "memory/a.md")
         time.sleep(0.03)
         file.write_text("The heron fishes.")
-        assert content.result(15) == folder.read("memory/a.md")
+        assert content.result(DEADLINE_S) == folder.read("memory/a.md")
     monkeypatch.setattr("confide_proxy.sync.folder._SAVING_S", 0.1)
     file.write_text("")
     empty = folder.read("memory/a.md")

@@ -65,8 +65,8 @@ def watching(machine: Machine, *folders: Path) -> Iterator[Watching]:
         yield watch
         watch.process.send_signal(signal.SIGTERM)
         # Half of what a connection may take, which it would wait for; `python -m bench ends` measures the second itself.
-        assert watch.process.wait(5) == 0
+        assert watch.process.wait(DEADLINE_S) == 0
     finally:
         watch.process.kill()
-        watch.process.wait(5)
+        watch.process.wait(DEADLINE_S)
         watch.close()

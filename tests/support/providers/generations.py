@@ -71,7 +71,7 @@ class MarkedEmbedder(HashedEmbedder):
         return np.asarray(self._vectors([text])[0])
 
     def _check(self) -> None:
-        assert self.open.wait(60)
+        assert self.open.wait(DEADLINE_S)
         if self.failure is not None:
             raise self.failure
 
@@ -111,7 +111,7 @@ def handle(
         price_per_million=price,
         breaker=CircuitBreaker(embedder.id, failures=1, first_pause_s=pause_s),
     )
-    assert made.wait(10)
+    assert made.wait(DEADLINE_S)
     return made
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import BatchLimits, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
@@ -42,7 +43,7 @@ class LikenessEmbedder:
         return np.asarray(self._vectors([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        assert self.open.wait(60)
+        assert self.open.wait(DEADLINE_S)
         if self.failure is not None:
             raise self.failure
         with self._lock:

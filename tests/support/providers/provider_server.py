@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 
@@ -217,7 +218,7 @@ def busy(wait: str | None = None) -> Answer:
 
 def silence(handler: _Handler, body: dict[str, Any]) -> None:
     """No answer at all, until the server ends."""
-    handler.provider.closing.wait(30)
+    handler.provider.closing.wait(DEADLINE_S)
     handler.close_connection = True
 
 

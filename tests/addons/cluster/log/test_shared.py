@@ -499,13 +499,13 @@ def test_one_that_stands_still_in_a_change_keeps_nobody_waiting_for_long(
             with one.registry.transaction() as database:
                 database.execute("INSERT INTO spaces VALUES ('half', 'half', 0.0)")
                 has_row.set()
-                may_go_on.wait(30)
+                may_go_on.wait(DEADLINE_S)
         except EngineError as error:
             failures.append(error)
 
     thread = threading.Thread(target=stand_still)
     thread.start()
-    has_row.wait(30)
+    has_row.wait(DEADLINE_S)
     other.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
     may_go_on.set()
     thread.join()

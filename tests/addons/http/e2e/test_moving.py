@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.programs.gateway import Answer, serving
 from tests.support.programs.panel import Visit, words_of
 from tests.support.programs.processes import Inside, running_daemon, wait_until
@@ -31,7 +32,7 @@ def test_what_was_answered_while_the_space_moves_is_at_the_new_daemon(tmp_path: 
                 writing = threading.Thread(target=write)
                 writing.start()
                 try:
-                    assert is_begun.wait(60)
+                    assert is_begun.wait(DEADLINE_S)
                     ann.run("move", "--to", daemon.invite("ann"), "--yes")
                     moved = len(stores)
                     wait_until("a store behind the move", lambda: len(stores) > moved + 2)

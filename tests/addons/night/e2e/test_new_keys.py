@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.nights import allow, inside, queue, runner
 from tests.support.programs.processes import Machine, wait_until
 
@@ -23,6 +24,6 @@ def test_what_runs_goes_on_under_the_new_key_of_its_machine(home: Machine) -> No
         night.until("cancelled")
         wait_until("the next one", lambda: home.json("task", "show", soon)["slots"][0]["state"] == "succeeded")
         night.process.send_signal(signal.SIGTERM)
-        assert night.process.wait(20) == 0
+        assert night.process.wait(DEADLINE_S) == 0
     assert home.json("task", "show", running)["slots"][0]["state"] == "cancelled"
     assert "any more" not in night.said

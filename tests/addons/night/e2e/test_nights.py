@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.nights import allow, inside, queue, report, runner
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
 from tests.support.runs import KEY, ROUNDS, agent, answer, git, model_api
@@ -38,7 +39,7 @@ def test_a_night_with_an_agent_and_the_morning_behind_it(home: Machine, tmp_path
         order = "```\nask()\nopen('a.txt', 'a').write('two\\n')\nprint(os.environ)\nend('I added a line')\n```"
         task = queue(home, order, "fix")
         with runner(home, "run") as night:
-            assert night.process.wait(60) == 0, night.said
+            assert night.process.wait(DEADLINE_S) == 0, night.said
     assert api.headers[0]["x-api-key"] == KEY
     shown: Any = home.json("task", "show", task)
     [slot] = shown["slots"] if "slots" in shown else shown["runs"]
@@ -66,7 +67,7 @@ def test_a_question_with_a_key_that_is_sealed_in_the_memory(home: Machine) -> No
         allow(home, "[recipes.ask]", url=api.url, key=found)
         task = queue(home, "what is six times seven?", "ask")
         with runner(home, "run") as night:
-            assert night.process.wait(60) == 0, night.said
+            assert night.process.wait(DEADLINE_S) == 0, night.said
     assert api.headers[0]["x-api-key"] == token
     shown = home.json("task", "show", task)
     assert "succeeded" in json.dumps(shown)
@@ -85,7 +86,7 @@ def test_a_runner_that_is_killed_leaves_nothing_and_the_morning_tells_the_truth(
             else:
                 time.sleep(random.uniform(0, 0.3))  # at any step of it
             night.process.send_signal(signal.SIGKILL)
-            night.process.wait(10)
+            night.process.wait(DEADLINE_S)
             wait_until("nothing of it to live", lambda: not inside("7301") and not inside("7302"), 10)
         with runner(home) as morning:
             morning.until(f"{task}")
@@ -93,7 +94,7 @@ def test_a_runner_that_is_killed_leaves_nothing_and_the_morning_tells_the_truth(
             # Nor anything that was on its way to be a sandbox, and waits for a word that nobody gives.
             assert _started_for(home) == []
             morning.process.send_signal(signal.SIGTERM)
-            assert morning.process.wait(20) == 0
+            assert morning.process.wait(DEADLINE_S) == 0
         assert "lost" in home.run("task", "show", task)
         assert "lost" in home.run("runner", "ls").splitlines()[0]
     assert "lost" in report(home)
@@ -110,7 +111,7 @@ def test_a_cancel_reaches_what_runs(home: Machine) -> None:
         print(f"cancelled in {time.monotonic() - began:.3f} s")
         night.until("cancelled")
         night.process.send_signal(signal.SIGTERM)
-        assert night.process.wait(20) == 0
+        assert night.process.wait(DEADLINE_S) == 0
     assert "cancelled" in home.run("task", "show", task)
 
 
@@ -120,7 +121,7 @@ def test_a_runner_that_is_told_to_end_says_that_its_run_is_lost(home: Machine) -
     with runner(home) as night:
         wait_until("it to run", lambda: inside("7304"))
         night.process.send_signal(signal.SIGTERM)
-        assert night.process.wait(20) == 0
+        assert night.process.wait(DEADLINE_S) == 0
     assert not inside("7304")
     assert "lost" in report(home)
 
@@ -138,7 +139,12 @@ def test_a_runner_says_what_works_and_claims_nothing_without_a_sandbox(home: Mac
     without = [str(bubblewrap.program()), "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--", CONFIDE]
     for word, said in (("check", "no    sandbox: a sandbox cannot be started"), ("run", "a sandbox cannot be started")):
         done = subprocess.run(
-            [*without, "runner", word], cwd=home.project, env=home.env, capture_output=True, text=True, timeout=60
+            [*without, "runner", word],
+            cwd=home.project,
+            env=home.env,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
         )
         assert done.returncode == 3, done.stderr
         assert said in done.stdout + done.stderr
@@ -166,4 +172,4 @@ def test_a_runner_that_waits_is_small(home: Machine) -> None:
             wait_until("it to rest", lambda: resident_kib(waiting.pid) <= IDLE_MIB * 1024)
         finally:
             waiting.terminate()
-            assert waiting.wait(20) == 0
+            assert waiting.wait(DEADLINE_S) == 0

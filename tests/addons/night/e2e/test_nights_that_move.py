@@ -8,6 +8,7 @@ import signal
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.nights import allow, inside, queue, report, repository_in, runner
 from tests.support.programs.processes import Inside, Machine, running_daemon, wait_until
 from tests.support.runs import needing_sandbox
@@ -33,7 +34,7 @@ command = ["echo", "done"]
     with running_daemon(tmp_path) as daemon:
         ended = queue(home, "say it", "quick")
         with runner(home, "run") as first:
-            assert first.process.wait(60) == 0, first.said
+            assert first.process.wait(DEADLINE_S) == 0, first.said
         later = (datetime.now().astimezone() + timedelta(hours=5)).isoformat(timespec="seconds")
         waits = home.json("task", "add", "later", "--recipe", "quick", "--at", later)["id"]
         comes = home.json("task", "add", "nightly", "--recipe", "quick", "--schedule", "0 2 * * *")["id"]
@@ -58,7 +59,7 @@ command = ["echo", "done"]
             night.until(f"{soon}")
             wait_until("it to end", lambda: _state(home, soon) == "succeeded")
             night.process.send_signal(signal.SIGTERM)
-            assert night.process.wait(20) == 0
+            assert night.process.wait(DEADLINE_S) == 0
         assert _state(home, running) == "cancelled"
         assert json.dumps(home.json("task", "ls")).count('"id"') == 6
         assert "succeeded" in report(home)
@@ -88,11 +89,11 @@ def test_a_runner_begins_nothing_at_a_daemon_that_was_left_and_is_put_back(tmp_p
         shutil.copytree(tmp_path / "copy", one.data)
         one.start()
         with runner(desktop, "run") as again:
-            assert again.process.wait(60) == 0, again.said
+            assert again.process.wait(DEADLINE_S) == 0, again.said
             assert desktop.json("runner", "ls") == []
             again.until("nothing is claimed: this memory was moved away from its daemon")
         desktop.run("join", laptop.json("device", "invite", "desktop", "--no-wait")["invite"])
         desktop.run("device", "confirm", "--words", laptop.json("device", "ls")["space"]["headWords"])
         with runner(desktop, "run") as there:
-            assert there.process.wait(60) == 0, there.said
+            assert there.process.wait(DEADLINE_S) == 0, there.said
         assert _state(laptop, task) == "succeeded"

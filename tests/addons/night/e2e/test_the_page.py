@@ -7,6 +7,7 @@ import shlex
 import signal
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.nights import inside, runner
 from tests.support.programs.processes import Machine, wait_until
 
@@ -43,7 +44,7 @@ def test_a_night_by_the_page_alone(home: Machine) -> None:
         night.until("begins: look")
         wait_until("it to run", lambda: inside(NAP))
         night.process.send_signal(signal.SIGKILL)
-        night.process.wait(10)
+        night.process.wait(DEADLINE_S)
         wait_until("nothing of it to live", lambda: not inside(NAP), 10)
     told = home.run(*commands.pop(0))
     assert f"{soon[:6]} [project]" in told
@@ -60,7 +61,7 @@ def test_a_night_by_the_page_alone(home: Machine) -> None:
         # Neither is it begun again, nor anything told of the one that is due at two.
         assert task[:6] not in told
         morning.process.send_signal(signal.SIGTERM)
-        assert morning.process.wait(20) == 0
+        assert morning.process.wait(DEADLINE_S) == 0
     assert not inside(NAP)
     states = {one["id"]: one["status"] for one in home.json("task", "ls")["tasks"]}
     assert states == {soon: "failed", task: "pending"}

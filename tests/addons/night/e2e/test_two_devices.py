@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from tests.support.deadline import DEADLINE_S
 from tests.support.nights import allow, queue, runner
 from tests.support.programs.processes import Inside, running_daemon, wait_until
 from tests.support.runs import git, needing_sandbox, repository
@@ -40,7 +41,7 @@ def test_a_branch_is_pushed_once_a_second_device_has_approved(tmp_path: Path) ->
             night.until("succeeded")
             wait_until("the branch", branches)
             night.process.send_signal(signal.SIGTERM)
-            assert night.process.wait(20) == 0
+            assert night.process.wait(DEADLINE_S) == 0
         [branch] = branches()
         assert branch.startswith(f"confide/{task}-")
         assert git(origin, "show", f"{branch}:said.txt").strip() == "swifts"
