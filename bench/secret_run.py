@@ -32,13 +32,13 @@ from confide_proxy.sealing.masking import Mask, SecretForms
 
 DRIVER: Final = """
 import json, os, signal, sys
-from confide_proxy.run import child_process
+from confide_proxy.run import child_process, run_request
 from confide_proxy.sealing.masking import Mask, SecretForms
 told = json.loads(sys.stdin.readline())
 value = told["value"].encode()
 forms = SecretForms({value: b"(sealed:bench:0f)"})
 child_process.protect()
-code = child_process.run(child_process.ChildTerms(
+code = child_process.run(run_request.ChildTerms(
     child_process.program_of("sh"), ["sh", "-c", told["script"]], {"TOKEN": value}, {"KEY": value}, value, lambda: Mask(forms)))
 sys.exit(code if code >= 0 else 128 - code)
 """

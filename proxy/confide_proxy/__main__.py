@@ -1,7 +1,8 @@
-"""Entry point of `confide`: dispatches to `confide hook`, `confide mcp` or the command line.
+"""Entry point of `confide`: dispatches to `confide hook`, `confide mcp`, `confide run` or the command
+line.
 
-Clients wait for `confide hook` on every turn and for `confide mcp` at every start, so these two
-paths import only what they need. All other commands load the command-line library (tests walk all
+Clients wait for `confide hook` on every turn and for `confide mcp` at every start, and a command
+for `confide run`, so these paths import only what they need. All other commands load the command-line library (tests walk all
 of them).
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+
+from confide_crypto import portable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing it would cost a hook some milliseconds
@@ -46,6 +49,10 @@ def main() -> None:
 
         # Imported modules stay alive, so a command leaves almost nothing for the collector to free.
         gc.set_threshold(20_000)
+        if arguments[:1] == ["run"] and portable.HAS_MODES:
+            from confide_proxy.run import quick_run
+
+            quick_run.run(arguments[1:])
         from confide_proxy.cli import app
 
         app.main(began)

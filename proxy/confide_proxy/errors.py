@@ -60,7 +60,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from confide_crypto.errors import (
     EXIT_CONFIG,
@@ -187,8 +186,8 @@ class NotHereError(ConfideError):
     exit_code = EXIT_INPUT
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        place = f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        host, slash, path = url.partition("://")[2].partition("?")[0].partition("/")
+        place = f"{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
         super().__init__(
             f"this device has joined the daemon at {printable(place)}, which is not started or stopped from here",
             hint="on its machine: confided serve, or its service manager",

@@ -12,7 +12,7 @@ import pytest
 from confide_memory.documents import leads_out, path_problem, unsafe
 
 ROOT = Path(__file__).parents[2]
-OF_TERMINALS = ("run.child_process", "run.child_leader")
+OF_TERMINALS = ("run.child_process", "run.child_leader", "run.quick_run", "run.secret_files")
 """Modules that Windows never loads: `confide run` is refused there."""
 HIDDEN = "from tests.support.windows.hiding import hide\nhide()\n"
 

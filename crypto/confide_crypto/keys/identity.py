@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from confide_crypto.errors import KeyFileError, KeyTextError, PassphraseError
 from confide_crypto.keys import bech32m
+from confide_crypto.keys.identity_file import SEALED_PREFIX, SEED_PREFIX, identity_line, is_pem, no_identity
 from confide_crypto.keys.private_files import read_private_file, write_private_file
 
 KEY_LENGTH: Final = 32
@@ -25,9 +26,6 @@ SIGNATURE_LENGTH: Final = 64
 PUBLIC_KEY_WORD: Final = "confide-ed25519"
 _PUBLIC_PREFIX: Final = "confide"
 _DAEMON_PREFIX: Final = "confided"
-SEED_PREFIX: Final = "confide-secret-key-"
-SEALED_PREFIX: Final = "confide-sealed-key-"
-_PEM_START: Final = b"-----BEGIN "
 _STATIC_PERSON: Final = b"confide-static-1"
 _WORDS_PERSON: Final = b"confide-words-1"
 _WORD_BITS: Final = 11
@@ -84,7 +82,7 @@ class Identity:
         if prefix == SEALED_PREFIX:
             raise KeyFileError(path, "is sealed with a passphrase, and cannot be used here like that")
         if prefix != SEED_PREFIX or len(seed) != KEY_LENGTH:
-            raise _no_identity(path)
+            raise no_identity(path)
         return cls(seed)
 
     def save(self, path: Path) -> None:
@@ -133,32 +131,6 @@ class Identity:
 
         secret = crypto_sign_seed_keypair(self.seed)[1]
         return bytes(crypto_sign(_labelled(label, data), secret)[:SIGNATURE_LENGTH])
-
-
-def is_pem(data: bytes) -> bool:
-    """Return True if an identity file holds PEM, not Confide's own one-line form."""
-    return data.lstrip().startswith(_PEM_START)
-
-
-def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
-    """Return the prefix and the bytes of an identity file's only line that is not a comment
-    (PROTOCOL.md 2.3).
-
-    Raises KeyFileError: there is no such line, or more than one, or it is damaged.
-    """
-    written = (line.strip() for line in data.decode("ascii", "replace").splitlines())
-    lines = [line for line in written if line and not line.startswith("#")]
-    try:
-        if len(lines) == 1:
-            return bech32m.decode(lines[0])
-    except ValueError:
-        pass
-    raise _no_identity(path)
-
-
-def _no_identity(path: Path) -> KeyFileError:
-    hint = "restore it from a copy, or move it away and join again"
-    return KeyFileError(path, "is not an identity file, or is damaged", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

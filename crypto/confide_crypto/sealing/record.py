@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 import secrets
 from dataclasses import dataclass
 from typing import Final, Self
 
 from confide_crypto.errors import RecordError, WrongKeyError
 from confide_crypto.sealing.encoding import Cursor, labelled, u32
-from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH, SpaceKeys
+from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH, is_kind
+from confide_crypto.sealing.space_keys import SpaceKeys
 
 _VERSION: Final = 1
 _LABEL: Final = b"confide-secret/1"
@@ -28,19 +28,10 @@ password from a token of similar size.
 _LENGTH_BYTES: Final = 4
 MAX_VALUE: Final = 4 * 1024 * 1024
 """Bytes of a value; the limit of a document, since a whole note may be sealed."""
-KIND_PATTERN: Final = "[a-z][a-z0-9-]{0,31}"
-_KIND: Final = re.compile(KIND_PATTERN)
 _HEADER_LENGTH: Final = 1 + 4 + 1
 MAX_RECORD: Final = (
     _HEADER_LENGTH + 32 + SECRET_ID_LENGTH + _COMMITMENT_LENGTH + _NONCE_LENGTH + MAX_VALUE + _BLOCK + _TAG_LENGTH
 )
-
-
-def is_kind(text: str) -> bool:
-    """Return True if `text` is a valid kind of secret: at most 32 lower-case letters, digits and
-    hyphens, with a letter first.
-    """
-    return _KIND.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from confide_crypto.errors import RecoveryCodeError
 from confide_crypto.handshake.invite import INVITE_PREFIX
 from confide_crypto.keys import bech32m
-from confide_crypto.keys.identity import SEALED_PREFIX, SEED_PREFIX
+from confide_crypto.keys.identity_file import SEALED_PREFIX, SEED_PREFIX
 from confide_crypto.sealing.recovery_code import MARK, RecoveryCode
 
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, Self
 from confide_crypto.errors import UnknownEpochError, WrapError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.encoding import joined, labelled, u32
+from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey, MLKEM768X25519PublicKey, Suite
 
 KEY_LENGTH: Final = 32
 SPACE_ID_LENGTH: Final = 16
-SECRET_ID_LENGTH: Final = 16
 FIRST_EPOCH: Final = 1
 _ID_KEY_PERSON: Final = b"confide-id-key-1"
 _SECRET_ID_PERSON: Final = b"confide-secret-1"

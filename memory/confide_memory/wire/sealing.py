@@ -10,10 +10,10 @@ from confide_crypto.errors import RequestError
 from confide_crypto.handshake.invite import INVITE_ID_LENGTH
 from confide_crypto.keys.identity import KEY_LENGTH
 from confide_crypto.sealing.pairing import ANSWER_LENGTH, REQUEST_LENGTH
-from confide_crypto.sealing.record import MAX_RECORD, is_kind
+from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH, is_kind
+from confide_crypto.sealing.record import MAX_RECORD
 from confide_crypto.sealing.roster import MAX_ENTRIES
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, MAX_ENTRY_BYTES, MAX_EPOCHS
-from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH
 from confide_memory.forms import (
     MAX_LISTED,
     UNREAD,

@@ -30,11 +30,12 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
-from confide_proxy.run.secret_names import SecretNames, bare, refuse_redacted, resolved
+from confide_proxy.run.secret_names import SecretNames
 from confide_proxy.run.shown_values import approve_showing, is_of_agent
-from confide_proxy.sealing.open_secrets import open_secret
+from confide_proxy.sealing.open_secrets import open_secret, resolved
 from confide_proxy.sealing.rescan import Rescan, RescanOutcome, UnsealedDocument, policy_of
 from confide_proxy.sealing.sealer import Sealer, load_fingerprints
+from confide_proxy.sealing.secret_references import bare, refuse_redacted
 from confide_proxy.sealing.use_log import UseLog
 from confide_proxy.sync.project import Project
 

@@ -31,13 +31,11 @@ from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity import (
     KEY_LENGTH,
     PUBLIC_KEY_WORD,
-    SEALED_PREFIX,
     Identity,
     SealedKey,
     format_public_key,
-    identity_line,
-    is_pem,
 )
+from confide_crypto.keys.identity_file import SEALED_PREFIX, identity_line, is_pem
 from confide_crypto.keys.private_files import (
     check_private_dir,
     make_private_dir,

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from confide_crypto import atomic
 from confide_crypto.errors import printable
 from confide_crypto.sealing.placeholder import Placeholder
+from confide_proxy.sealing.maskable import is_maskable
 from confide_proxy.sealing.use_log import held
 
 LASTS_S: Final = 12 * 3600
@@ -66,6 +67,14 @@ class PlannedUse(NamedTuple):
     def _is_interpreter(self) -> bool:
         names = (Path(self.arguments[0]).name, Path(os.path.realpath(self.program)).name)
         return any(_INTERPRETERS.fullmatch(name) for name in names)
+
+    def warnings(self, values: Mapping[Placeholder, bytes]) -> list[str]:
+        """Return a sentence for each of these values that cannot be masked."""
+        return [
+            f"the value of {self.called(secret)} is too short or too common a word to be masked"
+            for secret, value in values.items()
+            if not is_maskable(value)
+        ]
 
     def called(self, secret: Placeholder) -> str:
         """Return how the user knows a secret."""
@@ -124,6 +133,15 @@ class Approvals:
             return [(str(mark), str(of), float(until)) for mark, of, until in found]
         except (OSError, ValueError, TypeError):
             return []
+
+
+def standing(use: PlannedUse, allow: Mapping[str, Sequence[str]], approvals: Approvals) -> str:
+    """Return what allows a use without a question, as `UseLog` has it: the user's rules `allow`, or
+    an earlier approval; "" if nothing does.
+    """
+    if use.is_ruled(allow):
+        return "proxy.toml"
+    return "before" if approvals.has(use) else ""
 
 
 def _session() -> str:

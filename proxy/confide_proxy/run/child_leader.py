@@ -14,11 +14,10 @@ import os
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -118,23 +117,14 @@ class _Leader:
                 libc.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
                 if os.getppid() != leader:
                     os._exit(1)
+            if start.has_group:
+                os.setpgid(0, 0)
             if start.terminal >= 0:
                 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
                 os.tcsetpgrp(start.terminal, os.getpgrp())
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTTOU])
 
-        process = subprocess.Popen(
-            start.arguments,
-            executable=start.program,
-            env=start.environment,
-            stdin=start.stdin,
-            stdout=start.stdout,
-            stderr=start.stderr,
-            process_group=0 if start.has_group else None,
-            preexec_fn=prepare,
-        )
-        self._pid = process.pid
-        process.returncode = 0  # this class waits for it, also when it stops
+        self._pid = _started(start, prepare)
         for descriptor in {start.stdin, start.stdout, start.stderr} - {0, 1, 2, start.terminal}:
             os.close(descriptor)
         null = os.open(os.devnull, os.O_RDWR)
@@ -218,6 +208,37 @@ class _Leader:
     def _tell(self, kind: bytes, number: int) -> None:
         with contextlib.suppress(OSError):
             os.write(self._news, NEWS.pack(kind, number))
+
+
+def _started(start: ChildStart, prepare: Callable[[], None]) -> int:
+    """Start the command after `prepare` in its process, and return its number. Raises OSError.
+
+    Not with the library `subprocess`, which takes longer to load than the command to start, and
+    closes what else the command inherits, such as the file of a shell's `<(…)`.
+    """
+    failed_out, failed_in = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        number = errno.EIO
+        try:
+            prepare()
+            given = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3) for each in (start.stdin, start.stdout, start.stderr)]
+            for descriptor, source in enumerate(given):
+                os.dup2(source, descriptor)
+            for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+                signal.signal(ignored, signal.SIG_DFL)
+            os.execve(start.program, list(start.arguments), start.environment)  # noqa: S606
+        except OSError as error:
+            number = error.errno or number
+        finally:
+            os.write(failed_in, number.to_bytes(4))
+            os._exit(1)
+    os.close(failed_in)
+    with open(failed_out, "rb") as failed:
+        if number := int.from_bytes(failed.read()):
+            os.waitpid(pid, 0)
+            raise OSError(number, os.strerror(number))
+    return pid
 
 
 def keep_orphans() -> None:

@@ -10,63 +10,39 @@ import contextlib
 import fcntl
 import os
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from confide_crypto import portable
 from confide_proxy.errors import NotRunError
-from confide_proxy.paths import runtime_folders
 from confide_proxy.run import child_leader
 from confide_proxy.run.child_leader import NEWS, ChildStart
-from confide_proxy.sealing.masking import Mask
+from confide_proxy.run.run_request import ChildTerms
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.masking import Mask
 
 IDLE_S: Final = 0.05
 """Seconds without output after which all but the beginning of a value is passed on."""
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
 _PIECE: Final = 64 * 1024
-_FOLDER: Final = "confide-run-"
 _PASSED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _OF_TERMINALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 _DUMPABLE: Final = 4
 
 
-class ChildTerms(NamedTuple):
-    """A command and what it gets. Its repr shows no value.
-
-    Attributes:
-        program: path of the program.
-        arguments: the command as it was typed, its name first.
-        variables: environment variables with secrets.
-        files: secrets that the command gets as files; the variables have their paths.
-        stdin: a secret as its standard input; None leaves that as it is.
-        mask: makes a mask for one stream of output.
-    """
-
-    program: str
-    arguments: Sequence[str]
-    variables: Mapping[str, bytes]
-    files: Mapping[str, bytes]
-    stdin: bytes | None
-    mask: Callable[[], Mask]
-
-    def __repr__(self) -> str:
-        return f"ChildTerms({self.program})"
-
-
 def program_of(command: str) -> str:
     """Return the path of the program that a command names. Raises NotRunError."""
-    if found := shutil.which(command):
-        return found
     folders = [""] if os.sep in command else os.get_exec_path()
-    if any(Path(folder, command).exists() for folder in folders):
+    found = [path for folder in folders if os.path.exists(path := os.path.join(folder, command))]  # noqa: PTH110, PTH118
+    if runnable := next((path for path in found if os.access(path, os.X_OK) and not Path(path).is_dir()), None):
+        return runnable
+    if found:
         raise NotRunError(NOT_EXECUTABLE, f"{command} is no program that you may run")
     raise NotRunError(NOT_FOUND, f"there is no command {command}")
 
@@ -87,63 +63,35 @@ def run(terms: ChildTerms) -> int:
 
     Raises NotRunError if it cannot be started.
     """
-    with _files(terms.files) as paths:
-        environment = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
-        environment |= {os.fsencode(name): value for name, value in terms.variables.items()}
+    environment = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+    environment |= {os.fsencode(name): value for name, value in terms.variables.items()}
+    if not terms.files:
+        return _Child(terms, environment).follow()
+    from confide_proxy.run import secret_files  # needs libraries that take longer than the start of a command
+
+    with secret_files.private_files(terms.files) as paths:
         environment |= {os.fsencode(name): os.fsencode(path) for name, path in paths.items()}
         return _Child(terms, environment).follow()
 
 
-@contextlib.contextmanager
-def _files(values: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
-    """Yield the paths of private files with these values, which are removed at the end."""
-    if not values:
-        yield {}
-        return
-    base = next((each for each in _memory_folders() if os.access(each, os.W_OK | os.X_OK)), Path(tempfile.gettempdir()))
-    _sweep(base)
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=base))
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        paths = {}
-        for name, value in values.items():
-            path = folder / name
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(value)
-            paths[name] = str(path)
-        yield paths
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
-
-
-def _memory_folders() -> list[Path]:
-    """Return the folders whose files are in memory, where there are any."""
-    return [*runtime_folders(), Path("/dev/shm")] if sys.platform == "linux" else []  # noqa: S108
-
-
-def _sweep(base: Path) -> None:
-    """Remove the files of runs that were killed."""
-    for each in base.glob(f"{_FOLDER}*"):
-        with contextlib.suppress(OSError):
-            held = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if os.fstat(held).st_uid == portable.user():
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(each, ignore_errors=True)
-            finally:
-                os.close(held)
+def end_by_signal(code: int) -> None:
+    """End this process by the signal that ended the command, if one did, so that a shell says the
+    same. `code` is what `run` has returned.
+    """
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
 
 
 class _MaskedStream:
     """An output stream of the command: read, masked, written."""
 
-    def __init__(self, source: int, target: int, mask: Mask) -> None:
+    def __init__(self, source: int, target: int, masked: Callable[[], Mask]) -> None:
         self.source = source
         self.is_open = True
         self._target = target
-        self._mask = mask
+        self._masked = masked
+        self._mask: Mask | None = None
         self._is_read = True
         self._is_idle = False
 
@@ -155,6 +103,7 @@ class _MaskedStream:
             piece = b""
         self._is_idle = False
         if piece:
+            self._mask = self._mask or self._masked()
             self._write(self._mask.feed(piece))
         if not piece or not self._is_read:
             self.close()
@@ -168,17 +117,19 @@ class _MaskedStream:
     @property
     def is_waiting(self) -> bool:
         """Return True if `idle` is to be called when no more comes."""
-        return self.is_open and self._mask.is_holding and not self._is_idle
+        return self.is_open and self._mask is not None and self._mask.is_holding and not self._is_idle
 
     def idle(self) -> None:
         self._is_idle = True
-        self._write(self._mask.idle())
+        if self._mask is not None:
+            self._write(self._mask.idle())
 
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
             os.close(self.source)
-            self._write(self._mask.end())
+            if self._mask is not None:
+                self._write(self._mask.end())
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -283,9 +234,9 @@ class _Child:
             child_leader.lead(start, orders, news)
         for descriptor in theirs:
             os.close(descriptor)
-        self._streams = [_MaskedStream(source, 1, terms.mask())]
+        self._streams = [_MaskedStream(source, 1, terms.mask)]
         if error >= 0:
-            self._streams.append(_MaskedStream(error, 2, terms.mask()))
+            self._streams.append(_MaskedStream(error, 2, terms.mask))
 
     # Work
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from confide_crypto import portable
 from confide_crypto.sealing import placeholder
-from confide_crypto.sealing.record import is_kind
+from confide_crypto.sealing.placeholder import is_kind
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.locks import lock_file, taken
 from confide_proxy.sealing.detection import decoding

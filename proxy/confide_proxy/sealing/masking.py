@@ -18,17 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
-SHORTEST: Final = 6
-"""Shortest value that is masked, in bytes without blanks; a shorter one would match everywhere, and
-is too short for a secret.
-"""
+from confide_proxy.sealing.maskable import BLANKS, SHORTEST, is_maskable
+
 _SHORTEST_LINE: Final = 12
 """The same for a single line of a longer value."""
 _MOST_LINES: Final = 1000
-_BLANKS: Final = b" \t\r\n\0"
-"""Bytes that the search ignores: line breaks, the blanks of a hex dump, and every second byte of
-UTF-16.
-"""
 _ANCHOR: Final = 8
 """Bytes of a form that the automaton looks for."""
 _LEAST_HELD: Final = 4
@@ -48,22 +42,8 @@ _MOST_SEEN: Final = 100_000
 _KEPT_IN_ADDRESSES: Final = ("", "/", "!'()*", "!'()*/", "!'()*/:;,?@&=+$#~", "/~")
 """Punctuation that encoders of addresses leave as it is."""
 _PUBLIC_LINE: Final = re.compile(rb"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
-_WORD: Final = re.compile(r"[A-Za-z]{1,15}|[\d.,:/+_-]+")
-"""Words and numbers, which texts contain anyway."""
 SHOWN: Final = b"(masked)"
 _SPANS = list[tuple[int, int, bytes]]
-
-
-def is_maskable(value: bytes) -> bool:
-    """Return True if a value can be masked: at least `SHORTEST` bytes, and no single word or number."""
-    core = value.translate(None, _BLANKS)
-    is_word = len(value.split()) == 1 and _WORD.fullmatch(core.decode("latin-1")) and not _is_mixed(core)
-    return len(core) >= SHORTEST and not is_word
-
-
-def _is_mixed(core: bytes) -> bool:
-    """Return True if letters of both cases are mixed as in no word."""
-    return core.isalpha() and not (core.islower() or core.isupper() or core.istitle())
 
 
 def forms(value: bytes) -> set[bytes]:
@@ -81,7 +61,7 @@ def forms(value: bytes) -> set[bytes]:
         text = ""
     if text:
         found |= {each.encode("utf-8", "surrogatepass") for each in _escaped(text)}
-    collapsed = (each.translate(None, _BLANKS) for each in found)
+    collapsed = (each.translate(None, BLANKS) for each in found)
     return {each for each in collapsed if len(each) >= SHORTEST}
 
 
@@ -221,7 +201,7 @@ class Mask:
             return text[passed:]
         is_cut = not (is_idle or is_end)
         whole_words = self._noticed(text, is_cut=is_cut)
-        core = text.translate(None, _BLANKS)
+        core = text.translate(None, BLANKS)
         spans, pending = self._forms.find(core, is_end=is_end)
         if not is_end:
             pending = min(pending, self._forms.begun(core) if is_idle else max(len(core) - _ANCHOR + 1, 0))
@@ -287,14 +267,14 @@ class _Places:
         text = self._text
         for block in _BLOCKS:
             while self._at < len(text):
-                size = len(text[self._at : self._at + block].translate(None, _BLANKS))
+                size = len(text[self._at : self._at + block].translate(None, BLANKS))
                 if self._count + size > number:
                     break
                 self._at += block
                 self._count += size
         left = number - self._count
         for place in range(self._at, min(self._at + _BLOCKS[-1], len(text))):
-            if text[place] not in _BLANKS:
+            if text[place] not in BLANKS:
                 if left == 0:
                     return place
                 left -= 1
@@ -308,7 +288,7 @@ def _parts(value: bytes) -> Iterator[bytes]:
     if len(lines) > 1:
         for line in lines:
             core = line.strip()
-            is_long = len(core.translate(None, _BLANKS)) >= _SHORTEST_LINE
+            is_long = len(core.translate(None, BLANKS)) >= _SHORTEST_LINE
             if is_long and is_maskable(core) and not _PUBLIC_LINE.fullmatch(core):
                 yield core
 

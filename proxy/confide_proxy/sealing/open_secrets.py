@@ -5,21 +5,26 @@ roster, and the record must match the name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import binascii
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, RequestError, UnknownEpochError
-from confide_crypto.sealing.placeholder import Placeholder
+from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH, Placeholder
 from confide_crypto.sealing.record import SealedRecord
-from confide_crypto.sealing.space_keys import SECRET_ID_LENGTH, SpaceKeys
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import RequestChannel
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import ToolAnswer
 from confide_memory.wire.sealing import RECORD
+from confide_proxy.devices import roster_client
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NoSecretError
+from confide_proxy.link.session_values import MOST_REFERENCES, NONCE_BYTES, SessionValues, sealed
 from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.secret_references import DIGITS, LISTED, bare, refuse_redacted
 from confide_proxy.sealing.use_log import UseLog
 
 _DEADLINE_S: Final = 20.0
@@ -50,9 +55,7 @@ def secret_id_of(text: str) -> bytes:
     """Return the secret id from a placeholder, or from its 32 hex digits. Raises NoSecretError for
     other text.
     """
-    if text.strip().startswith("(redacted:"):
-        hint = "the value was never sent; the file on the device that wrote it still has it"
-        raise NoSecretError("what was redacted cannot be opened", hint=hint)
+    refuse_redacted(text)
     placeholder = Placeholder.parse(text.strip())
     if placeholder is not None:
         return placeholder.secret_id
@@ -102,6 +105,36 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
         opened = await asyncio.to_thread(_open_record, record, _keys(keyring))
     await asyncio.to_thread(sealing.known.remember, (opened,))  # before it is returned
     return opened
+
+
+async def resolved(
+    link: RequestChannel, references: Iterable[str], names: Mapping[str, Placeholder]
+) -> dict[str, Placeholder]:
+    """Return the secret that each reference means: a name, a placeholder, its digits, or the only
+    one that begins so.
+
+    Raises NoSecretError for none or several; RequestError, ConnectionLost, TimeoutError from the
+    link.
+    """
+    found: dict[str, Placeholder] = {}
+    listed: list[Placeholder] | None = None
+    for reference in references:
+        text = bare(reference)
+        whole = Placeholder.parse(f"(sealed:{text})")
+        if (known := names.get(text) or whole) is not None:
+            found[reference] = known
+            continue
+        if listed is None:
+            pages = roster_client.records(link)
+            listed = [Placeholder(one["kind"], bytes.fromhex(one["id"])) async for page in pages for one in page]
+        begins = [one for one in listed if str(one).startswith(f"(sealed:{text}")]
+        if DIGITS.fullmatch(text.lower()):
+            begins += [one for one in listed if one.secret_id.hex().startswith(text.lower())]
+        if len(begins) != 1:
+            why = f"{len(begins)} sealed secrets begin" if begins else "no sealed secret begins"
+            raise NoSecretError(f"{why} with {text}", hint=LISTED)
+        found[reference] = begins[0]
+    return found
 
 
 def _keys(keyring: Keyring) -> SpaceKeys:
@@ -156,3 +189,28 @@ async def answer(
             return ToolAnswer(f"the use cannot be listed, so the secret is not shown: {error.strerror}")
     value = opened.value.decode("utf-8", "replace")
     return ToolAnswer(value, {"id": secret_id.hex(), "kind": opened.kind, "value": value})
+
+
+async def answer_run(asked: Mapping[str, Any], link: RequestChannel, sealing: SessionSealing) -> dict[str, object]:
+    """Return a session's answer to a `session_values.request`; empty for any other message.
+
+    Raises what `resolved`, `open_secret` and `Keyring.identity` raise.
+    """
+    references, nonce = asked.get("references"), _nonce(asked.get("nonce"))
+    if not isinstance(references, list) or not 0 < len(references) <= MOST_REFERENCES or len(nonce) != NONCE_BYTES:
+        return {}
+    if not all(isinstance(each, str) for each in references):
+        return {}
+    secrets = await resolved(link, references, {})
+    values = [(await open_secret(link, sealing, str(one))).value for one in secrets.values()]
+    keys, identity = sealing.keyring.keys, await sealing.keyring.identity()
+    if keys is None:
+        return {}
+    return sealed(SessionValues(secrets, values, keys.space, keys.epochs[0]), identity.seed, nonce)
+
+
+def _nonce(given: object) -> bytes:
+    try:
+        return b64decode(given, validate=True) if isinstance(given, str) else b""
+    except binascii.Error:
+        return b""

@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.private_files import read_private_file, write_private_file
 from confide_crypto.sealing import placeholder as placeholders
-from confide_crypto.sealing.placeholder import STANDIN, Placeholder
-from confide_crypto.sealing.record import KIND_PATTERN, MAX_VALUE
+from confide_crypto.sealing.placeholder import KIND_PATTERN, STANDIN, Placeholder
+from confide_crypto.sealing.record import MAX_VALUE
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import markdown_blocks
 from confide_proxy.config import Policy

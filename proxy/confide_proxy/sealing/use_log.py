@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_crypto.errors import printable
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.locks import lock_file, taken
@@ -29,15 +29,25 @@ class UseLog:
         self._file = file
 
     def note(self, secrets: Sequence[Placeholder], what: str, approved: str) -> None:
-        """Add a use: by which program or tool, and who approved it. Raises OSError."""
-        at = datetime.now(UTC).isoformat(timespec="seconds")
+        """Add a use: by which program or tool, and who approved it. Raises OSError.
+
+        It is in the file before this returns. A power cut may lose the uses of the last seconds:
+        to wait for the disk would take as long as a command takes to start.
+        """
+        at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         lines = [
             json.dumps({"at": at, "secret": str(one), "by": printable(what)[:_MOST_CHARS], "approved": approved})
             for one in secrets
         ]
         with held(self._file):
-            kept = [*self._lines(), *lines][-MOST_USES:]
-            atomic.write(self._file, "".join(f"{line}\n" for line in kept).encode())
+            if self._file.exists() and self._file.stat().st_size > _MOST_BYTES:
+                kept = [*self._lines(), *lines][-MOST_USES:]
+                atomic.write(self._file, "".join(f"{line}\n" for line in kept).encode(), is_kept=False)
+                return
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | portable.CLOSED | portable.NO_LINK
+            with open(os.open(self._file, flags, 0o600), "ab") as file:
+                # An empty line ends one that a crash has cut.
+                file.write("".join(f"\n{line}\n" for line in lines).encode())
 
     def read(self) -> list[dict[str, Any]]:
         """Return the uses, the newest first."""
@@ -53,9 +63,10 @@ class UseLog:
 
     def _lines(self) -> list[str]:
         try:
-            return self._file.read_bytes()[-_MOST_BYTES:].decode("utf-8", "replace").splitlines()
+            text = self._file.read_bytes()[-_MOST_BYTES:].decode("utf-8", "replace")
         except FileNotFoundError:
             return []
+        return [line for line in text.splitlines() if line][-MOST_USES:]
 
 
 @contextlib.contextmanager

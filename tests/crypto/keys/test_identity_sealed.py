@@ -14,7 +14,8 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 
 from confide_crypto.errors import EXIT_KEYS, KeyFileError, PassphraseError
 from confide_crypto.keys import bech32m
-from confide_crypto.keys.identity import SEALED_PREFIX, Identity, SealedKey
+from confide_crypto.keys.identity import Identity, SealedKey
+from confide_crypto.keys.identity_file import SEALED_PREFIX
 from confide_crypto.keys.private_files import write_private_file
 
 SEED = bytes(range(32))

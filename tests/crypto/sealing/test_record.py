@@ -13,9 +13,9 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
 from tests.support.sealing.rosters import KEYS, SPACE, flipped
 
 from confide_crypto.errors import EXIT_KEYS, RecordError, UnknownEpochError, WrongKeyError
-from confide_crypto.sealing.placeholder import Placeholder, find
+from confide_crypto.sealing.placeholder import Placeholder, find, is_kind
 from confide_crypto.sealing.placeholder import replace as put_back
-from confide_crypto.sealing.record import MAX_RECORD, MAX_VALUE, SealedRecord, is_kind
+from confide_crypto.sealing.record import MAX_RECORD, MAX_VALUE, SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
 
 TOKEN = b"ghp_0123456789abcdefghijklmnopqrstuvwxyz"

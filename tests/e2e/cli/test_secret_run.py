@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from tests.support.programs.forked import BIN
 from tests.support.programs.processes import CONFIDE, Inside, Machine, wait_until
 from tests.support.programs.wire import OPENING, Wire
 
+from confide_proxy.hooks.hook_process import connected
+from confide_proxy.link import session_values
 from confide_proxy.mcp.questions import CREATE
 from confide_proxy.run.shown_values import AGENT_MARKS
 
@@ -209,6 +212,62 @@ def test_an_agents_shell_shows_a_value_only_after_a_yes(desk: Machine) -> None:
             assert (showing.result(DEADLINE_S).stdout == PASSWORD) == is_yes
     newest = next(one for one in desk.json("audit") if one["by"] == "confide secrets show")
     assert newest["approved"] == "agent's client"
+
+
+def test_a_running_session_has_the_value_for_this_device_alone(desk: Machine) -> None:
+    """A run beside a session makes no link of its own, and masks, lists and refuses as any other."""
+    (desk.home / "proxy.toml").write_text('[run]\nallow = { db = ["sh"] }\n')
+    begins = next(one["id"] for one in desk.json("secrets", "ls") if one["kind"] == "password")[:8]
+
+    def quick(reference: str, *command: str) -> subprocess.CompletedProcess[str]:
+        line = [
+            sys.executable,
+            "-X",
+            "importtime",
+            "-m",
+            "confide_proxy",
+            "run",
+            "--env",
+            f"DB=secret:{reference}",
+            "--",
+        ]
+        return subprocess.run(
+            [*line, *command],
+            cwd=desk.project,
+            env=desk.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+
+    with Wire(desk) as wire:
+        wire.open()
+        wire.tool("memory_status", {})
+        for reference in ("db", begins):
+            script = f'echo "$DB {OTHER}"; test "$DB" = {PASSWORD} && exit 3'
+            ended = wait_until(
+                "the session to answer",
+                lambda reference=reference, script=script: (
+                    one
+                    if "confide_proxy.link.daemon_link" not in (one := quick(reference, "sh", "-c", script)).stderr
+                    else None
+                ),
+            )
+            assert ended.returncode == 3, ended.stderr
+            assert re.fullmatch(r"\(sealed:password:[0-9a-f]+\) \(sealed:github-token:[0-9a-f]+\)\n", ended.stdout)
+        assert desk.json("audit")[0]["approved"] == "proxy.toml"
+        assert run(desk, "--env", "DB=secret:db", "--", "cat", "/dev/null").returncode == 7  # no rule, nobody to ask
+        (desk.project / ".confide.toml").write_text("run = false\n")
+        assert run(desk, "--env", "DB=secret:db", "--", "sh", "-c", "exit 0").returncode == 7
+        (desk.project / ".confide.toml").unlink()
+        connection = connected(str(desk.home / "proxy"), DEADLINE_S)
+        assert connection is not None
+        with connection:
+            connection.sendall(session_values.request([begins], bytes(16), str(desk.project)))
+            answer = session_values.received(connection)
+        assert answer.keys() == {"values"}
+        assert session_values.opened(answer, bytes(32), bytes(16)) is None
 
 
 def test_the_page_is_followed(desk: Machine, tmp_path: Path) -> None:

@@ -30,14 +30,14 @@ SHOWN = "(sealed:token:0f)"
 DRIVER = """
 import json, os, signal, sys
 from confide_proxy.errors import NotRunError
-from confide_proxy.run import child_process
+from confide_proxy.run import child_process, run_request
 from confide_proxy.sealing.masking import Mask, SecretForms
 told = json.load(open(int(sys.argv[1]))) if sys.argv[1].isdigit() else json.loads(sys.argv[1])
 value = told["value"].encode("latin-1")
 forms = SecretForms({value: b"SHOWN"})
 child_process.protect()
 try:
-    code = child_process.run(child_process.ChildTerms(
+    code = child_process.run(run_request.ChildTerms(
         child_process.program_of(told["command"][0]), told["command"],
         {"TOKEN": value} if told.get("env", True) else {}, {"KEY": value} if told.get("file") else {},
         value if told.get("stdin") else None, lambda: Mask(forms)))
@@ -82,6 +82,21 @@ def test_a_command_has_the_value_and_what_it_prints_does_not() -> None:
     assert f"err {SHOWN}\n" in said
     for part in (VALUE, base64.b64encode(VALUE.encode()).decode()[:16], VALUE.encode().hex(" "), "R9t/Lw4zz"):
         assert part not in said
+
+
+def test_a_command_has_what_its_shell_has_opened_for_it() -> None:
+    """Such as the pipe of `<(…)`."""
+    out, into = os.pipe()
+    os.write(into, b"from the shell")
+    os.close(into)
+    with open(out, "rb") as pipe:
+        ended = subprocess.run(
+            arguments("cat", f"/dev/fd/{pipe.fileno()}"),
+            capture_output=True,
+            pass_fds=[pipe.fileno()],
+            timeout=DEADLINE_S,
+        )
+    assert ended.stdout == b"from the shell"
 
 
 def test_a_file_is_private_and_gone_afterwards() -> None:

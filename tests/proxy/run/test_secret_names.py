@@ -11,7 +11,8 @@ from confide_crypto.errors import KeyFileError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import InputError, NoSecretError
-from confide_proxy.run.secret_names import SecretNames, resolved
+from confide_proxy.run.secret_names import SecretNames
+from confide_proxy.sealing.open_secrets import resolved
 
 ONE = Placeholder("github-token", bytes.fromhex("4f2a" + "00" * 14))
 TWO = Placeholder("password", bytes.fromhex("4f2b" + "00" * 14))

@@ -24,5 +24,9 @@ def test_the_list_of_uses_is_bounded_and_has_no_value(tmp_path: Path) -> None:
         "by": f"/usr/bin/c{MOST_USES // 2 + 2}",
         "approved": "terminal",
     }
+    assert (tmp_path / "uses.jsonl").stat().st_size < 2**20
+    (tmp_path / "uses.jsonl").write_bytes(b'{"at": "cut')
+    uses.note((TOKEN,), "/usr/bin/after", "terminal")
+    assert [one["by"] for one in uses.read()] == ["/usr/bin/after"]
     (tmp_path / "uses.jsonl").write_bytes(b'{"at": 1}\nno json\n\xff\n')
     assert uses.read() == []

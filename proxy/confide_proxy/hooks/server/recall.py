@@ -29,9 +29,11 @@ from confide_proxy.hooks.server import form, usage
 from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
 from confide_proxy.hooks.server.usage import UsageState
+from confide_proxy.link import session_values
 from confide_proxy.link.daemon_link import Link
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.open_secrets import answer_run
 from confide_proxy.sealing.sealed_calls import SealedCalls, ToolCall
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project_names import before
@@ -130,6 +132,8 @@ class PromptRecall:
                     return await self._prompt(folder, session, asked)
                 if kind in (events.BEFORE, events.AFTER):
                     return await self._action(folder, session, asked)
+                if kind == session_values.KIND:
+                    return await answer_run(asked, self._link, self._sealing) if self._link.is_up else {}
                 if kind == "turn":
                     self._refresh_soon(folder)
                     await self._answered(folder, session, _text(asked, "answer"))
@@ -522,6 +526,8 @@ def _note(line: form.Quoted) -> usage.ShownNote:
 
 def _time_for(asked: Mapping[str, object]) -> float:
     """Return the seconds for an answer."""
+    if asked.get("kind") == session_values.KIND:
+        return session_values.ANSWER_S
     left_ms = asked.get("ms")  # an older hook doesn't send it
     return min(ANSWER_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S
 

@@ -1,0 +1,119 @@
+"""Values of sealed secrets for `confide run`, from a running session of this device, which has its
+link and its keys open already.
+
+They come over the socket of the hooks, encrypted with a key that derives from the seed of this
+device's identity. A process without the seed gets nothing, and with it could open the sealed
+records itself. So the session need not judge who asks: only the asker knows whether a person or a
+rule allows the use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt, crypto_aead_xchacha20poly1305_ietf_encrypt
+from nacl.exceptions import CryptoError
+
+from confide_crypto.sealing.placeholder import Placeholder
+
+KIND: Final = "run"
+"""The kind of these requests, beside those of hooks."""
+MOST_REFERENCES: Final = 32
+NONCE_BYTES: Final = 16
+ANSWER_S: Final = 1.0
+"""Time for the answer. Without one the asker makes a link of its own, which takes about as long."""
+_MOST_ANSWER: Final = 64 * 1024
+"""As the socket of the hooks has it."""
+_KEY_PERSON: Final = b"confide-run-1"
+_LABEL: Final = b"confide/run-values/1\0"
+_CIPHER_NONCE: Final = 24
+
+
+class SessionValues(NamedTuple):
+    """Secrets as a session has opened them. The repr shows no value.
+
+    Attributes:
+        secrets: the secret that each reference means.
+        values: the values, in the order of `secrets`.
+        space: the id of their space, 16 bytes.
+        first_key: the key of the space's first epoch, by which a device finds the values that it
+            knows (`sealing.known_values`).
+    """
+
+    secrets: Mapping[str, Placeholder]
+    values: Sequence[bytes]
+    space: bytes
+    first_key: bytes
+
+    def __repr__(self) -> str:
+        return f"SessionValues({len(self.values)})"
+
+
+def request(references: Sequence[str], nonce: bytes, cwd: str) -> bytes:
+    """Return the line that asks a session for the values of secrets.
+
+    `nonce` binds the answer to this request: `NONCE_BYTES` random bytes.
+    """
+    asked = {"kind": KIND, "cwd": cwd, "references": list(references), "nonce": b64encode(nonce).decode()}
+    return json.dumps(asked).encode() + b"\n"
+
+
+def received(connection: socket.socket) -> dict[str, Any]:
+    """Return the answer to `request`; empty if there is none in time."""
+    data = bytearray()
+    end = time.monotonic() + ANSWER_S
+    try:
+        while not data.endswith(b"\n") and len(data) <= _MOST_ANSWER:
+            connection.settimeout(max(0.001, end - time.monotonic()))
+            part = connection.recv(_MOST_ANSWER)
+            if not part:
+                return {}
+            data += part
+        told = json.loads(data)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def sealed(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, object]:
+    """Return the answer of a session: what it has opened, for a holder of the seed alone."""
+    secrets = [
+        [reference, one.kind, one.secret_id.hex(), b64encode(value).decode()]
+        for (reference, one), value in zip(found.secrets.items(), found.values, strict=True)
+    ]
+    told = {"secrets": secrets, "space": found.space.hex(), "first": found.first_key.hex()}
+    cipher_nonce = os.urandom(_CIPHER_NONCE)
+    data = crypto_aead_xchacha20poly1305_ietf_encrypt(
+        json.dumps(told).encode(), _LABEL + nonce, cipher_nonce, _key(seed)
+    )
+    return {"values": b64encode(cipher_nonce + data).decode()}
+
+
+def opened(answer: Mapping[str, Any], seed: bytes, nonce: bytes) -> SessionValues | None:
+    """Return the values of an answer to the request with this nonce; None if it has none, or was
+    not made with the seed.
+    """
+    try:
+        data = b64decode(answer.get("values", ""), validate=True)
+        told = json.loads(
+            crypto_aead_xchacha20poly1305_ietf_decrypt(
+                data[_CIPHER_NONCE:], _LABEL + nonce, data[:_CIPHER_NONCE], _key(seed)
+            )
+        )
+        rows = told["secrets"]
+        secrets = {reference: Placeholder(kind, bytes.fromhex(digits)) for reference, kind, digits, _ in rows}
+        values = [b64decode(value) for *_, value in rows]
+        return SessionValues(secrets, values, bytes.fromhex(told["space"]), bytes.fromhex(told["first"]))
+    except (CryptoError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _key(seed: bytes) -> bytes:
+    return hashlib.blake2b(key=seed, person=_KEY_PERSON, digest_size=32).digest()

@@ -1,0 +1,147 @@
+"""`confide run` where a session of this device runs: the session has a link and keys, so this
+process needs neither, nor the modules for them, and starts the command at once.
+
+It only does what needs no question and goes well. In every other case it does nothing, and the
+command line does all that there is to do and to say (`cli.secret_run`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confide_crypto.errors import ConfideError
+from confide_crypto.keys.identity_file import SEED_PREFIX, identity_line
+from confide_crypto.keys.private_files import check_private_dir, read_private_file
+from confide_crypto.sealing.placeholder import Placeholder
+from confide_proxy.hooks import hook_paths
+from confide_proxy.hooks.hook_process import CONNECT_S, connected
+from confide_proxy.link import session_values
+from confide_proxy.link.session_values import SessionValues
+from confide_proxy.run import child_process, run_request
+from confide_proxy.run.approvals import Approvals, PlannedUse, standing
+from confide_proxy.run.run_request import ChildTerms, RunRequest
+from confide_proxy.run.run_rules import rules
+from confide_proxy.run.secret_names import SecretNames
+from confide_proxy.sealing.secret_references import bare
+from confide_proxy.sealing.use_log import UseLog
+
+if TYPE_CHECKING:
+    from confide_proxy.run.run_masks import RunMasks
+
+_SEED_BYTES: Final = 32
+
+
+class _Place(NamedTuple):
+    """The files of this device that a run needs (`paths.ProxyPaths`, whose import takes longer than
+    all that is done here).
+    """
+
+    state: Path
+    config: Path
+
+    @property
+    def identity(self) -> Path:
+        return self.state / "identity.key"
+
+    @property
+    def names(self) -> Path:
+        return self.state / "secret-names.json"
+
+    @property
+    def approvals(self) -> Path:
+        return self.state / "approvals.json"
+
+    @property
+    def uses(self) -> Path:
+        return self.state / "secret-uses.jsonl"
+
+    @property
+    def known(self) -> Path:
+        return self.state / "known"
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the command of these arguments, and end this process as it ends. Returns if that cannot
+    be done here.
+    """
+    request = run_request.plain(arguments)
+    if request is None:
+        return
+    child_process.protect()
+    try:
+        terms = _terms(request, _Place(*map(Path, hook_paths.find())))
+    except (ConfideError, OSError, ValueError):
+        return  # the command line meets the same, and says so
+    if terms is None:
+        return
+    try:
+        code = child_process.run(terms)
+    except ConfideError as error:
+        os.write(2, f"confide: {error.with_hint}\n".encode(errors="replace"))
+        code = error.exit_code
+    child_process.end_by_signal(code)
+    os._exit(code)
+
+
+def _terms(request: RunRequest, here: _Place) -> ChildTerms | None:
+    """Return what the command gets, its use noted; None if it gets nothing here.
+
+    Raises ConfideError, OSError, ValueError: the command line meets the same.
+    """
+    names = SecretNames(here.names).read()
+    program = child_process.program_of(request.command[0])
+    if hook_paths.is_off(str(here.config), str(Path.cwd()), "run"):
+        return None
+    found = _found([_meant(each, names) for each in request.references], here)
+    if found is None:
+        return None
+    opened = dict(zip(found.secrets.values(), found.values, strict=True))
+    use = PlannedUse(program, request.command, list(opened), names)
+    allowed = rules(here.config)
+    approved = standing(use, allowed, Approvals(here.approvals)) if allowed is not None else ""
+    if not approved:
+        return None
+    values = {each: opened[found.secrets[_meant(each, names)]] for each in request.references}
+
+    @cache
+    def masks() -> RunMasks:
+        run_masks = importlib.import_module("confide_proxy.run.run_masks")
+        made: RunMasks = run_masks.RunMasks(opened, here.known, found.space, found.first_key)
+        return made
+
+    terms = request.terms(program, values, lambda: masks().make())
+    UseLog(here.uses).note(use.secrets, program, approved)
+    for warning in use.warnings(opened):
+        os.write(2, f"confide: {warning}\n".encode())
+    return terms
+
+
+def _meant(reference: str, names: Mapping[str, Placeholder]) -> str:
+    """Return a reference as a session reads it, which knows no names. Raises NoSecretError."""
+    text = bare(reference)
+    return str(names.get(text, text))
+
+
+def _found(references: Sequence[str], here: _Place) -> SessionValues | None:
+    """Return the values of these references from a running session; None without one.
+
+    Raises KeyFileError, OSError.
+    """
+    check_private_dir(here.state)
+    prefix, seed = identity_line(here.identity, read_private_file(here.identity))
+    if prefix != SEED_PREFIX or len(seed) != _SEED_BYTES:
+        return None  # in a keyring, or under a passphrase
+    nonce = os.urandom(session_values.NONCE_BYTES)
+    connection = connected(os.fspath(here.state), CONNECT_S)
+    if connection is None:
+        return None
+    with connection:
+        connection.settimeout(session_values.ANSWER_S)
+        connection.sendall(session_values.request(references, nonce, str(Path.cwd())))
+        found = session_values.opened(session_values.received(connection), seed, nonce)
+    return found if found is not None and list(found.secrets) == list(dict.fromkeys(references)) else None
