@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import html
 import json
 import random
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,18 +30,20 @@ from tests.support.programs.wire import Wire
 from bench.action import sessions
 from bench.hooks import WARM_UP, Taken, timed
 from bench.quiet.growing import logs
-from confide_memory.actions.triggers import entries
+from confide_memory.actions.triggers import entries, order
+from confide_memory.forms import MAX_ACTIONS
 from confide_proxy.clients.hooks import PLUGIN
 from confide_proxy.hooks import block, events
 from confide_proxy.hooks.server.action_recall import ActionPlace, ActionRecall
 from confide_proxy.hooks.server.form import tokens
 
 SEED: Final = 43
-SESSIONS, WRITTEN_AFTER, UNCOVERED, BENIGN = 140, 60, 100, 5000
+COVERED, DEVELOPMENT, FRESH, UNCOVERED, BENIGN = 40, 251, 60, 80, 5000
 DAYS: Final = 360
 ROUNDS: Final = 40
 PROJECT: Final = "shop"
 CALLS: Final = 100
+TRIES: Final = 3
 _ASKING: Final = """
 import json, socket, sys
 told = json.loads(sys.stdin.buffer.read())
@@ -66,14 +71,17 @@ class Daemon:
     """A daemon that answers `actions` with the entries of the files."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
+        newest = sorted(files.items(), reverse=True)
+        found = [(path, entry) for path, text in newest for entry in entries(text)]
         self._entries = [
             {
                 **{"project": PROJECT, "path": path, "startLine": entry.line, "id": None, "snippet": entry.text[:600]},
                 **{"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "agent"},
                 "triggers": [{"kind": one.kind, "key": one.key} for one in entry.triggers],
             }
-            for path, text in files.items()
-            for entry in entries(text)
+            for _, (path, entry) in sorted(
+                zip(order([entry for _, entry in found]), found, strict=True), key=lambda one: one[0]
+            )
         ]
 
     @property
@@ -88,7 +96,7 @@ class Daemon:
         timeout_s: float,  # noqa: ARG002
         bulk: bool = False,  # noqa: ARG002
     ) -> dict[str, object]:
-        return {"version": "1", "entries": self._entries[:500]}
+        return {"version": "1", "entries": self._entries[:MAX_ACTIONS]}
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
         raise NotImplementedError
@@ -98,20 +106,24 @@ def main() -> None:
     """Judge and time, and print each figure beside its goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-time", action="store_true", help="judge only")
+    parser.add_argument("--verbose", action="store_true", help="print what was missed, and what was shown wrongly")
     arguments = parser.parse_args()
     chance = random.Random(SEED)
-    covered = sessions.failures(chance, SESSIONS, written_after=False)
-    later = sessions.failures(chance, WRITTEN_AFTER, written_after=True)
-    notes = dict.fromkeys([*(one.note for one in (*covered, *later)), *sessions.CAUTIONS])
+    covered = {
+        "covered failures": sessions.failures(chance, COVERED, of="covered"),
+        "  by which the code was changed": sessions.failures(chance, DEVELOPMENT, of="development"),
+        "  written when the code was done": sessions.failures(chance, FRESH, of="fresh"),
+    }
+    notes = dict.fromkeys([*(one.note for some in covered.values() for one in some), *sessions.CAUTIONS])
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as name:
         files = memory(chance, list(notes))
         root = Path(name) / "project"
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
-        asyncio.run(judged(files, root, chance, covered, later))
+        asyncio.run(judged(files, root, chance, covered, is_verbose=arguments.verbose))
     if not arguments.no_time:
-        timing(files)
+        live(files, covered, sessions.uncovered(random.Random(SEED), UNCOVERED))
 
 
 def memory(chance: random.Random, notes: list[str]) -> dict[str, str]:
@@ -127,8 +139,9 @@ async def judged(
     files: Mapping[str, str],
     root: Path,
     chance: random.Random,
-    covered: list[sessions.Failure],
-    later: list[sessions.Failure],
+    covered: Mapping[str, list[sessions.Failure]],
+    *,
+    is_verbose: bool,
 ) -> None:
     """Ask about each call, and print what came."""
     daemon = Daemon(files)
@@ -139,19 +152,30 @@ async def judged(
     async def lines(asked: dict[str, object]) -> list[str]:
         return [line.line for line in await recall.fitting(place, {"cwd": str(root), **asked})]
 
-    for name, some in (("covered failures", covered), ("  written when the code was done", later)):
+    def tell(what: str, one: sessions.Failure, first: list[str]) -> None:
+        if is_verbose:
+            print(f"  {what}: {one.command}\n    {one.output!r}\n    {one.note!r}\n    {first}")
+
+    for name, some in covered.items():
         met, wrong, most = 0, 0, 0
         for one in some:
             first = (await lines(failed(one)))[:1]
-            words = one.note.strip("`").split("\n")[-1][-40:]
-            met += any(words[:20] in line for line in first)
-            wrong += bool(first) and not any(words[:20] in line for line in first)
+            is_met = is_of(one, first)
+            met += is_met
+            wrong += bool(first) and not is_met
+            if not is_met:
+                tell("missed", one, first)
             most = max([most, *(len(block.framed([line]).encode()) for line in first)])
         print(f"{name:40} {100 * met / len(some):5.1f} % met (goal: 95), {wrong} by another note, {most} bytes at most")
     some = sessions.uncovered(chance, UNCOVERED)
-    shown = [one.output for one in some if await lines(failed(one))]
-    print(f"{'failures that no note covers':40} {len(shown)} of {len(some)} see a line")
-    calls, seen, spent = sessions.benign(chance, BENIGN), 0, list[float]()
+    seen = 0
+    for one in some:
+        if found := await lines(failed(one)):
+            seen += 1
+            tell("shown", one, found[:1])
+    print(f"{'failures that no note covers':40} {seen} of {len(some)} see a line")
+    calls, spent = sessions.benign(chance, BENIGN), list[float]()
+    seen = 0
     for number, (tool, what, output) in enumerate(calls):
         given: dict[str, object] = (
             {"command": what, "paths": []} if tool == "Bash" else {"command": "", "paths": [what]}
@@ -159,6 +183,8 @@ async def judged(
         before = await lines({"kind": events.BEFORE, **given})
         after = await lines({"kind": events.AFTER, "output": output, "failed": None, **given})
         seen += bool(before or after)
+        if before or after:
+            tell("shown", sessions.Failure(what, output, ""), (before + after)[:1])
         if number % CALLS == 0:
             spent.append(0.0)
         spent[-1] += sum(tokens(line) for line in (before + after)[:1])
@@ -166,12 +192,22 @@ async def judged(
     print(f"{'tokens of 100 benign calls':40} {max(spent):5.0f} at most, without what was shown once (goal: 400)")
 
 
+def is_of(one: sessions.Failure, shown: list[str]) -> bool:
+    """Return True if the note of a failure is among what was shown."""
+    words = one.note.strip("`").split("\n")[-1][-40:][:20]
+    return any(words in html.unescape(line) for line in shown)
+
+
 def failed(one: sessions.Failure) -> dict[str, object]:
     return {"kind": events.AFTER, "command": one.command, "paths": [], "output": one.output, "failed": True}
 
 
-def timing(files: Mapping[str, str]) -> None:
-    """Time hooks beside a real session, each in turn with a bare Python that asks the same socket."""
+def live(
+    files: Mapping[str, str], covered: Mapping[str, list[sessions.Failure]], uncovered: list[sessions.Failure]
+) -> None:
+    """Ask a real session about each failure, which also searches by meaning, and time hooks beside it, each in turn with a bare Python
+    that asks the same socket.
+    """
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as name:
         machine = Machine(Path(name), "bench", has_model=True)
         for path, text in files.items():
@@ -181,15 +217,22 @@ def timing(files: Mapping[str, str]) -> None:
         try:
             with Wire(machine, start=subprocess.Popen) as wire:
                 wire.open()
-                socket = machine.home / "proxy/hooks.sock"
-                wait_until("somebody to listen", socket.exists)
+                path = machine.home / "proxy/hooks.sock"
+                wait_until("somebody to listen", path.exists)
+                known = covered["covered failures"][0]
+                wait_until("the entries", lambda: bool(answered(path, machine, known, str(time.monotonic()))))
+                for name, some in (*covered.items(), ("failures that no note covers", uncovered)):
+                    shown = [asked(path, machine, one, f"{name} {number}") for number, one in enumerate(some)]
+                    met = sum(is_of(one, said) for one, said in zip(some, shown, strict=True) if one.note)
+                    other = sum(map(bool, shown)) - met
+                    print(f"{name:40} {met} of {len(some)} met in a real session, {other} by another note")
                 taken: dict[str, list[Taken]] = {"bare": [], "before": [], "after": []}
                 for number in range(ROUNDS):
                     told = event(machine, number)
-                    taken["bare"].append(timed([sys.executable, "-c", _ASKING, str(socket)], told["before"], machine))
+                    taken["bare"].append(timed([sys.executable, "-c", _ASKING, str(path)], told["before"], machine))
                     for kind in ("before", "after"):
                         taken[kind].append(timed([CONFIDE, "hook"], told[kind], machine))
-                in_process = opencode_ms(machine, socket)
+                in_process = opencode_ms(machine, path)
         finally:
             machine.stop_local_daemon()
     p95 = {kind: sorted(one.ms for one in some)[int(len(some) * 0.95) - 1] for kind, some in taken.items()}
@@ -205,14 +248,34 @@ def timing(files: Mapping[str, str]) -> None:
         print(f"in OpenCode's own process: p95 {at:.1f} ms (goal: 10); median {median:.1f} ms")
 
 
-def opencode_ms(machine: Machine, socket: Path) -> list[float]:
+def opencode_ms(machine: Machine, path: Path) -> list[float]:
     """Time the tool calls of Confide's script for OpenCode in Node.js; none without Node.js."""
     if (node := shutil.which("node")) is None:
         return []
-    given = [(PLUGIN / "opencode/confide.js").as_uri(), str(socket), str(machine.project), str(ROUNDS + WARM_UP)]
+    given = [(PLUGIN / "opencode/confide.js").as_uri(), str(path), str(machine.project), str(ROUNDS + WARM_UP)]
     command = [node, "--input-type=module", "-e", _OPENCODE, *given]
     done = subprocess.run(command, env=machine.env, capture_output=True, text=True, check=True, timeout=60)
     return [float(line) for line in done.stdout.split()][WARM_UP:]
+
+
+def asked(path: Path, machine: Machine, one: sessions.Failure, session: str) -> list[str]:
+    """What a session shows after a failure at last: on a busy machine an answer may come too late for its hook."""
+    for number in range(TRIES):
+        if said := answered(path, machine, one, f"{session} {number}"):
+            return said
+    return []
+
+
+def answered(path: Path, machine: Machine, one: sessions.Failure, session: str) -> list[str]:
+    """What a session shows after a failure."""
+    told = {**failed(one), "cwd": str(machine.project), "session": session}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(str(path))
+        connection.sendall(json.dumps(told).encode() + b"\n")
+        with connection.makefile("rb") as answer:
+            context = json.loads(answer.readline()).get("context", "")
+    return [line for line in context.split("\n") if line.startswith("- ")]
 
 
 def event(machine: Machine, number: int) -> dict[str, bytes]:

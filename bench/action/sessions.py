@@ -1,8 +1,8 @@
 """Sessions of agents, made by script: failures that a note covers or not, and calls of every day.
 
 A family is a failure as tools print it, with a note as people and agents write one; `{…}` are filled in for the note and for each time
-that it happens: paths, numbers, times, hashes, hosts. Families are in
-`failures.json`; those `after` were written when the code was done.
+that it happens: paths, numbers, times, hashes, hosts. Families are in `failures.json`: those of the first code, and those by which
+later code was changed (`development`). Those in `fresh.json` were written when the code was done, and no code was changed by them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _WORDS: Final = {
 }
 
 _FORMS: Final = json.loads(Path(__file__).with_name("failures.json").read_text("utf-8"))
+_FORMS["fresh"] = json.loads(Path(__file__).with_name("fresh.json").read_text("utf-8"))
 CAUTIONS: Final = [
     "never run `prisma migrate reset` against staging: it drops the data",
     "`terraform apply` only from the main branch, the state is shared",
@@ -94,6 +95,45 @@ _OUTPUTS: Final = [
     "{time} INFO started on port {port}",
     "| id | error |\n| {number} | none |",
 ]
+_ALIKE: Final = [
+    ("cat docs/troubleshooting.md", "## Known\n\n{failure}\n\nSee below."),
+    ("grep -rn error docs src", "docs/known.md:{number}:{failure}\n{file}:{number}: raise ValueError"),
+    ("rg -n 'Error' logs/app.log | tail -20", "{number}:{time} {failure}"),
+    ("git log --oneline -5", "4f2a1c9 fix: {failure}\n9b1d22e feat: carts"),
+    ("git show HEAD", "commit 4f2a1c9\n\n    Handle this\n\n+    # {failure}\n+    retry()"),
+    ("docker compose logs db --tail 20", "db-1  | {time} {failure}"),
+    ("kubectl logs deploy/api --since 1h", "{time} {failure}\n{time} INFO ready"),
+    ("journalctl -u shop -n 20", "Nov 20 10:02:51 heron shop[{number}]: {failure}"),
+    ("sed -n 1,40p tests/fixtures/errors.txt", "{failure}"),
+    ("tail -n 30 build.log", "{failure}\nbuild stopped"),
+    ("jq .message report.json", '"{failure}"'),
+    (
+        "pytest -v tests/errors",
+        "tests/errors/test_text.py::test_shows_{failure} PASSED\n{failure}\n===== {number} passed in {ms} =====",
+    ),
+    (
+        "npm test",
+        "  console.error\n    {failure}\n\n  ✓ tells the user (3 ms)\n\nTests:       {number} passed, {number} total\nTime: {ms}",
+    ),
+    ("npx vitest run", " ✓ src/errors.test.ts > says {failure}\n\n Tests  {number} passed ({number})"),
+    (
+        "cargo test errors",
+        "test errors::{failure} ... ok\n\ntest result: ok. {number} passed; 0 failed; 0 ignored; finished in {ms}",
+    ),
+    (
+        "go test -v ./errors",
+        "=== RUN   TestSays\n    log.go:{number}: {failure}\n--- PASS: TestSays (0.00s)\nPASS\nok  \tshop/errors\t{ms}",
+    ),
+    ("make docs", "{failure} is described in known.md\nDone in {ms}"),
+    ("python scripts/count_errors.py", "{number} times: {failure}\n{number} times: others"),
+    ("curl -s http://localhost:{port}/errors", '[{{"id": {number}, "message": "{failure}"}}]'),
+    ("sqlite3 app.db 'select * from events'", "{number}|{time}|{failure}"),
+    ("gh issue view {number}", "title: {failure}\nstate: OPEN\n--\nSince yesterday, see the log."),
+    ("npm run build", "warning in ./src/x.ts\n{failure} (ignored)\n\n✓ built in {ms}\n0 errors"),
+]
+"""Calls that worked, whose output has the message of a failure."""
+_SHARE: Final = 0.2
+"""Share of them among all calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +151,9 @@ def filled(text: str, chance: random.Random) -> str:
     return found.replace("{{", "{").replace("}}", "}")
 
 
-def failures(chance: random.Random, count: int, *, written_after: bool) -> list[Failure]:
-    """Covered failures, each with noise before and after it."""
-    families = _FORMS["after" if written_after else "covered"]
+def failures(chance: random.Random, count: int, *, of: str) -> list[Failure]:
+    """Covered failures `of` a list of families, each with noise before and after it."""
+    families = _FORMS[of]
     found = []
     for number in range(count):
         form = families[number % len(families)]
@@ -139,9 +179,21 @@ def uncovered(chance: random.Random, count: int) -> list[Failure]:
 
 
 def benign(chance: random.Random, count: int) -> list[tuple[str, str, str]]:
-    """Calls of every day: tool, command or path, output."""
+    """Calls of every day: tool, command or path, output. Some outputs look like failures that a note covers."""
     found = []
+    messages = [
+        line
+        for of in ("covered", "development", "fresh")
+        for form in _FORMS[of]
+        for line in form["output"].split("\n")
+        if line.strip()
+    ]
     for _ in range(count):
+        if chance.random() < _SHARE:
+            command, output = chance.choice(_ALIKE)
+            message = filled(chance.choice(messages).strip(), chance)
+            found.append(("Bash", filled(command, chance), filled(output, chance).replace("{failure}", message)))
+            continue
         tool = chance.choice(["Bash", "Bash", "Edit", "Write"])
         found.append((tool, filled(chance.choice(_BENIGN[tool]), chance), filled(chance.choice(_OUTPUTS), chance)))
     return found

@@ -32,6 +32,8 @@ MAX_DAYS: Final = 5_000
 MAX_IMPORTED: Final = 200
 """Documents written in one transaction, during which the space's other writes wait."""
 MAX_REFILLED: Final = 500
+MAX_ACTIONS: Final = 1000
+"""Entries of a memory that concern actions, in one answer: with half a year of daily logs among them."""
 MAX_TRIGGERS: Final = 24
 """Files, commands and errors that one entry concerns; others are ignored."""
 MAX_REVISION: Final = 2**63 - 1

@@ -2,7 +2,7 @@
 
 What an entry concerns is read from its text (`confide_memory.actions`), once for each revision, and
 kept in memory: the first question about a project reads its memory, later ones read what changed.
-Few entries concern any action.
+Few entries name an action; more describe a failure.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from confide_daemon.errors import DamagedError
 from confide_daemon.store.rows import DocumentRow
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.actions.triggers import StatedEntry, entries
+from confide_memory.actions.triggers import StatedEntry, entries, order
 from confide_memory.classes import UNTRUSTED
 
-MOST_AT_ONCE: Final = 200
+MOST_AT_ONCE: Final = 40
 """Documents that are read without letting other readers in between: 50 ms."""
 MOST_PROJECTS: Final = 16
 """Projects whose entries are kept in memory: those that were asked for last."""
@@ -49,8 +49,14 @@ class _Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def forget_oldest(self) -> None:
-        """Keep at most `MOST_OF_PROJECT` entries."""
+        """Keep at most `MOST_OF_PROJECT` entries, and rather those that name what they concern."""
         total = sum(len(found) for _, found in self.documents.values())
+        for document, (revision, found) in list(self.documents.items()) if total > MOST_OF_PROJECT else ():
+            named = [entry for entry in found if not entry.terms]
+            self.documents[document] = revision, named
+            total -= len(found) - len(named)
+            if total <= MOST_OF_PROJECT:
+                break
         while total > MOST_OF_PROJECT:
             total -= len(self.documents.pop(next(iter(self.documents)))[1])
 
@@ -63,8 +69,8 @@ class ActionNotes:
         self._projects: dict[str, _Held] = {}
 
     async def of(self, project: str, *, limit: int) -> list[ActionNote]:
-        """Return a project's trusted entries, those of the last changed documents first, at most
-        `limit`; none of a superseded note.
+        """Return a project's trusted entries, at most `limit` in their `order`, those of the last
+        changed documents first; none of a superseded note.
         """
         held = self._projects.pop(project, None) or _Held()
         self._projects[project] = held
@@ -122,9 +128,8 @@ def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
             for entry in parts:
                 if row.made != UNTRUSTED and not _is_among(doubted.get(document, ()), entry):
                     found.append(ActionNote(row, note.id if note else None, entry, row.made))
-                    if len(found) == limit:
-                        return found
-        return found
+        at = order([note.entry for note in found])
+        return [found[number] for number in sorted(range(len(found)), key=at.__getitem__)][:limit]
 
 
 def _is_among(lines: Iterable[tuple[int, int]], entry: StatedEntry) -> bool:

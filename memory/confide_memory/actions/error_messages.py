@@ -38,14 +38,31 @@ _FAULT: Final = (
     "ERR|ERROR|FAIL|FAILED|FAILURE|EXCEPTION|INVALID|DENIED|TIMEOUT|EXCEEDED|CONFLICT|NOT|NO|LOCKED|EXPIRED|"
     "REFUSED|MISSING|MISMATCH|BAD|UNKNOWN|ABORTED|VERR|DISABLED|UNSUPPORTED|UNAVAILABLE|EMPTY|FULL"
 )
+_DATA: Final = re.compile(
+    r"\s*(?:\[?[{\"']|\||\d+(?: times\b|\|)|<\w|(?:[-*+]|\d+\.) |#{1,6} |//|\S+:\d+:\s*(?:[-*#]|//) )"
+)
+"""The start of a line of data, of markdown or of a comment: a failure in it happened elsewhere."""
+_LAST_LINES: Final = 4
+_SUCCESS: Final = re.compile(
+    r"\b(?:\d+ (?:tests? )?pass(?:ed|ing)|all went well"
+    r"|success(?:ful(?:ly)?)?|succeeded|completed|finished|compiled|up to date|all checks passed|done|ok)\b|✓|✔|✨",
+    re.IGNORECASE,
+)
+_NO_FAULT: Final = re.compile(
+    r"\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed|failing|problems?)\b", re.IGNORECASE
+)
+_FAULTS: Final = re.compile(
+    r"\b(?:\d+ (?:errors?|fail(?:ed|ures?|ing))|fail(?:ed|ure)|error|fatal|panic(?:ked)?|aborted|killed|not successful)\b",
+    re.IGNORECASE,
+)
 _CODE: Final = re.compile(
     rf"\b(?:(?=[A-Z0-9_]*(?:(?<![A-Z0-9])(?:{_FAULT})(?![A-Z0-9])))[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
     r"|E[A-Z]{4,}|[A-Z]{1,6}\d{3,6}|[A-Z]{2,8}-\d{5}|[A-Z][a-z]\w*(?:[A-Z][a-z0-9]+)+(?:Error|Exception))\b"
 )
 """Codes of compilers, databases and systems, and names of exceptions: `TS2742`, `ERR_SSL`, `EADDRINUSE`."""
-_USUAL_CODES: Final = frozenset(
+USUAL_CODES: Final = frozenset(
     {"ENOENT", "EACCES", "EPERM", "EEXIST", "EPIPE", "ERROR", "EXCEPTION", "ERR_MODULE_NOT_FOUND", "MODULE_NOT_FOUND"}
-    | {"HTTP404", "HTTP500", "UTF-8", "SHA256", "SHA1", "RFC2119", "ISO8601", "BASE64", "AES256"}
+    | {"HY000", "HTTP404", "HTTP500", "UTF-8", "SHA256", "SHA1", "RFC2119", "ISO8601", "BASE64", "AES256"}
     | {
         "RuntimeError",
         "AssertionError",
@@ -121,7 +138,27 @@ def _specific(key: str) -> set[str]:
 
 def codes(text: str) -> list[str]:
     """Return the error codes and exception names that say by themselves what failed."""
-    return [code for code in dict.fromkeys(_CODE.findall(text)) if code not in _USUAL_CODES and len(code) <= MAX_KEY]
+    return [code for code in dict.fromkeys(_CODE.findall(text)) if code not in USUAL_CODES and len(code) <= MAX_KEY]
+
+
+def says_success(output: str) -> bool:
+    """Return True if one of the last lines says that all went well, and none behind it the contrary."""
+    last = [_NO_FAULT.sub("all went well", line) for line in lines(output[-4096:]) if line.strip()][-_LAST_LINES:]
+    for line in reversed(last):
+        if _FAULTS.search(line):
+            return False
+        if _SUCCESS.search(line):
+            return True
+    return False
+
+
+def lines(output: str) -> list[str]:
+    """Return the lines of a tool's output without colours, a progress line by its states; of a long
+    output those of its start and its end.
+    """
+    if len(output) > MAX_OUTPUT:
+        output = f"{output[: MAX_OUTPUT // 4]}\n{output[-3 * MAX_OUTPUT // 4 :]}"
+    return [_ANSI.sub("", line[:_MOST_LINE]) for line in output.replace("\r", "\n").split("\n")]
 
 
 class FailedOutput:
@@ -129,20 +166,18 @@ class FailedOutput:
 
     def __init__(self, output: str, *, is_sure: bool = True) -> None:
         """Of a long output its start and its end are read. Unless it `is_sure` that the tool has
-        failed, only lines that say so count.
+        failed, only lines that say so count, and no data.
         """
-        if len(output) > MAX_OUTPUT:
-            output = f"{output[: MAX_OUTPUT // 4]}\n{output[-3 * MAX_OUTPUT // 4 :]}"
-        lines: dict[str, None] = {}
-        for line in output.replace("\r", "\n").split("\n"):
-            if line.strip() and (is_sure or FAILS.search(line)):
-                lines[f" {skeleton(line)} "] = None
-                lines[f" {skeleton(line, with_names=True)} "] = None
-                lines.update(dict.fromkeys(f" {code} " for code in codes(_ANSI.sub("", line[:_MOST_LINE]))))
-        self.text = "\n".join(lines)
+        found: dict[str, None] = {}
+        for line in dict.fromkeys(lines(output)):
+            if line.strip() and (is_sure or (FAILS.search(line) and not _DATA.match(line))):
+                found[f" {skeleton(line)} "] = None
+                found[f" {skeleton(line, with_names=True)} "] = None
+                found.update(dict.fromkeys(f" {code} " for code in codes(line)))
+        self.text = "\n".join(found)
         """Each line's skeletons, with names and without, and its codes as they are written."""
         self._lines_of: dict[str, set[int]] = {}
-        for number, line in enumerate(lines):
+        for number, line in enumerate(found):
             for word in _specific(line):
                 self._lines_of.setdefault(word, set()).add(number)
 

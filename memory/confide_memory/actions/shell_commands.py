@@ -28,6 +28,15 @@ _RUNNERS: Final = frozenset(
         ("pdm", "run"),
     }
 )
+_READERS: Final = frozenset(
+    """cat bat less more head tail grep egrep rg ag ack zgrep find fd ls tree sed awk cut sort uniq wc jq yq diff column echo printf
+    strings xxd nl tac journalctl dmesg man tldr history which type stat file env printenv pwd tee""".split()  # noqa: SIM905
+)
+_READING: Final = frozenset(
+    {("git", word) for word in ("log", "show", "diff", "grep", "blame", "status", "stash")}
+    | {("docker", "inspect"), ("kubectl", "describe"), ("gh", "issue"), ("gh", "pr"), ("gh", "run")}
+)
+"""Commands with their first argument that show text which others have written."""
 _ASSIGNED: Final = re.compile(r"[A-Za-z_]\w*=")
 _PROSE: Final = frozenset({"a", "an", "the", "is", "are", "it", "this", "that", "we", "you", "not", "no", "as"})
 
@@ -62,6 +71,14 @@ def commands(line: str) -> list[list[str]]:
     """Return the commands of a line of a shell: the parts between `&&`, `;`, `|` and line ends."""
     found = [command_words(part) for part in re.split(r"&&|\|\|?|;|\n", line[:_MOST_CHARS])[:_MOST_COMMANDS]]
     return [words for words in found if words and words[0] != "cd"]
+
+
+def only_read(run: Sequence[Sequence[str]]) -> bool:
+    """Return True if all commands show what is stored: an error in their output is not theirs."""
+    return bool(run) and all(
+        words[0] in _READERS or "logs" in words[1:4] or (len(words) > 1 and (words[0], words[1]) in _READING)
+        for words in run
+    )
 
 
 def is_command(key: str, run: Sequence[Sequence[str]]) -> bool:

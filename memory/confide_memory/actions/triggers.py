@@ -1,18 +1,22 @@
 """Triggers of notes: the files, commands and errors that tie a note to an action of an agent.
 
 Both ends use it. The daemon reads the triggers of stored texts; the proxy reads those of an
-agent's tool call and looks for notes that share one. Nothing here is a judgement by meaning: a
-trigger either occurs in both, or not.
+agent's tool call and looks for notes that share one. A trigger either occurs in both, or not. Only
+an entry that describes a failure in words of its own has none to compare: the proxy then weighs the
+words (`failure_terms`).
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from confide_memory import front_matter
+from confide_memory.actions import failure_terms
 from confide_memory.actions.error_messages import FAILS, MAX_KEY, QUOTED, codes, signature, skeleton
 from confide_memory.actions.shell_commands import command_words
 from confide_memory.forms import MAX_TRIGGERS
@@ -21,6 +25,7 @@ from confide_memory.markdown_blocks import FENCE, is_item
 PATH: Final = "path"
 COMMAND: Final = "command"
 ERROR: Final = "error"
+FAILURE: Final = "failure"
 
 MAX_ENTRY: Final = 4096  # characters of an entry that are read
 MAX_READ: Final = 64 * 1024  # characters of a text in which named files are looked for
@@ -84,6 +89,11 @@ class Trigger(NamedTuple):
     key: str
 
 
+TOLD: Final = Trigger(FAILURE, "words")
+"""The one trigger of an entry that has no other, and describes a failure in words of its own."""
+_RARE: Final = 2
+
+
 @dataclass(frozen=True, slots=True)
 class StatedEntry:
     """A part of a document that has triggers: a note, or a paragraph or list item of another file.
@@ -92,12 +102,22 @@ class StatedEntry:
         line, last_line: its first and its last line in the document, from 1.
         text: the beginning of its text, to be shown.
         triggers: each once.
+        terms: of an entry that describes a failure in words of its own, its terms (`failure_terms`).
     """
 
     line: int
     last_line: int
     text: str
     triggers: tuple[Trigger, ...]
+    terms: frozenset[str] = frozenset()
+
+
+def order(entries: Sequence[StatedEntry]) -> list[float]:
+    """Return for each entry of a memory a number by which to sort them where there are too many:
+    first those that name what they concern, then those with the most terms that hardly another has.
+    """
+    counts = Counter(term for entry in entries for term in entry.terms)
+    return [-sum(counts[term] <= _RARE for term in entry.terms) if entry.terms else -math.inf for entry in entries]
 
 
 # -- stored texts -------------------------------------------------------------------------------------------------
@@ -116,11 +136,9 @@ def entries(text: str) -> list[StatedEntry]:
     if "id" in fields or stated:
         return _note(parts.body, fields, stated, above)
     is_cautious = _is_cautious(fields)
-    found = []
+    found: list[StatedEntry] = []
     for line, entry in _blocks(parts.body):
-        triggers = _triggers(entry, is_cautious=is_cautious)
-        if triggers:
-            found.append(_entry(above + line, entry, triggers))
+        found += _entry(above + line, entry, _triggers(entry, is_cautious=is_cautious))
     return found
 
 
@@ -128,15 +146,18 @@ def _note(body: str, fields: dict[str, object], stated: list[Trigger], above: in
     """Return a note as one entry, if it has triggers."""
     read = body[:MAX_ENTRY]
     triggers = _first([*stated, *_triggers(read, is_cautious=_is_cautious(fields))])
-    if not triggers:
-        return []
     leading = len(body) - len(body.lstrip())
-    return [_entry(above + 1 + body[:leading].count("\n"), body, triggers)]
+    return _entry(above + 1 + body[:leading].count("\n"), body, triggers)
 
 
-def _entry(line: int, text: str, triggers: tuple[Trigger, ...]) -> StatedEntry:
+def _entry(line: int, text: str, triggers: tuple[Trigger, ...]) -> list[StatedEntry]:
+    """Return the entry of a text that has triggers, or describes a failure; none of another one."""
     text = text.strip()
-    return StatedEntry(line, line + text.count("\n"), text[:MAX_SHOWN], triggers)
+    last, shown = line + text.count("\n"), text[:MAX_SHOWN]
+    if triggers:
+        return [StatedEntry(line, last, shown, triggers)]
+    terms = failure_terms.of_note(shown)
+    return [StatedEntry(line, last, shown, (TOLD,), frozenset(terms.weights))] if terms else []
 
 
 def _is_cautious(fields: dict[str, object]) -> bool:

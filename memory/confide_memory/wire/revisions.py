@@ -8,6 +8,7 @@ from confide_crypto.errors import RequestError
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import MAX_PATH_BYTES
 from confide_memory.forms import (
+    MAX_ACTIONS,
     MAX_DAYS,
     MAX_LISTED,
     MAX_REVISION,
@@ -319,7 +320,7 @@ class ActionEntry(Classed):
 
 class ActionsAnswer(TypedDict):
     version: Shown
-    entries: Annotated[list[ActionEntry], MAX_LISTED]
+    entries: Annotated[list[ActionEntry], MAX_ACTIONS]
 
 
 class TrustRequest(OfDocument):

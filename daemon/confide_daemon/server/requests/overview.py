@@ -17,7 +17,7 @@ from confide_daemon.store.tables.mention_table import LinkRow
 from confide_daemon.store.tables.overview_queries import StatedRelation
 from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT, iso
-from confide_memory.forms import MAX_DAYS, MAX_LISTED
+from confide_memory.forms import MAX_ACTIONS, MAX_DAYS
 from confide_memory.wire.files import OfProject
 from confide_memory.wire.revisions import (
     ACTIONS,
@@ -116,7 +116,7 @@ class OverviewRequests:
             note
             for name in projects
             if self._session.grants.has_project(name)
-            for note in await self._space.actions.of(name, limit=MAX_LISTED)
+            for note in await self._space.actions.of(name, limit=MAX_ACTIONS)
         ]
         short = await self._space.notes.short(
             [note.id for note in found if note.id], self._session.grants.projects_among(None)
@@ -138,7 +138,7 @@ def _within(found: Iterable[ActionNote], short: Mapping[str, str]) -> list[Actio
     for note in found:
         entry = _action(note, short)
         left -= len(entry["snippet"]) + sum(len(one["key"]) for one in entry["triggers"]) + _USUAL_ENTRY
-        if left < 0 or len(entries) == MAX_LISTED:
+        if left < 0 or len(entries) == MAX_ACTIONS:
             break
         entries.append(entry)
     return entries

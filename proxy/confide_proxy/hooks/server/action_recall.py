@@ -18,7 +18,8 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError
 from confide_crypto.sealing import placeholder
-from confide_memory.actions import error_messages, shell_commands, triggers
+from confide_memory.actions import error_messages, failure_terms, shell_commands, triggers
+from confide_memory.actions.failure_terms import NoteTerms, OutputTerms
 from confide_memory.actions.triggers import COMMAND, ERROR, PATH
 from confide_memory.classes.hostile import is_hostile
 from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
@@ -43,20 +44,32 @@ MOST_FILE: Final = 512 * 1024
 MOST_TRIED: Final = 4
 """Entries whose files are read before a tool call."""
 _EXIT: Final = re.compile(
-    r"(?:exit(?:ed)?(?: with)?(?: code| status)?|process exited with code)\s*:?\s*(-?\d+)", re.IGNORECASE
+    r"^\s*(?:exit(?:ed)?(?: with)?(?: code| status)?|process exited with code)\s*:?\s*(-?\d+)",
+    re.IGNORECASE | re.MULTILINE,
 )
 _QUESTION_CHARS: Final = 300
 _FOR_ERROR: Final = 1000
-"""Least rank of an entry that was written for the call's failure."""
+"""Least rank of an entry that quotes the call's failure."""
+_FOR_FAILURE: Final = 800
+"""Least rank of an entry that describes the call's failure."""
+_OF_TOOL: Final = 1.5
+_FOR_COMMAND: Final = 500
 MOST_SESSIONS: Final = 64
 
 
 @dataclass(slots=True)
 class _Entries:
-    """A project's entries, as the daemon last gave them."""
+    """A project's entries, as the daemon last gave them.
+
+    Attributes:
+        terms: of each entry, those of the failure that it describes.
+        read: the terms of each text, before they are compared with others.
+    """
 
     version: str = ""
     entries: list[ActionEntry] = field(default_factory=list)
+    terms: list[NoteTerms | None] = field(default_factory=list)
+    read: dict[str, NoteTerms | None] = field(default_factory=dict)
     fetched_at: float = float("-inf")
 
 
@@ -130,8 +143,7 @@ class ActionRecall:
             # the hook does.
             await asyncio.shield(self._refreshing[place.project])
             held = self._projects.get(place.project, _Entries())
-        found = _matching(held.entries, place, asked)
-        return await asyncio.to_thread(_confirmed, found, place, ties)
+        return await asyncio.to_thread(_fitting, held, place, asked, ties)
 
     def count(self, session: str) -> None:
         """Count a tool call of a session."""
@@ -158,9 +170,10 @@ class ActionRecall:
             async with asyncio.timeout(REQUEST_S):
                 answer = await ACTIONS.ask(self._link, {"project": project, "known": held.version}, timeout_s=REQUEST_S)
             if answer["version"] != held.version:
-                held.version, held.entries = answer["version"], answer["entries"]
+                terms = await asyncio.to_thread(_terms, answer["entries"], held)
+                held.version, held.entries, held.terms = answer["version"], answer["entries"], terms
         except (RequestError, UnfitAnswerError):
-            held.entries = []  # the daemon is older, or this caller has no grant for the project
+            held.entries, held.terms = [], []  # the daemon is older, or this caller has no grant for the project
         except (ConfideError, TimeoutError) as error:
             log.info("the notes at actions could not be fetched: %s", type(error).__name__)
             if isinstance(error, ConnectionLost) and project not in self._projects:
@@ -213,33 +226,71 @@ def question(asked: Mapping[str, object]) -> FailureQuestion | None:
     return FailureQuestion(f"{head} {failing[-1]}".strip()[:_QUESTION_CHARS], tuple(names))
 
 
-def _matching(
-    entries: Sequence[ActionEntry], place: ActionPlace, asked: Mapping[str, object]
-) -> list[tuple[ActionEntry, bool]]:
-    """Return the entries that concern a tool call, the most specific first, then the newest; each
-    with True if it was written for the call's failure.
-    """
-    given, command, output = asked.get("paths"), asked.get("command"), asked.get("output")
-    cwd = asked.get("cwd")
-    paths = [place.below(str(cwd), path) for path in given if isinstance(path, str)] if isinstance(given, list) else []
-    run = shell_commands.commands(command) if isinstance(command, str) else []
-    failed: error_messages.FailedOutput | None = None
-    if asked.get("kind") == events.AFTER and isinstance(output, str) and has_failed(asked) is not False:
-        failed = error_messages.FailedOutput(output, is_sure=has_failed(asked) is True)
-    ranked: list[tuple[int, int, ActionEntry]] = []
-    for number, entry in enumerate(entries):
-        best = 0
+def _terms(entries: Sequence[ActionEntry], held: _Entries) -> list[NoteTerms | None]:
+    """Return the terms of new entries; reads only the texts that were not among those held."""
+    texts = {entry["snippet"] for entry in entries}
+    held.read = {text: held.read[text] if text in held.read else failure_terms.of_note(text) for text in texts}
+    return failure_terms.by_rarity(held.read[entry["snippet"]] for entry in entries)
+
+
+def _fitting(
+    held: _Entries, place: ActionPlace, asked: Mapping[str, object], ties: LateTies | None
+) -> list[form.Quoted]:
+    return _confirmed(_matching(held, place, asked), place, ties)
+
+
+class _Call:
+    """A tool call, in the form in which entries are compared with it."""
+
+    def __init__(self, place: ActionPlace, asked: Mapping[str, object]) -> None:
+        given, command, output = asked.get("paths"), asked.get("command"), asked.get("output")
+        cwd = str(asked.get("cwd"))
+        paths = [path for path in given if isinstance(path, str)] if isinstance(given, list) else []
+        self._paths = [below for path in paths if (below := place.below(cwd, path))]
+        self._run = shell_commands.commands(command) if isinstance(command, str) else []
+        self._failed: error_messages.FailedOutput | None = None
+        self._told: OutputTerms | None = None
+        has_ended = has_failed(asked)
+        if asked.get("kind") != events.AFTER or not isinstance(output, str) or has_ended is False:
+            return
+        is_reported = asked.get("failed") is True
+        if not is_reported and (shell_commands.only_read(self._run) or error_messages.says_success(output)):
+            return  # what it shows is another one's failure, or a word in what went well
+        if has_ended:
+            self._told = OutputTerms(output, self._run)
+        self._failed = error_messages.FailedOutput(output, is_sure=has_ended is True)
+
+    def rank(self, entry: ActionEntry, terms: NoteTerms | None) -> float:
+        """Return how much an entry concerns the call; 0 if it does not."""
+        best = 0.0
         for trigger in entry["triggers"]:
             kind, key = trigger["kind"], trigger["key"]
-            if kind == ERROR and failed is not None and failed.has(key):
+            if kind == ERROR and self._failed is not None and self._failed.has(key):
                 best = max(best, _FOR_ERROR + len(key))
-            elif kind == COMMAND and run and shell_commands.is_command(key, run):
-                best = max(best, 500 + len(key.split()))
-            elif kind == PATH and any(path and triggers.is_path(key, path) for path in paths):
-                best = max(best, 1 + key.count("/") + (100 if key in paths else 0))
-        if best and form.may_come(entry, (place.project, GLOBAL_PROJECT)):
-            ranked.append((-best, number, entry))
-    return [(entry, -rank >= _FOR_ERROR) for rank, _, entry in sorted(ranked, key=lambda one: one[:2])]
+            elif kind == COMMAND and self._run and shell_commands.is_command(key, self._run):
+                best = max(best, _FOR_COMMAND + len(key.split()))
+            elif kind == PATH and any(triggers.is_path(key, path) for path in self._paths):
+                best = max(best, 1 + key.count("/") + (100 if key in self._paths else 0))
+        if self._told is None or terms is None or best >= _FOR_ERROR:
+            return best
+        quotes = any(trigger["kind"] == ERROR for trigger in entry["triggers"])
+        over = self._told.weight(terms) - (failure_terms.LEAST_QUOTED if quotes else failure_terms.LEAST)
+        if over < 0:
+            return best
+        return max(best, _FOR_FAILURE + over + (_OF_TOOL if self._told.is_of_tools(terms) else 0))
+
+
+def _matching(held: _Entries, place: ActionPlace, asked: Mapping[str, object]) -> list[tuple[ActionEntry, bool]]:
+    """Return the entries that concern a tool call, the most specific first, then the newest; each
+    with True if it is about the call's failure.
+    """
+    call = _Call(place, asked)
+    ranked: list[tuple[float, int, ActionEntry]] = []
+    for number, (entry, terms) in enumerate(zip(held.entries, held.terms, strict=True)):
+        rank = call.rank(entry, terms)
+        if rank and form.may_come(entry, (place.project, GLOBAL_PROJECT)):
+            ranked.append((-rank, number, entry))
+    return [(entry, -rank >= _FOR_FAILURE) for rank, _, entry in sorted(ranked, key=lambda one: one[:2])]
 
 
 def _confirmed(

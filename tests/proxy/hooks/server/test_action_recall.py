@@ -155,9 +155,15 @@ async def test_a_code_in_the_output_of_what_may_have_worked_is_no_failure(place:
     """Codex does not say if a command has failed: only a line that says so counts."""
     (Path(place.root) / "memory/a.md").write_text("- fixed `the gate of heron is busy`: stop the old one\n")
     known = entry("fixed `the gate of heron is busy`: stop the old one", kind="error", key="the gate of heron is busy")
-    asked = {"kind": events.AFTER, "command": "cat notes"}
+    asked = {"kind": events.AFTER, "command": "bin/gate open"}
     assert await shown(Link(known), place, **asked, output="the gate of heron is busy") == []
     assert await shown(Link(known), place, **asked, output="error: the gate of heron is busy") != []
+    assert await shown(Link(known), place, **asked, output="3 times: error: the gate of heron is busy") == []
+    assert await shown(Link(known), place, **asked, output="error: the gate of heron is busy\n12 passed in 3 s") == []
+    assert (
+        await shown(Link(known), place, **asked | {"command": "cat log"}, output="error: the gate of heron is busy")
+        == []
+    )
     assert await shown(Link(known), place, **asked, output="the gate of heron is busy", failed=True) != []
     assert await shown(Link(known), place, **asked, output="error: the gate of heron is busy", failed=False) == []
 
