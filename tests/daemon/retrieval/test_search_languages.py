@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytest_asyncio
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.config import DaemonConfig
 from confide_daemon.embedding import LoadedModel, Vectors
@@ -70,7 +71,7 @@ async def space(tmp_path: Path, other: Translating) -> AsyncIterator[Space]:
 
 async def put(space: Space, path: str, text: str) -> None:
     await space.documents.put("p", path, text, base=0, author="a")
-    assert await space.wait_indexed(timeout_s=60)
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
 
 
 async def found(space: Space, question: str) -> list[str]:
@@ -91,7 +92,7 @@ async def test_an_english_question_finds_notes_in_another_language(space: Space,
     await put(
         space, "memory/hund.md", "Der Hund im Büro heißt Bruno und darf nicht in die Küche, weil er alles frisst.\n"
     )
-    await space.wait_indexed(timeout_s=60)
+    await space.wait_indexed(timeout_s=DEADLINE_S)
     while not space.index.is_at_rest:
         await space.index.indexer.wait_move(1.0)
     assert (await found(space, "office"))[0] == "memory/hund.md"

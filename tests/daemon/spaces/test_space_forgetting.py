@@ -17,6 +17,7 @@ from tests.support.daemon import residue
 from tests.support.daemon.backups import Backed
 from tests.support.daemon.forgetful import Forgetful, place, vectors
 from tests.support.daemon.loopback import Machine, Serving, machine, serving, text_hash
+from tests.support.deadline import DEADLINE_S
 from tests.support.documents.transcripts import batch, said
 from tests.support.draws import draws
 from tests.support.kills.forget_schedule import Schedule
@@ -94,7 +95,7 @@ async def test_nothing_is_left_in_any_byte_of_the_database(daemon: Serving) -> N
     async with forgetful(daemon) as own:
         await plant(own.machine)
         space = await daemon.daemon.spaces.get(daemon.state.registry.spaces()["home"])
-        assert await space.wait_indexed(timeout_s=30)
+        assert await space.wait_indexed(timeout_s=DEADLINE_S)
         path, key = place(daemon)
         before = vectors(path, key, PATH)
         plan = await own.plan([PATH])

@@ -134,7 +134,7 @@ def test_what_is_done_is_told_soon_and_leaves_nothing(monkeypatch: pytest.Monkey
     doing.waits_from(time.monotonic() - 5)
     doing.begin()
     doing("starting the daemon")
-    wait_until("a sign of life", lambda: "starting the daemon" in here.stream.text, deadline_s=5)
+    wait_until("a sign of life", lambda: "starting the daemon" in here.stream.text)
     doing.end()
     assert here.stream.text.endswith("\r\x1b[K")
 
@@ -145,7 +145,7 @@ def test_without_styles_it_is_a_line_for_each_thing(monkeypatch: pytest.MonkeyPa
     doing.waits_from(0.0)
     doing("connecting")
     doing.begin()
-    wait_until("a sign of life", lambda: here.stream.text, deadline_s=5)
+    wait_until("a sign of life", lambda: here.stream.text)
     doing.end()
     assert here.stream.text == "connecting ...\n"
 
@@ -171,7 +171,7 @@ def test_nothing_is_drawn_over_a_question(
     with Person((tmp_path / "typed").open("w+b")) as person:
         monkeypatch.setattr(sys, "stdin", person)
         try:
-            wait_until("a sign of life", lambda: "working" in here.stream.text, deadline_s=5)
+            wait_until("a sign of life", lambda: "working" in here.stream.text)
             asked = ask("index them?")
             assert asyncio.run(asked) if asyncio.iscoroutine(asked) else asked
         finally:

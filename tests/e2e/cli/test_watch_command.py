@@ -28,7 +28,7 @@ def test_two_machines_without_any_agent(tmp_path: Path) -> None:
             here.until("up")
             there.until("up")
             first = ann.write("memory/a.md", "The heron fishes at dawn.\n")
-            wait_until("the file at bob", (bob.project / "memory/a.md").exists, 10)
+            wait_until("the file at bob", (bob.project / "memory/a.md").exists)
             (bob.project / "memory/a.md").write_text("The heron fishes at noon.\n")
             wait_until("the edit at ann", lambda: first.read_text() == "The heron fishes at noon.\n", 10)
             daemon.stop()

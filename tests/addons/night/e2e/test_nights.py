@@ -87,7 +87,7 @@ def test_a_runner_that_is_killed_leaves_nothing_and_the_morning_tells_the_truth(
                 time.sleep(random.uniform(0, 0.3))  # at any step of it
             night.process.send_signal(signal.SIGKILL)
             night.process.wait(DEADLINE_S)
-            wait_until("nothing of it to live", lambda: not inside("7301") and not inside("7302"), 10)
+            wait_until("nothing of it to live", lambda: not inside("7301") and not inside("7302"))
         with runner(home) as morning:
             morning.until(f"{task}")
             morning.until("lost")
@@ -107,7 +107,7 @@ def test_a_cancel_reaches_what_runs(home: Machine) -> None:
         wait_until("it to run", lambda: inside("7303"))
         began = time.monotonic()
         home.run("task", "cancel", task)
-        wait_until("nothing of it to live", lambda: not inside("7303"), 20)
+        wait_until("nothing of it to live", lambda: not inside("7303"))
         print(f"cancelled in {time.monotonic() - began:.3f} s")
         night.until("cancelled")
         night.process.send_signal(signal.SIGTERM)

@@ -45,7 +45,7 @@ def test_a_night_by_the_page_alone(home: Machine) -> None:
         wait_until("it to run", lambda: inside(NAP))
         night.process.send_signal(signal.SIGKILL)
         night.process.wait(DEADLINE_S)
-        wait_until("nothing of it to live", lambda: not inside(NAP), 10)
+        wait_until("nothing of it to live", lambda: not inside(NAP))
     told = home.run(*commands.pop(0))
     assert f"{soon[:6]} [project]" in told
     assert "running" in told
