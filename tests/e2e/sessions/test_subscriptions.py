@@ -27,6 +27,21 @@ def heard(wire: Wire, method: str, *, timeout_s: float = DEADLINE_S) -> dict[str
             return dict(message.get("params", {}))
 
 
+def updated_by(wire: Wire, arguments: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    """Store a note. Returns the parameters of the first news that follow, which may come before the answer."""
+    asked = wire.ask("tools/call", {"_meta": meta, "name": "memory_store", "arguments": arguments})
+    news: dict[str, Any] = {}
+    is_answered = False
+    while not (news and is_answered):
+        message = wire.next()
+        if message.get("id") == asked:
+            assert not message["result"].get("isError"), message
+            is_answered = True
+        elif message.get("method") == "notifications/resources/updated":
+            news = news or dict(message["params"])
+    return news
+
+
 def test_prompts_and_kinds_of_resources_are_listed_without_a_daemon(machine: Machine, relay: RecordingRelay) -> None:
     relay.cut()
     with Wire(machine) as wire:
@@ -50,8 +65,7 @@ def test_a_subscription_outlives_the_link(machine: Machine, relay: RecordingRela
         relay.mend()
         # Anything may have changed meanwhile, so the client is told to look.
         assert heard(wire, "notifications/resources/updated") == {"uri": URI}
-        wire.tool("memory_store", {"content": "Never on Fridays.", "importance": "core"})
-        assert heard(wire, "notifications/resources/updated") == {"uri": URI}
+        assert updated_by(wire, {"content": "Never on Fridays.", "importance": "core"}) == {"uri": URI}
         assert wire.call("resources/unsubscribe", {"uri": URI})["result"] == {}
 
 
@@ -82,12 +96,7 @@ def test_a_stream_of_news_waits_for_ever_and_keeps_nobody(machine: Machine, rela
         first = wire.ask("subscriptions/listen", ask)
         acknowledged = heard(wire, "notifications/subscriptions/acknowledged")
         assert acknowledged["_meta"]["io.modelcontextprotocol/subscriptionId"] == first
-        stored = wire.call(
-            "tools/call",
-            {"_meta": MODERN, "name": "memory_store", "arguments": {"content": "A rule.", "importance": "core"}},
-        )
-        assert not stored["result"].get("isError"), stored
-        assert heard(wire, "notifications/resources/updated")["uri"] == URI
+        assert updated_by(wire, {"content": "A rule.", "importance": "core"}, **MODERN)["uri"] == URI
         relay.cut()
         relay.mend()
         # Anything may have changed meanwhile, so the client is told to look.

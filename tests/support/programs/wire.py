@@ -8,6 +8,7 @@ import queue
 import subprocess
 import threading
 import time
+from collections import deque
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,6 +37,7 @@ class Wire:
         )
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._answers: dict[object, dict[str, Any]] = {}
+        self._asked: deque[dict[str, Any]] = deque()
         self._last = 0
         self.heard: list[bytes] = []
         """Every line that came, as it came."""
@@ -104,16 +106,22 @@ class Wire:
         return result
 
     def answer(self, identifier: int | None, *, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
-        """The answer to one request. Answers to others are kept for who asks for them, whatever else comes is passed over."""
+        """The answer to one request. Other answers, and questions, are kept for who asks for them; notifications are passed over."""
         end = time.monotonic() + timeout_s
+        asked = []
         while identifier not in self._answers:
             message = self.next(max(0.01, end - time.monotonic()))
             if "method" not in message:
                 self._answers[message.get("id")] = message
+            elif "id" in message:
+                asked.append(message)
+        self._asked.extend(asked)
         return self._answers.pop(identifier)
 
     def next(self, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
-        """The next message, whatever it is."""
+        """The next message, whatever it is; first the questions that came while an answer was awaited."""
+        if self._asked:
+            return self._asked.popleft()
         message = self._lines.get(timeout=timeout_s)
         assert message is not None, "confide mcp closed its output"
         return message
