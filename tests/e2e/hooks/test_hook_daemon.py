@@ -112,7 +112,7 @@ def test_a_session_begins_with_memory_md_and_the_newest_entries(tmp_path: Path) 
             assert len(told) >= 8
             assert count_tokens(said) <= BRIEFING_TOKENS
             session, again = begun(machine, "again", facts[-1])
-            assert again == said
+            assert again.splitlines()[2:] == said.splitlines()[2:]  # above it, a late one says that it is the last one
             assert any("MEMORY.md" in asked(machine, f"p{number}") for number in range(100))
             assert "MEMORY.md" not in asked(machine, session)
         machine.stop_local_daemon()

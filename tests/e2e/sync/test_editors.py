@@ -30,7 +30,7 @@ class Desk:
 
     def same(self) -> None:
         """Wait until both machines have the same memory, byte for byte, and stay so."""
-        wait_until("the same files on both", self._are_same, 30)
+        wait_until("the same files on both", self._are_same)
         time.sleep(SETTLE_S)
         assert tree(self.ann) == tree(self.bob)
 
