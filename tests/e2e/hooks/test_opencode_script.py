@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,9 @@ def test_the_script_asks_the_socket_and_a_process_if_nobody_listens(tmp_path: Pa
             (machine.project / ".confide.toml").unlink()
             called(machine, no_program, [page])
             assert b"+ s:page p:" in marks.read_bytes()
+            wire.process.send_signal(signal.SIGSTOP)
+            assert called(machine, no_program, [{**failure, "session": "stopped"}]) == [failure["output"]]
+            wire.process.send_signal(signal.SIGCONT)
         wait_until("nobody to listen", lambda: not socket.exists())
         marks.unlink()
         called(machine, {"program": CONFIDE, "socket": str(socket)}, [page])
