@@ -163,12 +163,13 @@ installs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	CONFIDE_INSTALLS=1 UV_SYSTEM_CERTS=1 $(BIN)/python -m pytest -n 0 --timeout 1800 tests/test_installs.py
 
-# The panel in a real browser: Debian's Chromium, driven by Playwright's package; axe-core comes from npm. CONFIDE_SHOTS names a folder for pictures.
+# The panel in a real browser: Debian's Chromium, driven by Playwright's package; axe-core and the reference host of MCP apps come from npm. CONFIDE_SHOTS names a folder for pictures.
 # Two minutes. What is not there is said, and skipped.
 PANEL := $(VENV)/panel
+OF_NPM := axe-core @modelcontextprotocol/ext-apps @modelcontextprotocol/client @modelcontextprotocol/core zod esbuild
 panel: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
-	@test -f $(PANEL)/node_modules/axe-core/axe.min.js || { mkdir -p $(PANEL) && npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --prefix $(PANEL) axe-core > $(PANEL)/log 2>&1; } || echo "there is no npm here, which brings axe-core"
+	@test -x $(PANEL)/node_modules/.bin/esbuild || { mkdir -p $(PANEL) && npm install --no-audit --no-fund --ignore-scripts --fetch-retries=1 --prefix $(PANEL) $(OF_NPM) > $(PANEL)/log 2>&1; } || echo "there is no npm here, which brings axe-core and the host"
 	CONFIDE_PANEL=1 CONFIDE_AXE=$(abspath $(PANEL))/node_modules/axe-core/axe.min.js $(BIN)/python -m pytest -n 0 tests/addons/panel/browser
 
 # What deploys several nodes (daemon/deploy): an image that is built and run, the compose file, the chart. Ten minutes, as root, where Debian's

@@ -106,17 +106,17 @@ function showHits({ results, warnings, searchMode }) {
   list.className = "list card";
   for (const hit of hits) {
     const replaced = hit.supersededBy?.[0]?.title;
-    list.append(
-      filled("hit", {
-        title: hit.title || hit.heading || hit.path,
-        place: `${hit.path}:${hit.startLine}`,
-        project: hit.project,
-        class: hit.class,
-        author: `${hit.author}, ${String(hit.updatedAt).slice(0, 10)}`,
-        snippet: hit.snippet,
-        superseded: replaced ? `Superseded by ${replaced}` : "",
-      }),
-    );
+    const copy = filled("hit", {
+      title: hit.title || hit.heading || hit.path,
+      place: `${hit.path}:${hit.startLine}`,
+      project: hit.project,
+      class: hit.class,
+      author: `${hit.author}, ${String(hit.updatedAt).slice(0, 10)}`,
+      snippet: hit.snippet,
+      superseded: replaced ? `Superseded by ${replaced}` : "",
+    });
+    copy.querySelector(".class")?.classList.toggle("untrusted", hit.class === "untrusted");
+    list.append(copy);
   }
   at("found").replaceChildren(...(hits.length ? [list] : []));
   at("found").hidden = !hits.length;
@@ -134,19 +134,31 @@ function showStatus({ totalFiles, clashes, warnings }) {
 // What waits for the person: proposed notes, conflicts, outdated notes.
 let isAsking = false;
 
-async function call(name, given, then) {
+async function call(name, given, then, failed = say) {
   if (isAsking || !canCall) return;
   isAsking = true;
   try {
     then(await request("tools/call", { name, arguments: given }));
   } catch (error) {
-    say(error.message);
+    failed(error.message);
   } finally {
     isAsking = false;
   }
 }
 
-const look = () => call("memory_decisions", {}, showDecisions);
+// A client with fewer rights than this device has no such tool.
+const look = () => call("memory_decisions", {}, showDecisions, showWay);
+
+function showWay() {
+  at("waiting").replaceChildren(paragraph("empty", "What waits for you is in the panel: confide panel."));
+}
+
+function paragraph(name, text) {
+  const made = document.createElement("p");
+  made.className = name;
+  made.textContent = text;
+  return made;
+}
 
 function showDecisions(result) {
   const found = result?.structuredContent;
@@ -161,13 +173,9 @@ function showDecisions(result) {
     copy.querySelector(".row").append(...each.choices.map((choice) => button(each.id, choice)));
     list.append(copy);
   }
-  const empty = document.createElement("p");
-  empty.className = "empty";
-  empty.textContent = "Nothing waits for you here.";
-  const problems = document.createElement("p");
-  problems.className = "small quiet";
-  problems.textContent = [found.said, ...(found.problems ?? [])].map(plain).filter(Boolean).join("\n");
-  at("waiting").replaceChildren(problems, found.decisions.length ? list : empty);
+  const said = [found.said, ...(found.problems ?? [])].map(plain).filter(Boolean).join("\n");
+  const shown = found.decisions.length ? list : paragraph("empty", "Nothing waits for you here.");
+  at("waiting").replaceChildren(paragraph("small quiet", said), shown);
 }
 
 function button(id, choice) {
