@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.wire.files import PULL, PullRequest
 from confide_memory.wire.revisions import TRUST, TrustRequest
 from confide_night.local.orders import DOUBT, checked, is_doubtful
+from confide_night.local.outdated_notes import outdated_lines
 from confide_night.order.order import Order, approve_order
 from confide_night.order.wire import (
     APPROVE,
@@ -322,12 +324,13 @@ async def report(
     async with here.client(await identified(here, project)) as client:
         asked: ReportRequest = {"since": begin.isoformat(timespec="seconds")}
         answer = await REPORT.ask(client.connection, asked, timeout_s=DEADLINE_S)
+        lines = [*answer["lines"], *await asyncio.to_thread(outdated_lines, client.tied.notes)]
 
     def tell() -> None:
-        for line in answer["lines"]:
+        for line in lines:
             row(line)
 
-    return Output({"lines": answer["lines"], "open": answer["open"]}, tell)
+    return Output({"lines": lines, "open": answer["open"]}, tell)
 
 
 async def _again(here: CommandContext, identity: str, project: Path) -> Output:

@@ -57,6 +57,21 @@ def test_a_task_from_its_order_to_its_end(machine: Machine) -> None:
     assert {one["status"] for one in machine.json("task", "ls")["tasks"]} == {"cancelled", "pending"}
 
 
+def test_the_report_names_notes_about_changed_code(machine: Machine) -> None:
+    """This device compares them, as the daemon cannot; no note is changed by it."""
+    source = machine.write("app.py", "def login(user):\n    return user.name\n")
+    (machine.project / "db.py").write_text("LIMIT = 3\n")
+    login = machine.json("store", "`login()` in app.py takes the lock first", "--title", "Locks")["path"]
+    machine.run("store", "db.py has the limit of connections", "--title", "Limits")
+    text = (machine.project / login).read_text()
+    assert "Notes of this project" not in machine.run("report")
+    source.write_text("def login(user):\n    return user.id\n")
+    head, *named = machine.json("report")["lines"][-2:]
+    assert "changed or no longer exists: 1 (" in head
+    assert [line.partition(": changed since ")[0] for line in named] == [login]
+    assert (machine.project / login).read_text() == text
+
+
 WRONG = (
     ("--schedule", "every night"),
     ("--schedule", "*/5 * * * *"),
