@@ -25,9 +25,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from tests.support.programs.processes import CONFIDE, Machine, wait_until
+from tests.support.programs.wire import Wire
+
+from confide_proxy.hooks.hook_process import connected
 from confide_proxy.sealing.masking import Mask, SecretForms
 
 DRIVER: Final = """
@@ -193,19 +197,73 @@ def throughput(values: int = 1000, megabytes: int = 48) -> float:
     return size / (time.process_time() - began) / 1e6
 
 
-def latency(rounds: int = 15) -> tuple[float, float]:
-    """Milliseconds, in the middle, of a command by itself, and in a Python that does what `confide run` does with the values."""
+class Latency(NamedTuple):
+    """Milliseconds of a process, in the middle of several runs of each kind in turn.
 
-    def middle(command: list[str], told: bytes) -> float:
-        took = []
-        for _ in range(rounds):
-            began = time.perf_counter()
-            subprocess.run(command, input=told, stdout=subprocess.DEVNULL, check=True)
-            took.append(1000 * (time.perf_counter() - began))
-        return statistics.median(took)
+    Attributes:
+        bare: `true` by itself.
+        python: a Python that does nothing.
+        alone: `confide run … -- true` without a session of this device, so that it makes a link of its own.
+        beside: the same beside a session.
+        printing: `confide run … -- echo text` beside one.
+    """
 
-    told = json.dumps({"script": "true", "value": secrets.token_hex(20)}).encode() + b"\n"
-    return middle(["sh", "-c", "true"], b""), middle([sys.executable, "-c", DRIVER], told)
+    bare: float
+    python: float
+    alone: float
+    beside: float
+    printing: float
+
+    def __str__(self) -> str:
+        return (
+            f"confide run … -- true: {self.beside - self.bare:.0f} ms more than true beside a session, "
+            f"{self.beside / self.python:.1f} times a bare Python ({self.python:.0f} ms); "
+            f"{self.alone - self.bare:.0f} ms, {self.alone / self.python:.1f} times without a session; "
+            f"-- echo: {self.printing - self.bare:.0f} ms, {self.printing / self.python:.1f} times"
+        )
+
+
+def latency(folder: Path, rounds: int = 15) -> Latency:
+    """The latency of the whole command, on a device with a daemon of its own that is set up in a folder."""
+    machine = Machine(folder, "desk")
+    run = [CONFIDE, "run", "--env", "TOKEN=secret:token", "--"]
+    kinds = {
+        "bare": ["true"],
+        "python": [sys.executable, "-c", ""],
+        "run": [*run, "true"],
+        "echo": [*run, "echo", "a text"],
+    }
+    try:
+        machine.run("store", "DB_PASSWORD=xK7mQ2vR9tLw4zz is for the database")
+        (secret,) = machine.json("secrets", "ls")
+        machine.run("secrets", "name", "token", secret["id"][:8])
+        (machine.home / "proxy.toml").write_text('[run]\nallow = { token = ["true", "echo"] }\n')
+
+        def middles(*names: str) -> list[float]:
+            took: dict[str, list[float]] = {name: [] for name in names}
+            for _ in range(rounds):
+                for name in names:
+                    began = time.perf_counter()
+                    subprocess.run(
+                        kinds[name],
+                        cwd=machine.project,
+                        env=machine.env,
+                        stdin=subprocess.DEVNULL,
+                        capture_output=True,
+                        check=True,
+                    )
+                    took[name].append(1000 * (time.perf_counter() - began))
+            return [statistics.median(took[name]) for name in names]
+
+        (alone,) = middles("run")
+        with Wire(machine) as session:
+            session.open()
+            session.tool("memory_status", {})
+            wait_until("the session to answer", lambda: connected(str(machine.home / "proxy"), 1.0))
+            bare, python, beside, printing = middles("bare", "python", "run", "echo")
+    finally:
+        machine.stop_local_daemon()
+    return Latency(bare, python, alone, beside, printing)
 
 
 def main() -> None:
@@ -222,8 +280,8 @@ def main() -> None:
                 print(f"{', '.join(found)}: {re.sub(chr(10), ' ', script)}")
     print(f"{options.runs:,} runs of {len(COMMANDS)} commands: {count} with a value where none may be")
     print(f"mask, 1,000 values: {throughput():.0f} MB/s of a processor's time")
-    bare, ours = latency()
-    print(f"latency: {bare:.0f} ms bare, {ours:.0f} ms with us, Python's start included")
+    with tempfile.TemporaryDirectory() as folder:
+        print(latency(Path(folder)))
 
 
 if __name__ == "__main__":
