@@ -11,7 +11,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from confide_crypto.errors import ConfideError, ConnectionLost, RecordError, RequestError, UnknownEpochError
+from confide_crypto.errors import (
+    ConfideError,
+    ConnectionLost,
+    RecordError,
+    RequestError,
+    UnknownEpochError,
+    WrongKeyError,
+)
 from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH, Placeholder
 from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
@@ -37,6 +44,7 @@ TOOL: Final[dict[str, object]] = {
     },
 }
 """The tool as the daemon lists it; a test keeps both equal."""
+_STORE_AGAIN: Final = "store the value again, from its source or a file that has it"
 _CALL_DEADLINE_S: Final = 9.0
 """Less than the ten seconds that a tool call has."""
 
@@ -76,8 +84,8 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
     known on this device.
 
     Raises:
-        NoSecretError: `named` isn't an id, or the daemon has no such record or doesn't show it to this
-            device.
+        NoSecretError: `named` isn't an id, the daemon has no such record or doesn't show it to this
+            device, or it is sealed with a key that this device does not have.
         ConfideError: `Keyring.problem`, if this device has no keys.
         RecordError: the record was changed, or belongs to another secret.
         RosterError, RequestError, ConnectionLost, TimeoutError: as `Keyring.refresh`.
@@ -91,7 +99,7 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
     except RequestError as error:
         if error.code != "not_found":
             raise
-        hint = "was the placeholder changed, or is it of a space that this device has left?"
+        hint = f"was the placeholder changed, or is it of a space that this device has left? {_STORE_AGAIN}"
         raise NoSecretError("there is no such sealed secret", hint=hint) from None
     record = await asyncio.to_thread(SealedRecord.parse, answer["record"])
     # Any record of the space opens, so a daemon could return another one; and a text can pair any
@@ -102,7 +110,12 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
         opened = await asyncio.to_thread(_open_record, record, _keys(keyring))
     except UnknownEpochError:
         await keyring.refresh(link)
-        opened = await asyncio.to_thread(_open_record, record, _keys(keyring))
+        try:
+            opened = await asyncio.to_thread(_open_record, record, _keys(keyring))
+        except UnknownEpochError:
+            raise _of_others() from None
+    except WrongKeyError:
+        raise _of_others() from None
     await asyncio.to_thread(sealing.known.remember, (opened,))  # before it is returned
     return opened
 
@@ -142,6 +155,11 @@ def _keys(keyring: Keyring) -> SpaceKeys:
         assert keyring.problem is not None
         raise keyring.problem
     return keyring.keys
+
+
+def _of_others() -> NoSecretError:
+    hint = f"a device that had the space when it was sealed can open it; if there is none any more: {_STORE_AGAIN}"
+    return NoSecretError("this secret is sealed with a key that the devices of this space do not have", hint=hint)
 
 
 def _open_record(record: SealedRecord, keys: SpaceKeys) -> OpenedSecret:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -9,6 +10,7 @@ import select
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,13 +19,21 @@ from typing import Any
 import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import BIN
-from tests.support.programs.processes import CONFIDE, Inside, Machine, wait_until
+from tests.support.programs.pair import joined
+from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
 from tests.support.programs.wire import OPENING, Wire
 
+from confide_crypto.sealing.record import SealedRecord
+from confide_crypto.sealing.space_keys import SpaceKeys
+from confide_memory.wire.sealing import RECORDS
+from confide_proxy.config import ProxyConfig
 from confide_proxy.hooks.hook_process import connected
 from confide_proxy.link import session_values
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.mcp.questions import CREATE
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.run.shown_values import AGENT_MARKS
+from confide_proxy.sync import project as projects
 
 PASSWORD = "xK7mQ2vR9tLw4zz"
 OTHER = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -268,6 +278,48 @@ def test_a_running_session_has_the_value_for_this_device_alone(desk: Machine) ->
             answer = session_values.received(connection)
         assert answer.keys() == {"values"}
         assert session_values.opened(answer, bytes(32), bytes(16)) is None
+
+
+def test_a_secret_of_a_device_that_is_gone_opens_or_is_explained(tmp_path: Path) -> None:
+    """For a device that waits, one that came later, and one that stays when the device that sealed it is removed."""
+    with running_daemon(tmp_path) as daemon:
+        ann, bob = joined(tmp_path, daemon, "ann", "bob")
+        ann.run("store", f"DB_PASSWORD={PASSWORD} is for the database")
+        (first,) = ann.json("secrets", "ls")
+
+        def ran(machine: Machine, secret: str) -> tuple[int, str]:
+            (machine.home / "proxy.toml").write_text(f'[run]\nallow = {{ "{secret}" = ["true"] }}\n')
+            ended = run(machine, "--env", f"A=secret:{secret}", "--", "true")
+            return ended.returncode, ended.stderr
+
+        code, said = ran(bob, first["id"])
+        assert (code, "confide device approve bob" in said) == (4, True), said
+        approved = ann.json("device", "approve", "bob", "--words", bob.json("key", "show")["words"])
+        bob.json("device", "confirm", "--words", approved["headWords"])
+        assert ran(bob, first["id"]) == (0, "")
+        bob.run("store", f"the token is {OTHER}")
+        ann.run("device", "rm", "bob", "--yes")
+        second = next(one for one in ann.json("secrets", "ls") if one["kind"] == "github-token")
+        assert ran(ann, second["id"]) == (0, "")
+        code, said = ran(bob, second["id"])
+        assert (code, "revoked" in said) == (6, True), said
+
+        others = SpaceKeys.generate().next_epoch()
+        foreign = SealedRecord.seal(others, "password", b"of another space")
+        asyncio.run(sent(ann, foreign))
+        code, said = ran(ann, foreign.secret_id.hex())
+        assert (code, "store the value again" in said) == (7, True), said
+        code, said = ran(ann, f"(sealed:password:{'0' * 32})")
+        assert (code, "store the value again" in said) == (7, True), said
+
+
+async def sent(machine: Machine, record: SealedRecord) -> None:
+    """Have the daemon keep a record that no key of its space opens, as it may after a mishap with its files."""
+    paths = ProxyPaths(
+        machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
+    )
+    async with CommandClient(paths, ProxyConfig(), projects.shared(paths.global_folder)) as client:
+        await RECORDS.ask(client.connection, {"records": [b64encode(record.encode()).decode()]}, timeout_s=DEADLINE_S)
 
 
 def test_the_page_is_followed(desk: Machine, tmp_path: Path) -> None:

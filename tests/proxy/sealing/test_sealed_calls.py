@@ -515,7 +515,7 @@ def test_a_secret_is_opened_or_it_is_said_why_not() -> None:
     damaged = record.encode()[:-1] + bytes([record.encode()[-1] ^ 1])
     for vault, named, told in (
         (Vault(record.encode(), None), name, "confide device approve"),
-        (Vault(record.encode(), keys), name, "epoch 2"),
+        (Vault(record.encode(), keys), name, "store the value again"),
         (Vault(damaged, newer), name, "damaged"),
         (Vault(record.encode()[:40], newer), name, "damaged"),
         (Vault(other.encode(), newer), name, "another secret's record"),
