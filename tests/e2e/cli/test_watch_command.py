@@ -30,17 +30,17 @@ def test_two_machines_without_any_agent(tmp_path: Path) -> None:
             first = ann.write("memory/a.md", "The heron fishes at dawn.\n")
             wait_until("the file at bob", (bob.project / "memory/a.md").exists)
             (bob.project / "memory/a.md").write_text("The heron fishes at noon.\n")
-            wait_until("the edit at ann", lambda: first.read_text() == "The heron fishes at noon.\n", 10)
+            wait_until("the edit at ann", lambda: first.read_text() == "The heron fishes at noon.\n")
             daemon.stop()
             here.until("down")
             bob.write("memory/b.md", "The ibis waits.\n")
             daemon.start()
-            wait_until("what was written meanwhile", (ann.project / "memory/b.md").exists, 15)
+            wait_until("what was written meanwhile", (ann.project / "memory/b.md").exists)
             relay.cut()
             here.until("down")
             first.unlink()
             relay.mend()
-            wait_until("the deletion", lambda: not (bob.project / "memory/a.md").exists(), 15)
+            wait_until("the deletion", lambda: not (bob.project / "memory/a.md").exists())
             here.until("removed", path="memory/a.md")
             there.until("removed", path="memory/a.md")
 
@@ -61,7 +61,7 @@ def test_several_folders_in_one_process(tmp_path: Path) -> None:
         with watching(machine, *folders) as watch:
             for number in range(2, 9):
                 watch.until("watching", project=f"work{number}")
-            wait_until("the file of the other clone", (folders[1] / "memory/only0.md").exists, 15)
+            wait_until("the file of the other clone", (folders[1] / "memory/only0.md").exists)
             for number in range(2, 9):
                 wait_until(
                     f"folder {number}",

@@ -84,7 +84,7 @@ def test_an_agent_that_goes_on_asking_does_not_put_off_the_return(machine: Machi
             time.sleep(0.25)
         time.sleep(1)  # the last call's own try is over
         relay.mend()
-        wait_until("what was queued", lambda: lines_of(machine, "memory/log.md") == ["- on the train"], 8)
+        wait_until("what was queued", lambda: lines_of(machine, "memory/log.md") == ["- on the train"])
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -335,5 +335,5 @@ def test_a_watching_machine_sends_what_the_command_line_could_not(machine: Machi
         watch.until("down")
         relay.mend()
         watch.until("up")
-        wait_until("the file", lambda: lines_of(machine, "memory/log.md") == ["- said to nobody"], 15)
+        wait_until("the file", lambda: lines_of(machine, "memory/log.md") == ["- said to nobody"])
         wait_until("the queue to be empty", lambda: waiting(machine) == (0, 0))

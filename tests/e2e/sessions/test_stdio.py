@@ -184,7 +184,7 @@ def test_a_saved_file_is_found(tmp_path: Path) -> None:
             def found() -> bool:
                 return "capybara" in str(wire.tool("memory_search", {"query": "capybara afternoon"}))
 
-            wait_until("the new file", found, 10)
+            wait_until("the new file", found)
             part = file.with_name("animals.md.tmp")
             part.write_text("# Animals\n\nThe okapi sleeps in the morning.\n")
             part.rename(file)
@@ -192,7 +192,7 @@ def test_a_saved_file_is_found(tmp_path: Path) -> None:
                 "the edit", lambda: not found() and "okapi" in str(wire.tool("memory_search", {"query": "okapi"})), 10
             )
             file.unlink()
-            wait_until("the deletion", lambda: "okapi" not in str(wire.tool("memory_search", {"query": "okapi"})), 10)
+            wait_until("the deletion", lambda: "okapi" not in str(wire.tool("memory_search", {"query": "okapi"})))
     finally:
         machine.stop_local_daemon()
 

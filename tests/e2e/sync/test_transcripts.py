@@ -296,7 +296,7 @@ def test_an_appended_line_costs_what_it_is_worth(tmp_path: Path, daemon: Daemon)
                 time.sleep(2)
                 wire_before, read_before = len(relay.captured), bytes_read(wire.process.pid)
                 talk.user(words)
-                wait_until("it to be sent", lambda: not pending(machine), 20)
+                wait_until("it to be sent", lambda: not pending(machine))
                 assert bytes_read(wire.process.pid) - read_before < size / 10
                 assert len(relay.captured) - wire_before < 64 * 1024
         assert "narwhal" in str(machine.json("search", "second narwhal")["results"])

@@ -81,7 +81,7 @@ def test_two_clones_live_through_a_cut_and_a_restart(tmp_path: Path, daemon: Dae
             )
 
         for clone in (laptop, desktop):
-            wait_until("both clones to have everything once", lambda clone=clone: is_whole(clone), 45)
+            wait_until("both clones to have everything once", lambda clone=clone: is_whole(clone))
         status = laptop.machine.json("status")
         assert (status["queuedOffline"], status["deadLetters"], status["pendingUploads"]) == (0, 0, 0)
         assert "example.com/team/app" in laptop.machine.run("projects")

@@ -69,19 +69,19 @@ def test_a_session_that_is_stopped_is_stood_in_for(tmp_path: Path) -> None:
     """Ctrl-Z at an agent stops its server, which keeps its lock: another session watches, and both go on when it is continued."""
     with pair(tmp_path) as (_daemon, ann, bob):
         first, far = opened(ann), opened(bob)
-        wait_until("the first to watch", lambda: watches(first), 5)
+        wait_until("the first to watch", lambda: watches(first))
         second = opened(ann)
         try:
             first.process.send_signal(signal.SIGSTOP)
             ann.write("memory/a.md", "The heron fishes.\n")
-            wait_until("the file at bob", (bob.project / "memory/a.md").exists, 20)
+            wait_until("the file at bob", (bob.project / "memory/a.md").exists)
             assert watches(second)
             first.process.send_signal(signal.SIGCONT)
             ann.write("memory/a.md", "The heron sleeps.\n")
             there = bob.project / "memory/a.md"
-            wait_until("the edit at bob", lambda: there.read_text() == "The heron sleeps.\n", 10)
+            wait_until("the edit at bob", lambda: there.read_text() == "The heron sleeps.\n")
             there.write_text("The heron wakes.\n")
-            wait_until("the edit at ann", lambda: (ann.project / "memory/a.md").read_text() == "The heron wakes.\n", 10)
+            wait_until("the edit at ann", lambda: (ann.project / "memory/a.md").read_text() == "The heron wakes.\n")
         finally:
             first.process.send_signal(signal.SIGCONT)
             for wire in (first, second, far):
@@ -152,7 +152,7 @@ def test_many_processes_at_one_file_lose_no_line(tmp_path: Path) -> None:
                 here, there = file.read_text(), (bob.project / "memory/2026-11-21.md").read_text()
                 return here == there and all(here.count(f"{line}\n") >= 1 for line in lines)
 
-            wait_until("every line on both disks", settled, 15)
+            wait_until("every line on both disks", settled)
             text = file.read_text()
             assert sorted(text.split("\n")[:-1]) == sorted(lines), text
         finally:
