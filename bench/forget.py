@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     found = measure(options.schedules, options.nodes, options.seed)
     if options.json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps({**vars(found), "residues": dict(found.residues), "sealed": dict(found.sealed)}))
     else:
         residues = dict(found.residues) or "none"
         print(

@@ -133,6 +133,7 @@ class SpaceTexts:
         with store.writing():
             store.texts.forget_traces()
         store.free_space.optimize_words()
+        store.free_space.recount_words()
         store.replacement.copy_clean()
         # With all reading connections closed, whose cached pages go too.
         self._threads.alone(store.replacement.swap_clean)

@@ -363,7 +363,7 @@ class Spaces(SpaceHost):
         needs it: it may hold what was forgotten since.
         """
         leases, path = self._leases, self._state.folder.space(space_id)
-        if leases is None or not path.exists():
+        if leases is None or not any(path.parent.glob(f"{path.name}*")):
             return
 
         def work(key: bytes) -> None:

@@ -54,6 +54,25 @@ class FreeSpace(Table):
         with storage_errors("merge the keyword index"):
             self._database.connection.execute("INSERT INTO keyword (keyword) VALUES ('optimize')")
 
+    def recount_words(self) -> None:
+        """Make the full-text table's numbers of rows and words those of the rows that it holds.
+
+        A deletion from a table without content leaves them as they were (fts5_storage.c,
+        `sqlite3Fts5StorageDelete`). They are in every BM25 score, which would show that there was
+        more. They are the row 1 of the table's data: varints of the number of rows, then of each
+        column's words (fts5_index.c, `FTS5_AVERAGES_ROWID`). FTS5 reads them again in the next
+        connection.
+        """
+        with storage_errors("count the keyword index"):
+            connection = self._database.connection
+            totals = [0]
+            for (sizes,) in connection.execute("SELECT sz FROM keyword_docsize"):
+                found = [1, *_varints(sizes)]
+                totals += [0] * (len(found) - len(totals))
+                totals = [total + size for total, size in zip(totals, found, strict=True)]
+            block = b"".join(map(_varint, totals))
+            connection.execute("UPDATE keyword_data SET block = ? WHERE id = 1", (block,))
+
     def is_old(self) -> bool:
         """Return True if the file cannot be shortened in steps and the disk has room to rewrite it."""
         with storage_errors("read the database"):
@@ -81,3 +100,22 @@ class FreeSpace(Table):
                 return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
             finally:
                 connection.set_busy_timeout(BUSY_MS)
+
+
+def _varint(number: int) -> bytes:
+    """Return a number below 2**56 as SQLite writes it: seven bits a byte, the highest first."""
+    found = [number & 0x7F]
+    while number := number >> 7:
+        found.append(number & 0x7F | 0x80)
+    return bytes(reversed(found))
+
+
+def _varints(data: bytes) -> list[int]:
+    """Return the numbers below 2**56 that SQLite wrote one behind the other."""
+    found, number = [], 0
+    for byte in data:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            found.append(number)
+            number = 0
+    return found

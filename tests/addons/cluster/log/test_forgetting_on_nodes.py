@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.daemon import residue
 from tests.support.daemon.logged import Store
 from tests.support.daemon.postgres import Postgres, server
 from tests.support.draws import draws
 from tests.support.kills.forget_nodes_schedule import WAL, NodesSchedule
+
+from confide_crypto.keys.identity import Identity
+from confide_daemon.errors import StorageError
+from confide_daemon.sealing.unsealed_texts import SpaceTexts
+from confide_memory.forgetting import ForgetRecord, key_id
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +50,39 @@ async def test_a_node_drops_the_copy_that_another_one_has_gone_on_from(store: St
             one.path.with_name(f"{one.path.name}.rekeying").write_bytes(b"interrupted")
             await one.spaces.look_at_all()
             assert not [*one.path.parent.glob("*.db*")]
+            one.path.with_name(f"{one.path.name}.fetching").write_bytes(b"interrupted")
+            await one.spaces.look_at_all()
+            assert not [*one.path.parent.glob("*.db*")]
     async with store.node() as one:
         assert sorted(await one.texts()) == ["memory/a.md", "memory/b.md"]
     async with store.node() as one:
         await one.spaces.look_at_all()
         assert one.path.exists()
+
+
+async def test_a_node_that_was_interrupted_keeps_no_free_page_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had removed the text, and not written its file again; another node finished."""
+    text = "the zanzibar plan of quillfeather begins at dawn\n"
+
+    async def ends(_texts: SpaceTexts) -> None:
+        raise StorageError("it is killed here")
+
+    async with store.node() as one:
+        await one.put("memory/a.md", text)
+        space = await one.space()
+        key = await space.forgetting.key()
+        _, plan = await space.forgetting.plan("p", ["memory/a.md"], [], lambda _project, _path: True)
+        content = (plan.names, plan.texts, plan.parts, plan.of_parts, plan.sealed)
+        identity = Identity(bytes(32))
+        signed = ForgetRecord(bytes(16), "00" * 16, 0, identity.public_key, key_id(key), *content).sign(identity)
+        with monkeypatch.context() as killed:
+            killed.setattr(SpaceTexts, "erase", ends)
+            with pytest.raises(StorageError):
+                await space.forgetting.take(signed, key, author="a")
+    async with store.node("two") as two:
+        await (await two.space()).forgetting.take(signed, key, author="a")
+    async with store.node() as one:
+        assert await one.texts() == {}
+    assert not any(b"zanzibar" in residue.image(node.path, node.key) for node in (one, two))
