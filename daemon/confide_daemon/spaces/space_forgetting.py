@@ -4,15 +4,12 @@ it by which an older database forgets again.
 A record is stored before anything is removed, and is done when the file was rewritten without its
 texts. What a crash or a full disk interrupts is finished when the space is next opened, or an hour
 later. `<space>.forgotten` beside the database holds all records, so a database that was put back
-alone, or restored from a snapshot, forgets before it serves. Its lines match nothing without the
-key, which only the encrypted databases and the devices have (docs/decisions/0041).
+alone, or restored from a snapshot, forgets before it serves (`forgotten_file`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confide_crypto import atomic
 from confide_crypto.errors import where
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.documents.changes import DocumentChange
@@ -29,11 +25,12 @@ from confide_daemon.errors import StorageError
 from confide_daemon.sealing.unsealed_texts import SpaceTexts
 from confide_daemon.spaces import forget_steps
 from confide_daemon.spaces.index import Index
+from confide_daemon.store import forgotten_file
+from confide_daemon.store.forgotten_file import FiledRecord
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.forget_table import ForgetRow
 from confide_daemon.store.threads import StoreThreads
 from confide_daemon.store.upkeep import salvage
-from confide_memory.errors import UnfitAnswerError
 from confide_memory.forgetting import ForgetGuard, ForgetPart, SignedRecord, ids_digest, name_hash
 from confide_memory.globs import normal
 
@@ -41,7 +38,6 @@ log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 3600.0
 SUFFIX: Final = ".forgotten"
-_MOST_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ class Forgetting:
         """Take the records of the file beside the database, and forget them before the space is
         used. Raises StorageError: a record is there, and its texts cannot be removed.
         """
-        kept = await asyncio.to_thread(read_file, self._file)
+        kept = await asyncio.to_thread(forgotten_file.read, self._file)
         if kept:
             await self._threads.write(lambda store: _add(store, kept))
         rows = await self._pending()
@@ -293,7 +289,8 @@ class Forgetting:
         """Write the file beside the database. Raises StorageError."""
         rows = await self.rows()
         if rows:
-            await asyncio.to_thread(_write_file, self._file, rows)
+            keys, own = await self.keys(), await self._threads.read(lambda store: store.key)
+            await asyncio.to_thread(forgotten_file.write, self._file, rows, keys, own)
 
     @property
     def copies_aside(self) -> int:
@@ -309,51 +306,10 @@ def _has_key(store: Store, identity: bytes) -> bool:
     return row is not None and store.forgettings.key_of(row.signed.record.key_id) is not None
 
 
-def _add(store: Store, kept: Iterable[ForgetRow]) -> None:
+def _add(store: Store, kept: Iterable[FiledRecord]) -> None:
     with store.writing():
-        for row in kept:
+        for one in kept:
+            row = one.row
+            if (key := one.key(store.key)) is not None:
+                store.forgettings.add_key(key, now=row.taken_at)
             store.forgettings.add(row.signed, author=row.author, now=row.taken_at, lifted=row.lifted)
-
-
-def _line(row: ForgetRow) -> bytes:
-    line = {
-        "record": base64.b64encode(row.signed.data).decode(),
-        "signature": row.signed.signature.hex(),
-        "author": row.author,
-        "at": row.taken_at,
-        "lifted": sorted(each.hex() for each in row.lifted),
-    }
-    return json.dumps(line).encode() + b"\n"
-
-
-def _write_file(file: Path, rows: Iterable[ForgetRow]) -> None:
-    data = b"".join(map(_line, rows))
-    try:
-        if not file.exists() or file.read_bytes() != data:
-            atomic.write(file, data)
-    except OSError as error:
-        raise StorageError(f"cannot note what was forgotten: {error.strerror}", hint="is the disk full?") from None
-
-
-def read_file(file: Path) -> list[ForgetRow]:
-    """Return the records of such a file; none if there is no file. Raises StorageError: it cannot be
-    read. A line that is not signed by its device is left out.
-    """
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StorageError(f"cannot read what was forgotten: {error.strerror}", hint=f"look at {file.name}") from None
-    rows = []
-    for line in data.splitlines():
-        try:
-            told = json.loads(line)
-            signed = SignedRecord(base64.b64decode(told["record"], validate=True), bytes.fromhex(told["signature"]))
-            lifted = frozenset(map(bytes.fromhex, told["lifted"]))
-            if signed.is_signed:
-                rows.append(ForgetRow(signed.record.id, signed, lifted, str(told["author"]), float(told["at"]), None))
-        except (ValueError, KeyError, TypeError, RecursionError, UnfitAnswerError):
-            log.warning("a line of %s is damaged, and is left out", file.name)
-    return rows
