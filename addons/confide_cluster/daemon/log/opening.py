@@ -80,17 +80,20 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
 def drop_overtaken(standing: LogStatus, path: Path, key: bytes) -> bool:
     """Remove a copy, which must not be open anywhere, if the log's snapshot is newer. Opening would
     replace it, and until then it would keep the texts that another node has forgotten. So would
-    what interrupted work has left beside it. Return True if the copy was removed. Raises
-    StorageError: it cannot be read.
+    what interrupted work has left beside it, and a file that was never finished. Return True if the
+    copy was removed. Raises StorageError.
     """
     for sweep in (log_snapshot.sweep, replacement.sweep, salvage.sweep):
         sweep(path)
     if standing.snapshot is None or not path.exists():
         return False
-    with closing(connect(path, key, writer=False)) as connection, storage_errors("look at the copy of the space"):
-        found = replication_position.read(connection)
-    if found is None or found.is_alone or found.number >= standing.base:
-        return False
+    try:
+        with closing(connect(path, key, writer=False)) as connection, storage_errors("look at the copy of the space"):
+            found = replication_position.read(connection)
+        if found is None or found.is_alone or found.number >= standing.base:
+            return False
+    except (DamagedError, WrongKeyError):
+        log.warning("a copy of space %s that cannot be read is removed", path.stem)  # it would be fetched, too
     log_snapshot.remove(path)
     return True
 

@@ -51,6 +51,7 @@ async def test_a_node_drops_the_copy_that_another_one_has_gone_on_from(store: St
             await one.spaces.look_at_all()
             assert not [*one.path.parent.glob("*.db*")]
             one.path.with_name(f"{one.path.name}.fetching").write_bytes(b"interrupted")
+            one.path.write_bytes(b"interrupted at its beginning" * 1000)
             await one.spaces.look_at_all()
             assert not [*one.path.parent.glob("*.db*")]
     async with store.node() as one:
