@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.support.daemon import residue
@@ -13,8 +17,11 @@ from tests.support.draws import draws
 from tests.support.kills.forget_nodes_schedule import WAL, NodesSchedule
 
 from confide_crypto.keys.identity import Identity
+from confide_daemon.access.enrolled_callers import Grants
 from confide_daemon.errors import StorageError
 from confide_daemon.sealing.unsealed_texts import SpaceTexts
+from confide_daemon.server.requests.forget_requests import ForgetRequests
+from confide_daemon.spaces.space import Space
 from confide_memory.forgetting import ForgetRecord, key_id
 
 
@@ -23,6 +30,25 @@ def small() -> Iterator[Postgres]:
     """A server whose write-ahead log is read in a moment."""
     with server(settings=WAL) as found:
         yield found
+
+
+async def receipt_levels(space: Space, identity: bytes) -> dict[str, str]:
+    """What a receipt says of each place, beside a copy of former times."""
+    path = await space.threads.read(lambda store: store.path)
+    aside = path.with_name(f"{path.name}.ahead")
+    aside.touch()
+
+    async def epoch(_key: bytes) -> int:
+        return 1
+
+    caller = SimpleNamespace(grants=Grants("ann"), public_key=bytes(32))
+    session = SimpleNamespace(caller_now=lambda: caller, epoch_for=epoch)
+    services = SimpleNamespace(copies_of=lambda _space, _before: ())
+    keys = SimpleNamespace(current=Identity(bytes(32)))
+    requests = ForgetRequests(space, cast("Any", session), lambda: cast("Any", keys), cast("Any", services))
+    answer = await requests.operations["forget-receipt"]({"id": identity.hex()})
+    aside.unlink()
+    return {place["place"]: place["level"] for place in json.loads(base64.b64decode(answer["receipt"]))["places"]}
 
 
 @pytest.mark.parametrize("seed", range(draws(200, 2)))
@@ -83,7 +109,15 @@ async def test_a_node_that_was_interrupted_keeps_no_free_page_of_it(
             with pytest.raises(StorageError):
                 await space.forgetting.take(signed, key, author="a")
     async with store.node("two") as two:
-        await (await two.space()).forgetting.take(signed, key, author="a")
+        space = await two.space()
+        await space.forgetting.take(signed, key, author="a")
+        assert await receipt_levels(space, bytes(16)) == {
+            "database": "gone",
+            "log in PostgreSQL": "gone",
+            "deleted rows and write-ahead log of PostgreSQL": "not known",
+            "copies on other nodes": "gone when it connects",
+            "copies set aside": "not known",
+        }
     async with store.node() as one:
         assert await one.texts() == {}
     assert not any(b"zanzibar" in residue.image(node.path, node.key) for node in (one, two))
