@@ -48,8 +48,8 @@ _VIEW: Final = ResultView(
     html="confide_panel.result_view:html",
     shows=("memory_search", "memory_status"),
     tools=(
-        ViewTool(_LIST, "confide_panel.result_view:decisions"),
-        ViewTool(_DECIDE, "confide_panel.result_view:decide"),
+        ViewTool(_LIST, "confide_panel.view_decisions:decisions"),
+        ViewTool(_DECIDE, "confide_panel.view_decisions:decide"),
     ),
 )
 

@@ -159,7 +159,10 @@ class Fallback:
 
     async def answer_view(self, call: PendingCall, views: ResultViews) -> ToolAnswer:
         """Answer a call of a tool that only a page in the client calls."""
-        return await views.answer(str(call.tool), call.params.get("arguments"), await self.decision_place())
+        calls = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.view_calls")
+        place = await self.decision_place()
+        answer: ToolAnswer = await calls.answer(views, str(call.tool), call.params.get("arguments"), place)
+        return answer
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a background task for a call; its errors are logged."""

@@ -26,7 +26,7 @@ from confide_memory.tools.call import STRUCTURED
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
 from confide_proxy.mcp.catalogue import ToolCatalogue
-from confide_proxy.mcp.features import result_views, task_handles
+from confide_proxy.mcp.features import result_views, task_handles, view_calls
 from confide_proxy.mcp.features.result_views import ResultViews
 from confide_proxy.mcp.features.subscriptions import (
     CHANGED,
@@ -274,7 +274,7 @@ class StreamableEndpoint:
         """Answer a call of a tool that only a page in the client calls. Raises RefusalError."""
         with self._calls.places.place(identity.key):
             place = await self._exchange.session.decision_place()
-            answer = await views.answer(str(params.get("name")), params.get("arguments"), place)
+            answer = await view_calls.answer(views, str(params.get("name")), params.get("arguments"), place)
         return {"result": answer.as_result(is_modern=True, is_structured=True)}
 
     def _views_for(self, identity: RequestIdentity, capabilities: object) -> ResultViews:

@@ -5,25 +5,22 @@ Only a client that declares the extension sees any of it: `_meta.ui` at the tool
 page shows, the page itself as a resource, and the tools that only the page calls. The client has to
 keep those from its model. Since this device cannot know who calls, they do only what the agent's own
 tools could do as well (`PendingDecision.is_open_to_agents`).
+
+The client's first answer waits for this module to load; `view_calls` answers the calls.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from confide_crypto.errors import ConfideError
-from confide_memory.tools.call import ToolAnswer
+from confide_memory.errors import AddonError
 from confide_proxy import addons
 from confide_proxy.addons import ResultView
-from confide_proxy.hooks.server.pending_decisions import DecisionPlace
 from confide_proxy.mcp.catalogue import DISCOVER, INITIALIZE, LIST_TOOLS, VIEW_TYPE, VIEWS_EXTENSION
 
 MOST_BYTES: Final = 128 * 1024
-ANSWER_S: Final = 9.0
-"""Seconds for a tool of a page, within the ten seconds of a call."""
 NO_NETWORK: Final[Mapping[str, Sequence[str]]] = {
     "connectDomains": [],
     "resourceDomains": [],
@@ -48,11 +45,11 @@ class ResultViews:
 
     def concerns(self, tool: object) -> bool:
         """Return True if a page shows or requests the structured result of a tool."""
-        return tool in self._uris or tool in self._tools
+        return isinstance(tool, str) and (tool in self._uris or tool in self._tools)
 
     def has(self, tool: object) -> bool:
         """Return True if only a page calls this tool."""
-        return tool in self._tools
+        return isinstance(tool, str) and tool in self._tools
 
     def extended(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a method of the catalogue for a client that shows pages."""
@@ -77,29 +74,23 @@ class ResultViews:
         ]
 
     def resource(self, uri: object) -> dict[str, Any] | None:
-        """Return the result of `resources/read` for a page; None for any other address. Blocks at
-        the first call.
+        """Return the result of `resources/read` for a page; None for any other address, and for a
+        page that cannot be loaded or is too large. Blocks at the first call.
         """
         view = self._views.get(uri) if isinstance(uri, str) else None
         if view is None:
             return None
-        page = self._pages.get(view.uri) or addons.loaded(view.html)()
-        assert len(page.encode()) <= MOST_BYTES
-        self._pages[view.uri] = page
+        if view.uri not in self._pages:
+            self._pages[view.uri] = _page(view)
+        page = self._pages[view.uri]
+        if not page:
+            return None
         ui = {"csp": NO_NETWORK, "prefersBorder": True}
         return {"contents": [{"uri": view.uri, "mimeType": VIEW_TYPE, "text": page, "_meta": {"ui": ui}}]}
 
-    async def answer(self, tool: str, arguments: object, place: DecisionPlace) -> ToolAnswer:
-        """Answer a call of a tool that `has` names."""
-        answer_of = await asyncio.to_thread(addons.loaded, self._tools[tool][0].answer)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                found: ToolAnswer = await answer_of(arguments if isinstance(arguments, dict) else {}, place)
-        except ConfideError as error:
-            return ToolAnswer(error.with_hint)
-        except TimeoutError:
-            return ToolAnswer("it did not finish in time; look again before you try again")
-        return found
+    def answer_of(self, tool: str) -> str:
+        """Return the function that answers a tool that `has` names, as `module:attribute`."""
+        return self._tools[tool][0].answer
 
 
 NONE: Final = ResultViews(())
@@ -108,5 +99,31 @@ NONE: Final = ResultViews(())
 
 @cache
 def installed() -> ResultViews:
-    """Return the pages of the installed add-ons. The first call blocks."""
-    return ResultViews([addon.view for addon in addons.installed() if addon.view is not None])
+    """Return the pages of the installed add-ons; none if one of these cannot be loaded. The first
+    call blocks.
+    """
+    try:
+        return ResultViews([addon.view for addon in addons.installed() if addon.view is not None])
+    except AddonError as error:
+        _warn(str(error))
+        return NONE
+
+
+def _page(view: ResultView) -> str:
+    """Return the whole page; "" if it cannot be loaded or is too large."""
+    try:
+        page: str = addons.loaded(view.html)()
+        size_bytes = len(page.encode())
+    except Exception as error:  # an add-on may raise anything; the session goes on without its page
+        _warn(f"the page {view.uri} cannot be loaded: {type(error).__name__}")
+        return ""
+    if size_bytes > MOST_BYTES:
+        _warn(f"the page {view.uri} has more than {MOST_BYTES} bytes")
+        return ""
+    return page
+
+
+def _warn(problem: str) -> None:
+    import logging  # imported late: the client's first answer waits for this module
+
+    logging.getLogger(__name__).warning("%s", problem)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,12 @@ import pytest
 from tests.support.daemon.scripted import CALL, Client, Message, running
 from tests.support.programs.wire import OPENING
 
+from confide_memory.errors import AddonError
+from confide_proxy import addons
+from confide_proxy.addons import ResultView
 from confide_proxy.mcp import catalogue
 from confide_proxy.mcp.catalogue import VIEW_TYPE, VIEWS_EXTENSION
+from confide_proxy.mcp.features import result_views
 
 VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 SHOWS = {"extensions": {VIEWS_EXTENSION: {"mimeTypes": [VIEW_TYPE]}}}
@@ -101,3 +107,31 @@ async def test_a_daemon_adds_no_page_and_answers_for_none(tmp_path: Path) -> Non
         client.say(2, "resources/read", uri="ui://confide/other")
         await daemon.until(lambda: [each for each in daemon.messages if each.get("id") == 2])
         assert not daemon.calls
+
+
+@pytest.mark.parametrize("html", ["no_such_module:html", "confide_proxy.mcp.catalogue:packaged"])
+def test_a_page_that_cannot_be_made_is_none(html: str) -> None:
+    """The session goes on without it."""
+    views = result_views.ResultViews([ResultView("ui://broken/page", "Broken", html, ("memory_search",))])
+    assert views.resource("ui://broken/page") is None
+
+
+def test_an_add_on_that_cannot_be_loaded_leaves_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise AddonError("broken", ValueError("x"))
+
+    result_views.installed.cache_clear()
+    monkeypatch.setattr(addons, "installed", fail)
+    assert result_views.installed() is result_views.NONE
+    result_views.installed.cache_clear()
+
+
+def test_the_first_answer_waits_for_no_event_loop() -> None:
+    """A client that shows pages gets it about as soon as any other, and its page without what the buttons need."""
+    script = (
+        "import sys\nfrom confide_proxy.mcp.features import result_views\n"
+        "assert result_views.installed().resource('ui://confide/memory')\n"
+        "print({'asyncio', 'nacl', 'confide_proxy.freshness.note_ties'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
