@@ -47,6 +47,8 @@ ABOUT = "about"
 """The field that names the parts of a project of which a note speaks."""
 SEEN = "seen"
 """The field with hashes of these parts, which devices write (PROTOCOL.md 9.9)."""
+DESCRIBED = ("command", "error")
+"""The fields with the commands and errors of which a note speaks, as its text gives them or its author."""
 MAX_SEEN = 16
 MAX_SEEN_NAME = 300  # characters of a part's name
 SEEN_VALUE = re.compile(
@@ -70,6 +72,7 @@ FIELDS = (
     "sensitive",
     "relations",
     "metadata",
+    *DESCRIBED,
     SEEN,
     "created",
     "updated",

@@ -10,9 +10,10 @@ from typing import Any
 
 from confide_daemon.errors import ToolError
 from confide_memory import front_matter, note, note_names
+from confide_memory.actions import triggers
 from confide_memory.documents import iso
 from confide_memory.front_matter import FrontMatterError
-from confide_memory.markdown_blocks import MARK, style_of
+from confide_memory.markdown_blocks import MARK, is_sensitive, style_of
 from confide_memory.mentions import folded
 from confide_memory.note import MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Relation
 
@@ -77,6 +78,7 @@ class Draft:
             "relations": [relation.as_field() for relation in self.relations],
             "metadata": dict(self.metadata),
             note.SEEN: dict(self.seen),
+            **({} if self.sensitive else triggers.described(self.body)),
             "created": iso(self.created),
             "updated": iso(self.created if self.updated is None else self.updated),
         }
@@ -140,9 +142,20 @@ def of_fields(
         changes = {name: None if value in ("", [], (), {}) else value for name, value in fields.items()}
         if stated is not None:
             changes["relations"] = _stating(text, *stated)
+        if content is not None and not is_sensitive(text):
+            changes = {**_described(text, "" if fields.get("sensitive") else content), **changes}
         return _dated(text, _with_content(_edited(text, changes), content), now)
 
     return change
+
+
+def _described(text: str, content: str) -> dict[str, object]:
+    """Return the fields that a note's new text gives (`triggers.described`), without those whose
+    values the old text does not give: their author wrote them.
+    """
+    parts = front_matter.parse(text)
+    old, new = triggers.described(parts.body), triggers.described(content)
+    return {name: new.get(name) for name in note.DESCRIBED if parts.fields.get(name) == old.get(name)}
 
 
 def of_relation(relation: Relation, *, now: float) -> Change:

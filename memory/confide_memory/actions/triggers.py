@@ -82,6 +82,29 @@ _LONE: Final = frozenset(
 """Programs whose name alone is a command that a note can be about."""
 
 
+_MOST_COMMANDS: Final = 3
+_MOST_ERRORS: Final = 4
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n|;\s|:\s|\s(?:→|->|—)\s")
+_FAILED: Final = re.compile(
+    r"\b(?:fail(?:s|ed|ing)?|dies|died|breaks?|broke|hangs?|hung|crash(?:es|ed)?|exit(?:s|ed)?|errors?|complains|aborts|stops|times out"
+    r"|cannot|can't|could not|couldn't|does not|doesn't|won't|refuses|ends with|throws)\b",
+    re.IGNORECASE,
+)
+_NEXT: Final = re.compile(r"^\s+(?:(?:often|sometimes|always|now|still|there|here|then|also|on \w+|in \w+)\s+){0,2}")
+"""Words between a command and what it does."""
+_CODE_LIKE: Final = re.compile(r"\b[A-Z][A-Z_]*\d*\b")
+_SAYS: Final = re.compile(
+    r"\b(?:errors?|exception|fail(?:ed|ure)?|fatal|panic(?:ked)?|cannot|can't|could not|couldn't|unable|refused|denied|not found|invalid"
+    r"|missing|unexpected|timed out|no such file|no module|does not|doesn't|undefined|forbidden|unauthorized|expired|conflict|mismatch)\b"
+    r"|\w(?:Error|Exception)\b",
+    re.IGNORECASE,
+)
+_NO_MESSAGE: Final = re.compile(r"^\s*(?:[$#|>]|//|--)|\s# |[{}=]|…")
+"""A line of a shell, of a table, a comment, code, or a message with gaps."""
+_NEVER: Final = re.compile(r"\b(?:never|don't|do not|avoid|careful with)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_OF: Final = re.compile(r"(?<!by )\b(?:in|of|from|during|when|while|if|after)\s+(?:running\s+)?$", re.IGNORECASE)
+
+
 class Trigger(NamedTuple):
     """A kind, PATH, COMMAND or ERROR, and the file, command or message, normalized."""
 
@@ -301,6 +324,41 @@ def _is_beside_fence(lines: Sequence[str], number: int, is_behind: bool) -> bool
     paragraph.
     """
     return is_behind or (number < len(lines) and FENCE.match(lines[number]) is not None)
+
+
+# -- new notes ----------------------------------------------------------------------------------------------------
+
+
+def described(text: str) -> dict[str, str | list[str]]:
+    """Return the fields `command` and `error` for a note of this text: the commands that it says
+    fail or are not to be run, and the keys of the errors that it quotes. Prose without code, codes
+    and quotes gives neither.
+    """
+    read = text[:MAX_ENTRY]
+    fenced, prose = _parted(read)
+    commands, errors = list[str](), list[str]()
+    for sentence in _SENTENCE_END.split(prose):
+        has_failed = bool(_FAILED.search(sentence))
+        for match in _SPAN.finditer(sentence):
+            words = command_words(match[1])
+            is_named = len(words) > 1 or (bool(words) and match[1] in _LONE)
+            before, behind = sentence[: match.start()], sentence[match.end() :]
+            is_it = _NEVER.search(before) or (
+                has_failed and (_OF.search(before) or _FAILED.match(_NEXT.sub("", behind)))
+            )
+            if is_named and is_it and not _is_message(match[1]) and "(sealed:" not in match[1]:
+                commands.append(" ".join(words)[:MAX_KEY])
+        own = codes(sentence)
+        if own and (has_failed or FAILS.search(_CODE_LIKE.sub(" ", sentence))):
+            errors += own
+    quoted = [match[0][1:-1] for match in (*_SPAN.finditer(prose), *QUOTED.finditer(prose))]
+    for message in (*fenced, *quoted):
+        if _SAYS.search(_CODE_LIKE.sub(" ", message)) and not _NO_MESSAGE.search(message):
+            errors += codes(message) or [trigger.key for trigger in _errors(message, is_quoted=True)]
+    found = {"command": commands[:_MOST_COMMANDS], "error": list(dict.fromkeys(errors))[:_MOST_ERRORS]}
+    return {
+        name: values[0] if len(values) == 1 else list(dict.fromkeys(values)) for name, values in found.items() if values
+    }
 
 
 def places(text: str) -> list[str]:
