@@ -2,7 +2,7 @@
 function has side effects.
 
 A finding needs a quote that occurs verbatim in one message of the user or the agent in the
-transcript. A finding without one is dropped, however plausible it sounds.
+transcript, or in the message of a command that failed. A finding without one is dropped, however plausible it sounds.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def most_chars(kind: str) -> int:
 
 def checked(findings: Iterable[LearnedFinding], window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
     """Return the findings that pass all checks, each as one line, at most `MAX_FINDINGS`."""
-    messages = [_flat(_own(said)) for exchange in window for said in exchange.said if said.role != "call"]
+    messages = [_flat(_own(said)) for exchange in window for said in exchange.said]
     kept: list[LearnedFinding] = []
     for finding in findings:
         text, quote = _flat(_STEERING.sub("", finding.text)), _flat(finding.quote)
@@ -121,7 +121,14 @@ def is_a_persons(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> 
     return is_quoted(finding.quote, [_flat(typed(exchange.user)) for exchange in window])
 
 
+def is_of_output(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> bool:
+    """Return True if the finding quotes what a tool printed, which third parties may have written."""
+    return is_quoted(finding.quote, [_flat(said.error) for exchange in window for said in exchange.said])
+
+
 def _own(said: ExchangeMessage) -> str:
+    if said.role == "call":
+        return said.error
     return typed(said.text) if said.role == "user" else said.text
 
 

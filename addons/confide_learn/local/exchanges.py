@@ -61,12 +61,14 @@ class ExchangeMessage:
         text: the text; for a call its one-line form: `[tool Bash: make test]`.
         failed: whether the tool reported a failure of the call; None if there is no report.
         stored: what a call of a Confide tool has stored: (project, path, revision).
+        error: what a failed call's output says has failed. No judge but the rules gets it.
     """
 
     role: Literal["user", "assistant", "call"]
     text: str
     failed: bool | None = None
     stored: tuple[str, str, int] | None = None
+    error: str = ""
 
     @property
     def is_foreign(self) -> bool:
@@ -200,7 +202,8 @@ class _Open:
             if (at := self._called.pop(outcome.call, None)) is not None:
                 called = self.said[at].text
                 stored = outcome.stored if _OURS.match(called) and not outcome.failed else None
-                self.said[at] = ExchangeMessage("call", called, outcome.failed, stored)
+                error = _sealed(outcome.error, sealer, reading) if outcome.error else ""
+                self.said[at] = ExchangeMessage("call", called, outcome.failed, stored, error)
         if not entry.role or not entry.text or len(self.said) >= _MOST_SAID:
             return
         if entry.role == "assistant" and not self.said:

@@ -24,7 +24,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_learn.local import note_delivery
-from confide_learn.local.checks import SUMMARY, LearnedFinding, checked, is_a_persons
+from confide_learn.local.checks import SUMMARY, LearnedFinding, checked, is_a_persons, is_of_output
 from confide_learn.local.exchanges import LearnedExchange, Reading, read, summary_of
 from confide_learn.local.judges import Chain, chain_of
 from confide_learn.local.note_delivery import Connects, Memory
@@ -308,6 +308,7 @@ class Learner:
                 # The rules keep the user's sentence verbatim; a model's text may also contain text
                 # of a web page.
                 is_own = not is_read_by or (judge == RULES and is_a_persons(finding, window))
+                is_own = is_own and not is_of_output(finding, window)
                 suggestion = session.suggestion(project, finding, judge, DERIVED if is_own else UNTRUSTED)
                 learned.found += await self._keep(suggestion, memory, reading)
         end = exchanges[-1].end if exchanges else known.offset

@@ -16,6 +16,7 @@ from typing import Final
 
 from confide_learn.local.checks import LearnedFinding, words_of
 from confide_learn.local.exchanges import FENCE, ExchangeMessage, LearnedExchange, typed
+from confide_memory.actions import shell_commands
 
 MOST_TYPED_CHARS: Final = 4000
 """Most characters of a message that counts as typed; longer ones are pasted."""
@@ -318,25 +319,71 @@ def _core(sentence: str) -> str:
 
 
 def _fixes(steps: Sequence[ExchangeMessage]) -> Iterator[LearnedFinding]:
-    """Yield findings about commands that failed and later succeeded, with the agent's explanation
-    from in between or right after.
+    """Yield findings about commands that failed and later succeeded: with the agent's explanation
+    from in between or right after, and else with the error and the command that worked.
+
+    Commands are the same if their program and first argument are.
     """
-    failed: dict[str, int] = {}
+    failed: dict[tuple[str, ...], int] = {}
     for at, step in enumerate(steps):
-        command = _COMMAND.match(step.text) if step.role == "call" else None
-        if command is None or step.failed is None:
+        line = _command_of(step)
+        if not line or step.failed is None:
             continue
-        line = command["line"]
+        head = _head(line)
         if step.failed:
-            failed[line] = at
+            failed[head] = at
             continue
-        began = failed.pop(line, None)
+        began = failed.pop(head, None)
         if began is None or at - began > _MOST_STEPS:
             continue
         between = steps[began + 1 : at]
-        is_changed = any(each.role == "call" and not each.failed for each in between)
-        if is_changed and (cause := _cause([*between, *steps[at + 1 : at + 2]])):
-            yield LearnedFinding(f"`{line}` failed: {_capital(cause)}", cause, "fix")
+        found = _explained(steps[began], step, [*between, *steps[at + 1 : at + 2]], between)
+        if found := found or _paired(steps[began], step, between):
+            yield found
+
+
+def _command_of(step: ExchangeMessage) -> str:
+    command = _COMMAND.match(step.text) if step.role == "call" else None
+    return command["line"] if command else ""
+
+
+def _head(line: str) -> tuple[str, ...]:
+    """Return the program and the first argument of a line's last command that is one."""
+    run = shell_commands.commands(line)
+    return tuple(run[-1][:2]) if run else (line,)
+
+
+def _explained(
+    failure: ExchangeMessage,
+    success: ExchangeMessage,
+    said: Sequence[ExchangeMessage],
+    between: Sequence[ExchangeMessage],
+) -> LearnedFinding | None:
+    line = _command_of(failure)
+    is_changed = any(each.role == "call" and not each.failed for each in between)
+    if _command_of(success) != line or not is_changed or not (cause := _cause(said)):
+        return None
+    return LearnedFinding(f"`{line}` failed: {_capital(cause)}", cause, "fix")
+
+
+def _paired(
+    failure: ExchangeMessage, success: ExchangeMessage, between: Sequence[ExchangeMessage]
+) -> LearnedFinding | None:
+    """Return the finding that a command failed with an error, and which other command worked: itself
+    in another form, or the last one before it worked again.
+    """
+    line, worked = _command_of(failure), _command_of(success)
+    is_again = worked == line
+    if is_again:
+        done = [command for each in between if each.failed is False and (command := _command_of(each))]
+        worked = next(
+            (command for command in reversed(done) if not shell_commands.only_read(shell_commands.commands(command))),
+            "",
+        )
+    if not failure.error or not worked or "…" in f"{line}{worked}" or "`" in f"{line}{worked}{failure.error}":
+        return None
+    helped = f"after `{worked}` it worked" if is_again else f"`{worked}` worked"
+    return LearnedFinding(f"`{line}` failed with `{failure.error}`; {helped}.", failure.error, "fix")
 
 
 def _cause(steps: Sequence[ExchangeMessage]) -> str:

@@ -161,6 +161,14 @@ def lines(output: str) -> list[str]:
     return [_ANSI.sub("", line[:_MOST_LINE]) for line in output.replace("\r", "\n").split("\n")]
 
 
+def message_in(output: str) -> str:
+    """Return the last line of a failed tool's output that says what has failed, without what tools
+    put before it, at most `MAX_KEY` characters; "" if none does.
+    """
+    said = [line.strip() for line in lines(output) if FAILS.search(line) and (signature(line) or codes(line))]
+    return " ".join(_PREFIX.sub("", said[-1]).split())[:MAX_KEY] if said else ""
+
+
 class FailedOutput:
     """The messages in the output of a tool that has failed."""
 

@@ -334,6 +334,25 @@ def fetch(talk: Pointed) -> None:
     talk.point()
 
 
+async def test_what_a_tool_printed_is_untrusted_until_a_person_says_yes(auto: Machine) -> None:
+    """A message of an error may be anybody's words."""
+    talk = auto.session()
+    talk.talk.user("install it")
+    for number, (command, answer) in enumerate((("npm ci", "error: ERESOLVE, peer of x"), ("npm ci --force", "ok"))):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": command}}
+        talk.talk.assistant(call)
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": answer, "is_error": number == 0}
+        talk.talk.user([result])
+    talk.talk.assistant(text("Done."))
+    talk.point()
+    await auto.learn()
+    ((stored, class_),) = [
+        (each["content"], meta["confide/class"]) for tool, each, meta in auto.asked if tool == "memory_store"
+    ]
+    assert "`npm ci --force` worked" in stored
+    assert class_ == "untrusted"
+
+
 @pytest.mark.parametrize("is_read_between", [False, True])
 @pytest.mark.parametrize("compacted", ["", f"<summary>All of it. {POISON}</summary>"])
 async def test_what_a_page_said_is_not_believed_for_the_rest_of_the_session(

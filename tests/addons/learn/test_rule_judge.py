@@ -114,6 +114,34 @@ def test_an_error_that_was_put_right_is_found_with_its_cause() -> None:
     assert rule_judge.judge([exchange("run it", cause, edit, works)]) == []
 
 
+ERESOLVE = "ERESOLVE could not resolve react-dates@21.8.0"
+
+
+def called(line: str, *, failed: bool, error: str = "") -> ExchangeMessage:
+    return ExchangeMessage("call", f"[tool Bash: {line}]", failed, error=error)
+
+
+def test_an_error_and_the_command_that_worked_are_a_pair() -> None:
+    """The same program and first argument, in another form, or again after another command; quoted by what the tool printed."""
+    failed = called("npm ci", failed=True, error=ERESOLVE)
+    other = called("npm ci --legacy-peer-deps", failed=False)
+    (found,) = rule_judge.judge([exchange("install it", failed, called("cat x", failed=False), other)])
+    assert found.text == f"`npm ci` failed with `{ERESOLVE}`; `npm ci --legacy-peer-deps` worked."
+    assert (found.quote, found.kind) == (ERESOLVE, "fix")
+    cleaned = called("npm cache clean --force", failed=False)
+    (found,) = rule_judge.judge([exchange("install it", failed, cleaned, called("npm ci", failed=False))])
+    assert found.text == f"`npm ci` failed with `{ERESOLVE}`; after `npm cache clean --force` it worked."
+    assert checked([found], [exchange("install it", failed)]) == [found]
+    for nothing in (
+        (failed, called("npm test", failed=False)),
+        (failed, called("cat package.json", failed=False), called("npm ci", failed=False)),
+        (called("npm ci", failed=True), other),
+        (other, failed),
+        (called("npm ci", failed=True, error=f"`x` {ERESOLVE}"), other),
+    ):
+        assert rule_judge.judge([exchange("install it", *nothing)]) == []
+
+
 def test_the_rules_are_precise_on_turns_that_they_were_not_fitted_to() -> None:
     """At least nine of ten on the half that was kept aside, and on what was written later (bench/learning); not by finding nothing."""
     for half in ("held-out", bench.LATER):

@@ -35,6 +35,48 @@ FILES = Path(__file__).parents[2] / "vectors" / "transcripts"
 CLAUDE, CODEX = PARSERS["claude-code"], PARSERS["codex"]
 
 
+@pytest.mark.parametrize(
+    ("parser", "record"),
+    [
+        (
+            CLAUDE,
+            {
+                "type": "user",
+                "message": {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "t1",
+                            "is_error": True,
+                            "content": "Exit code 1\nnpm error code ERESOLVE\n\u001b[31mnpm error ERESOLVE could not resolve\u001b[0m\n",
+                        }
+                    ],
+                },
+            },
+        ),
+        *(
+            (
+                CODEX,
+                {
+                    "type": "response_item",
+                    "payload": {"type": "function_call_output", "call_id": "t1", "output": output},
+                },
+            )
+            for output in (
+                "Exit code: 1\nWall time: 0.3 seconds\nOutput:\nnpm error ERESOLVE could not resolve\n",
+                json.dumps({"output": "npm error ERESOLVE could not resolve\n", "metadata": {"exit_code": 1}}),
+            )
+        ),
+    ],
+)
+def test_of_a_failed_call_the_line_with_the_error_is_read(parser: Parser, record: dict[str, Any]) -> None:
+    """For learning on this device: it is no part of a message, so nothing sends it."""
+    entry = parser.parse(json.dumps(record).encode())
+    assert [(outcome.failed, outcome.error) for outcome in entry.outcomes] == [(True, "ERESOLVE could not resolve")]
+    assert "ERESOLVE" not in entry.text
+
+
 def entries(parser: Parser) -> list[ParsedLine]:
     """What every line of the example says; none may be unknown."""
     return [parser.parse(line) for line in (FILES / f"{parser.agent}.jsonl").read_bytes().splitlines()]

@@ -22,6 +22,7 @@ from confide_proxy.sync.transcripts.parsers import (
     ToolOutcome,
     UnknownLineError,
     cleaned,
+    error_in,
     mention,
     record_of,
     stored_in,
@@ -91,9 +92,9 @@ def _calls(blocks: list[dict[str, object]]) -> Iterator[tuple[str, str]]:
 def _outcomes(blocks: list[dict[str, object]]) -> Iterator[ToolOutcome]:
     for block in blocks:
         if text_in(block, "type") == "tool_result":
-            yield ToolOutcome(
-                text_in(block, "tool_use_id"), block.get("is_error") is True, stored_in(block.get("content"))
-            )
+            answer, failed = block.get("content"), block.get("is_error") is True
+            error = error_in(answer) if failed else ""
+            yield ToolOutcome(text_in(block, "tool_use_id"), failed, stored_in(answer), error)
 
 
 def _text(content: Any, *, is_user: bool) -> str:

@@ -19,6 +19,7 @@ from confide_proxy.sync.transcripts.parsers import (
     ToolOutcome,
     UnknownLineError,
     cleaned,
+    error_in,
     mention,
     record_of,
     stored_in,
@@ -79,7 +80,10 @@ def _item(item: dict[str, object], time: str) -> ParsedLine:
     if kind in _OMITTED:
         is_outcome = kind.endswith("_call_output")
         output = item.get("output")
-        outcome = ToolOutcome(text_in(item, "call_id"), is_outcome and _has_failed(output), stored_in(_said_in(output)))
+        said, failed = _said_in(output), is_outcome and _has_failed(output)
+        outcome = ToolOutcome(
+            text_in(item, "call_id"), failed, stored_in(said), error_in(_output_in(output)) if failed else ""
+        )
         return ParsedLine(time=time, outcomes=(outcome,) if is_outcome else ())
     raise UnknownLineError("an unknown item of a rollout")
 
@@ -126,6 +130,16 @@ def _said_in(output: Any) -> Any:
         except (ValueError, RecursionError):
             return output
     return output.get("content") if isinstance(output, dict) else output
+
+
+def _output_in(output: Any) -> Any:
+    """Return the text of a result, which older versions write as JSON with its exit code."""
+    if isinstance(output, str) and output.startswith("{"):
+        try:
+            output = json.loads(output)
+        except (ValueError, RecursionError):
+            return output
+    return output.get("output", output.get("content")) if isinstance(output, dict) else output
 
 
 def _call(kind: str, item: dict[str, object]) -> str:

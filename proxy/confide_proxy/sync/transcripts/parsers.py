@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from confide_memory.actions.error_messages import message_in
 from confide_memory.documents import parsed
 
 Role = Literal["user", "assistant"]
@@ -58,11 +59,14 @@ class ToolOutcome(NamedTuple):
         failed: True if the tool reported an error.
         stored: (project, path, revision) if the result says, in the words of Confide's own tools,
             that it stored a document. Any tool may say so: the caller checks which tool was called.
+        error: the line of a failed call's result that says what has failed; "" if none does. It is
+            for learning on this device, and no part of a message.
     """
 
     call: str
     failed: bool
     stored: tuple[str, str, int] | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,13 @@ def stored_in(answer: Any) -> tuple[str, str, int] | None:
         return None
     path, project, revision = (found[name] or found[f"{name}2"] for name in ("path", "project", "revision"))
     return sendable(project), sendable(path), int(revision)
+
+
+def error_in(answer: Any) -> str:
+    """Return `ToolOutcome.error` from the result of a failed call: a text, or a list of blocks."""
+    if isinstance(answer, list):
+        answer = "\n".join(text_in(block, "text") for block in answer if isinstance(block, dict))
+    return message_in(sendable(answer)) if isinstance(answer, str) else ""
 
 
 def _line(said: str) -> str:

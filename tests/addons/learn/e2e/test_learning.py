@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.hooks.test_action_hooks import sooner_or_later
 from tests.e2e.hooks.test_hook import context, fired
 from tests.support.deadline import DEADLINE_S
 from tests.support.documents.exchanges import Pointed
@@ -92,6 +93,39 @@ def test_what_a_person_said_becomes_a_note_that_is_found(machine: Machine) -> No
     kept = [file for folder in (machine.home, machine.project) for file in folder.rglob("*") if file.is_file()]
     holding = [file for file in kept if file.stat().st_size < 2**20 and TOKEN.encode() in file.read_bytes()]
     assert holding == []
+
+
+def test_what_helped_against_an_error_meets_it_in_a_later_session(machine: Machine) -> None:
+    """A command fails, another form of it works: suggested, kept by a person, and shown when it fails again."""
+    configure(machine, "suggest")
+    talk = session(machine, "eresolve-session")
+    error = "Exit code 1\nnpm error code ERESOLVE\nnpm error ERESOLVE could not resolve react-dates@21.8.0"
+    talk.talk.user("install what the shop needs")
+    for number, (command, answer, is_error) in enumerate(
+        [("npm ci", error, True), ("npm ci --legacy-peer-deps", "added 812 packages in 9s", False)]
+    ):
+        talk.talk.assistant({**tool("Bash", command=command), "id": f"toolu_{number}"})
+        talk.talk.user(
+            [{"type": "tool_result", "tool_use_id": f"toolu_{number}", "is_error": is_error, "content": answer}]
+        )
+    talk.talk.assistant(text("It is installed."))
+    talk.point("SessionEnd")
+    machine.json("learn")
+    ((said, suggestion),) = [each for each in suggestions(machine).items() if "npm ci" in each[0]]
+    assert said == (
+        "`npm ci` failed with `ERESOLVE could not resolve react-dates@21.8.0`; `npm ci --legacy-peer-deps` worked."
+    )
+    machine.run("learned", "accept", suggestion["id"])
+    (note,) = [file for file in (machine.project / "memory").rglob("*.md") if "react-dates" in file.read_text()]
+    assert "command: npm ci\n" in note.read_text()
+    assert "error: ERESOLVE\n" in note.read_text()
+    with Wire(machine) as wire:
+        wire.open()
+        wire.tool("memory_sync", {})
+        wait_until("somebody to listen", (machine.home / "proxy/hooks.sock").exists)
+        again = {"tool_name": "Bash", "tool_input": {"command": "npm ci"}, "error": error.replace("21.8", "22.0")}
+        _, shown = sooner_or_later(lambda one: context(fired(machine, "PostToolUseFailure", session_id=one, **again)))
+    assert "`npm ci --legacy-peer-deps` worked" in shown
 
 
 def test_a_session_learns_by_itself_once_it_is_quiet(machine: Machine) -> None:
