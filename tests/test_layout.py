@@ -144,9 +144,10 @@ def test_what_serves_http_is_loaded_by_who_serves_it() -> None:
         for file in folder.rglob("*.py")
         if imports(file) & SERVING
     }
-    assert {package for package, _ in users} == {"confide_http", "confide_night", "confide_panel"}
+    assert {package for package, _ in users} == {"confide_http", "confide_night", "confide_panel", "confide_proxy"}
+    assert {room for package, room in users if package == "confide_proxy"} == {"run"}
     assert {room for package, room in users if package == "confide_night"} == {"runner"}
-    names = "confide_http.cli.local_commands, confide_night.cli.runner, confide_night.runner.runner_service"
+    names = "confide_http.cli.local_commands, confide_night.cli.runner, confide_night.runner.runner_service, confide_proxy.cli.secret_run"
     script = f"import json, sys, {names}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {name.split(".")[0] for name in json.loads(done.stdout)} & {*SERVING, "httpx2"}

@@ -104,9 +104,12 @@ class RunConfig(NamedTuple):
     Attributes:
         allow: the commands that may use a secret without a question, by the secret's name,
             placeholder or id. A command is a name or the path of a program.
+        ca_file: PEM certificates by which hosts of `--http` are verified too; "" for the system's
+            alone.
     """
 
     allow: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    ca_file: str = ""
 
 
 MOST_FRAMERS: Final = 16
@@ -314,7 +317,10 @@ def run_of(path: Path, table: Any) -> RunConfig:
     if not isinstance(allow, dict) or len(allow) > MOST_RULES or not all(map(_is_commands, allow.values())):
         hint = 'it has the commands that may use a secret, by its name: { npm-token = ["npm"] }'
         raise _wrong(path, "'allow' in [run]", hint)
-    return RunConfig({secret: tuple(commands) for secret, commands in allow.items()})
+    ca_file = table.get("ca_file", "")
+    if not isinstance(ca_file, str) or (ca_file and not Path(ca_file).expanduser().is_absolute()):
+        raise _wrong(path, "'ca_file' in [run]", "it is the path of a file of PEM certificates, or empty")
+    return RunConfig({secret: tuple(commands) for secret, commands in allow.items()}, ca_file)
 
 
 def _is_commands(value: Any) -> bool:

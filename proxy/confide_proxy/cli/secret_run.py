@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from confide_crypto import portable
+from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.cli.console import CommandContext, confirmed, identified, remark
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
@@ -19,12 +22,21 @@ from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, Person
 from confide_proxy.link.session_values import MOST_REFERENCES
 from confide_proxy.run import run_request
 from confide_proxy.run.approvals import MOST_ASKED, Approvals, PlannedUse, standing
+from confide_proxy.run.egress.header_secrets import (
+    Destination,
+    HeaderSecret,
+    HeaderSecrets,
+    ProxyEnvironment,
+    is_fit_header,
+)
 from confide_proxy.run.run_masks import RunMasks
-from confide_proxy.run.run_request import RunRequest
+from confide_proxy.run.run_request import HeaderUse, RunRequest
 from confide_proxy.run.secret_names import SecretNames
 from confide_proxy.sealing.open_secrets import open_secret, resolved
+from confide_proxy.sealing.secret_references import REF, bare
 from confide_proxy.sealing.use_log import UseLog
 
+_FIT_HEADER: Final = re.compile(rb"[!-~]([ -~]{0,16382}[!-~])?")
 _ANSWER_S: Final = 100.0
 """Time for an answer in the agent's client, whose shell does not wait for much longer."""
 _YES: Final = "yes"
@@ -48,11 +60,19 @@ def run(
     stdin: Annotated[
         str | None, typer.Option("--stdin", metavar="secret:REF", help="A secret as the standard input.")
     ] = None,
+    http: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:HEADER=secret:REF",
+            help="A header of HTTPS requests to a host, where secret:REF becomes the value outside the command.",
+        ),
+    ] = None,
 ) -> None:
     """Run a command that uses sealed secrets, and mask them in what it prints.
 
     REF is a name (`confide secrets name`), a placeholder, or the beginning of one that no other has.
-    Only the command gets the values. A command and a secret that were not used together before in
+    Only the command gets the values, with --http not even that. A command and a secret that were not used together before in
     this session are asked about.
     """
     if not portable.HAS_MODES:
@@ -61,35 +81,79 @@ def run(
 
     child_process.protect()
     here: CommandContext = context.obj
-    request = _request(env, file, stdin, command)
+    request = _request(env, file, stdin, http, command)
     program = child_process.program_of(command[0])
     if hook_paths.is_off(str(here.paths.config), str(Path.cwd()), "run"):
         raise RunRefusedError(
             "this project's .confide.toml forbids commands that use secrets", hint="run = false says so"
         )
-    values, masks = asyncio.run(_opened(here, request, program))
-    code = child_process.run(request.terms(program, values, masks.make))
+    opened = asyncio.run(_opened(here, request, program))
+    terms = request.terms(program, opened.values, opened.masks.make)
+    with _way_out(here, request, opened) as way_out:
+        variables, files = {**terms.variables, **way_out.variables}, {**terms.files, **way_out.files}
+        code = child_process.run(terms._replace(variables=variables, files=files))
     child_process.end_by_signal(code)
     raise typer.Exit(code)
 
 
-async def _opened(here: CommandContext, request: RunRequest, program: str) -> tuple[dict[str, bytes], RunMasks]:
+class _Opened(NamedTuple):
+    """The secrets and values by reference, and what masks them."""
+
+    secrets: Mapping[str, Placeholder]
+    values: Mapping[str, bytes]
+    masks: RunMasks
+
+
+async def _opened(here: CommandContext, request: RunRequest, program: str) -> _Opened:
     """Return the value of each reference if the user lets the command use it, and what masks them."""
     names = await asyncio.to_thread(SecretNames(here.paths.secret_names).read)
     async with here.client(await identified(here, Path())) as client:
         secrets = await resolved(client.connection, request.references, names)
-        use = PlannedUse(program, request.command, list(dict.fromkeys(secrets.values())), names)
+        places: dict[Placeholder, tuple[str, ...]] = {}
+        for each in request.headers:
+            secret = secrets[each.reference]
+            places[secret] = tuple(sorted({*places.get(secret, ()), each.place}))
+        use = PlannedUse(program, request.command, list(dict.fromkeys(secrets.values())), names, places)
+        if twice := places.keys() & {secrets[each] for each in request.given}:
+            raise RunRefusedError(
+                f"{use.called(min(twice, key=str))} is for a header, and for the command itself too",
+                hint="use --http alone, and write the placeholder where the command takes the value",
+            )
         approved = await _approved(here, use)
         opened = {
             secret: (await open_secret(client.connection, client.sealing, str(secret))).value for secret in use.secrets
         }
-        UseLog(here.paths.secret_uses).note(use.secrets, program, approved)
+        for secret in use.secrets:
+            by = " as ".join((program, *places.get(secret, ())))
+            UseLog(here.paths.secret_uses).note([secret], by, approved)
         keys = client.sealing.keyring.keys
         assert keys is not None  # they opened the secrets
         masks = RunMasks(opened, here.paths.known, keys.space, keys.epochs[0])
     for warning in use.warnings(opened):
         remark(f"confide: {warning}")
-    return {reference: opened[secret] for reference, secret in secrets.items()}, masks
+    return _Opened(secrets, {reference: opened[secret] for reference, secret in secrets.items()}, masks)
+
+
+def _way_out(
+    here: CommandContext, request: RunRequest, opened: _Opened
+) -> contextlib.AbstractContextManager[ProxyEnvironment]:
+    """Have a proxy beside the command, if a header of a host gets a secret."""
+    if not request.headers:
+        return contextlib.nullcontext(ProxyEnvironment({}, {}))
+    from confide_proxy.run.egress import proxy_process  # its libraries take longer to load than the rest of a run
+
+    found = []
+    for each in request.headers:
+        value, secret = opened.values[each.reference], opened.secrets[each.reference]
+        if not _FIT_HEADER.fullmatch(value):
+            raise RunRefusedError(
+                f"the value of {secret} cannot stand in a header", hint="it has one line of at most 16 KiB"
+            )
+        destination = Destination.parse(each.host)
+        assert destination is not None  # `_header_use` has it
+        texts = (str(secret), f"{REF}{bare(each.reference)}")
+        found.append(HeaderSecret(destination, each.header, texts, value))
+    return proxy_process.running(HeaderSecrets(found), opened.masks.forms, here.config.run.ca_file)
 
 
 async def _approved(here: CommandContext, use: PlannedUse) -> str:
@@ -132,7 +196,11 @@ def _asked_of_session(here: CommandContext, use: PlannedUse) -> PersonAnswer:
 
 
 def _request(
-    env: Sequence[str] | None, file: Sequence[str] | None, stdin: str | None, command: Sequence[str]
+    env: Sequence[str] | None,
+    file: Sequence[str] | None,
+    stdin: str | None,
+    http: Sequence[str] | None,
+    command: Sequence[str],
 ) -> RunRequest:
     found = []
     for given, option in ((env, "--env"), (file, "--file")):
@@ -142,9 +210,21 @@ def _request(
                 "it is NAME=secret:REF, such as TOKEN=secret:npm-token, and each NAME once", param_hint=option
             )
         found.append(pairs)
-    request = RunRequest(command, found[0], found[1], stdin)
+    request = RunRequest(command, found[0], found[1], stdin, [_header_use(each) for each in http or ()])
     if both := request.variables.keys() & request.files.keys():
         raise typer.BadParameter(f"{min(both)} is given twice", param_hint="--file")
     if not request.is_fit:
-        raise typer.BadParameter(f"name 1 to {MOST_REFERENCES} secrets: --env, --file or --stdin", param_hint="--env")
+        ways = "--env, --file, --stdin or --http"
+        raise typer.BadParameter(f"name 1 to {MOST_REFERENCES} secrets: {ways}", param_hint="--env")
     return request
+
+
+def _header_use(given: str) -> HeaderUse:
+    """Parse `HOST[:PORT]:HEADER=secret:REF`."""
+    place, equals, reference = given.partition("=")
+    host, _, header = place.rpartition(":")
+    destination = Destination.parse(host)
+    if not equals or destination is None or not is_fit_header(header):
+        form = "it is HOST:HEADER=secret:REF, such as api.example.com:Authorization=secret:api-token"
+        raise typer.BadParameter(f"{form}; a host is a name, with a port or without", param_hint="--http")
+    return HeaderUse(str(destination), header.lower(), reference)

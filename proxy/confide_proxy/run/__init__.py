@@ -1,3 +1,3 @@
 """`confide run`: approvals of the use of a secret (`approvals`), references to secrets (`secret_names`),
-and the command that gets them (`child_process`).
+the command that gets them (`child_process`), and the way out for those that it does not get (`egress`).
 """

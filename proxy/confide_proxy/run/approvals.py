@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from confide_crypto import atomic
@@ -41,19 +42,22 @@ class PlannedUse(NamedTuple):
         arguments: the command as it was typed, its name first.
         secrets: what it is to use.
         names: the secrets of this device that have a name, by it; a secret may have several.
+        headers: the headers, with their hosts, that are all that gets a secret. The command has the
+            value of a secret that is not in here.
     """
 
     program: str
     arguments: Sequence[str]
     secrets: Sequence[Placeholder]
     names: Mapping[str, Placeholder]
+    headers: Mapping[Placeholder, Sequence[str]] = MappingProxyType({})
 
     @property
     def question(self) -> str:
         """Return the question for the user. It shows all that an approval covers: of an interpreter
         the whole command line, which `is_askable` limits.
         """
-        named = ", ".join(self.called(one) for one in self.secrets)
+        named = ", ".join(" as ".join((self.called(one), *self._place(one))) for one in self.secrets)
         line = printable(" ".join(self.arguments))
         line = line if len(line) <= _SHOWN_CHARS or self._is_interpreter else f"{line[:_SHOWN_CHARS]}…"
         return f"let {printable(self.program)} use {named}? the command is: {line}"
@@ -80,6 +84,10 @@ class PlannedUse(NamedTuple):
         """Return how the user knows a secret."""
         return " ".join((*self._names_of(secret)[:1], str(secret)))
 
+    def _place(self, secret: Placeholder) -> list[str]:
+        headers = self.headers.get(secret, ())
+        return [" and ".join(headers)] if headers else []
+
     def _names_of(self, secret: Placeholder) -> list[str]:
         return sorted(name for name, one in self.names.items() if one == secret)
 
@@ -102,7 +110,8 @@ class PlannedUse(NamedTuple):
         head = os.path.realpath(self.program)
         if self._is_interpreter:
             head += "\0" + "\0".join(self.arguments)
-        return {hashlib.sha256(f"{one}\0{head}".encode("utf-8", "surrogateescape")).hexdigest() for one in self.secrets}
+        marked = {"\0".join((str(one), head, *self.headers.get(one, ()))) for one in self.secrets}
+        return {hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest() for each in marked}
 
 
 class Approvals:

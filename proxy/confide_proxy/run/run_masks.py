@@ -24,19 +24,19 @@ class RunMasks:
         space: the id of the space, 16 bytes.
         first_key: the key of its first epoch, which the fingerprints and the ids are made with.
         """
-        self._forms = SecretForms({value: str(one).encode() for one, value in values.items()})
+        self.forms = SecretForms({value: str(one).encode() for one, value in values.items()})
         self._keys = SpaceKeys(space, (first_key,))
         self._known = KnownValues(known, lambda: self._keys)
 
     def make(self) -> Mask:
-        return Mask(self._forms, self._more)
+        return Mask(self.forms, self._more)
 
     def _more(self, text: str) -> dict[bytes, bytes]:
         found = {}
         for each in self._known.find(text):
             value = text[each.start : each.end]
             data = value.encode("utf-8", "replace")
-            if Mask(self._forms).whole(data) != data:
+            if Mask(self.forms).whole(data) != data:
                 continue  # a form of this run's own values
             kind = self._known.kind_of(value)
             shown = f"(sealed:{each.kind})"

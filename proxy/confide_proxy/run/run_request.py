@@ -41,6 +41,25 @@ class ChildTerms(NamedTuple):
         return f"ChildTerms({self.program})"
 
 
+class HeaderUse(NamedTuple):
+    """A secret for a header of a host.
+
+    Attributes:
+        host: as `egress.header_secrets.Destination` writes it.
+        header: in lower case.
+        reference: to the secret.
+    """
+
+    host: str
+    header: str
+    reference: str
+
+    @property
+    def place(self) -> str:
+        """The header and its host, in words."""
+        return f"{self.header} of {self.host}"
+
+
 class RunRequest(NamedTuple):
     """A command, and what of it gets which secret.
 
@@ -48,23 +67,30 @@ class RunRequest(NamedTuple):
         command: the command with its arguments.
         variables, files: the references to secrets by the names of the variables.
         stdin: the reference to the secret that is its standard input; None for none.
+        headers: the secrets that headers of hosts get, and the command does not.
     """
 
     command: Sequence[str]
     variables: Mapping[str, str]
     files: Mapping[str, str]
     stdin: str | None
+    headers: Sequence[HeaderUse] = ()
 
     @property
-    def references(self) -> list[str]:
-        """The references, each once."""
+    def given(self) -> list[str]:
+        """The references of which the command has the values, each once."""
         given = (*self.variables.values(), *self.files.values(), *([self.stdin] if self.stdin is not None else ()))
         return list(dict.fromkeys(given))
 
     @property
+    def references(self) -> list[str]:
+        """The references, each once."""
+        return list(dict.fromkeys([*self.given, *(each.reference for each in self.headers)]))
+
+    @property
     def is_fit(self) -> bool:
         """True if no variable is set twice, and there are as many secrets as a run may have."""
-        count = len(self.variables) + len(self.files) + (self.stdin is not None)
+        count = len(self.variables) + len(self.files) + len(self.headers) + (self.stdin is not None)
         return 0 < count <= MOST_REFERENCES and self.variables.keys().isdisjoint(self.files)
 
     def terms(self, program: str, values: Mapping[str, bytes], mask: Callable[[], Mask]) -> ChildTerms:

@@ -25,7 +25,7 @@ def rules(config: Path) -> Mapping[str, list[str]] | None:
         return {}
     except (OSError, KeyFileError, ValueError):
         return None
-    if not isinstance(section, dict) or not section.keys() <= {"allow"}:
+    if not isinstance(section, dict) or not section.keys() <= {"allow", "ca_file"}:
         return None
     allow: Any = section.get("allow", {})
     if not isinstance(allow, dict) or not all(map(_is_commands, allow.values())):

@@ -13,11 +13,13 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.tls_hosts import echoing_host
 from tests.support.programs.forked import BIN
 from tests.support.programs.pair import joined
 from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
@@ -327,7 +329,7 @@ def test_the_page_is_followed(desk: Machine, tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/secrets.md").read_text("utf-8")
     section = page.partition("## Use a secret unseen\n")[2].partition("\n## ")[0]
     lines = [re.sub(r"\s{2,}#.*", "", line[2:]) for line in section.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for program, prints in {"npm": '"$NPM_TOKEN"', "kubectl": '"$(cat "$KUBECONFIG")"', "docker": '"$(cat)"'}.items():
         file = tmp_path / program
         file.write_text(
@@ -336,11 +338,14 @@ def test_the_page_is_followed(desk: Machine, tmp_path: Path) -> None:
         file.chmod(0o755)
     ids = {one["kind"]: one["id"] for one in desk.json("secrets", "ls")}
     desk.run("secrets", "name", "registry", ids["github-token"][:8])
-    rules = '{ npm-token = ["npm"], db = ["kubectl"], registry = ["docker"] }'
-    (desk.home / "proxy.toml").write_text(f"[run]\nallow = {rules}\n")
+    hosts = ExitStack()
+    api = hosts.enter_context(echoing_host(tmp_path / "ca.pem"))
+    rules = '{ npm-token = ["npm", "curl"], db = ["kubectl"], registry = ["docker"] }'
+    (desk.home / "proxy.toml").write_text(f"[run]\nallow = {rules}\nca_file = '{api.ca_file}'\n")
     env = {**desk.env, "PATH": f"{tmp_path}:{BIN}:{desk.env['PATH']}"}
     for line in lines:
         line = line.replace("4f2a", ids["github-token"][:8]).replace("7a1c", ids["password"][:8])
+        line = line.replace("api.example.com", api.host)
         ended = subprocess.run(
             line,
             shell=True,
@@ -352,8 +357,12 @@ def test_the_page_is_followed(desk: Machine, tmp_path: Path) -> None:
             timeout=DEADLINE_S,
         )
         assert ended.returncode == 0, f"{line}\n{ended.stderr}"
-        if " run " in line:
+        if "curl" in line:
+            assert api.got == [f"Bearer {OTHER}"]
+            assert ended.stdout == f"Bearer (sealed:github-token:{ids['github-token']})"
+        elif " run " in line:
             kind = "password" if "kubectl" in line else "github-token"
             assert ended.stdout == f"got (sealed:{kind}:{ids[kind]})\n", line
     got = [(tmp_path / f"{program}.got").read_text() for program in ("npm", "kubectl", "docker")]
     assert got == [f"got {OTHER}\n", f"got {PASSWORD}\n", f"got {OTHER}\n"]
+    hosts.close()

@@ -47,6 +47,19 @@ def test_an_approval_holds_for_the_command_and_the_secret_in_its_session(
         kept.add(use(shell, "-c", "one"))
         assert kept.has(use(shell, "-c", "one"))
         assert not kept.has(use(shell, "-c", "two"))
+    at_host = use("npm")._replace(headers={TOKEN: ("authorization of api.example.com",)})
+    elsewhere = use("npm")._replace(headers={TOKEN: ("authorization of evil.example",)})
+    assert not kept.has(at_host)
+    assert (
+        "npm (sealed:npm-token:000102030405060708090a0b0c0d0e0f) as authorization of api.example.com?"
+        in at_host.question
+    )
+    kept = Approvals(tmp_path / "of-headers.json")
+    kept.add(at_host)
+    assert kept.has(at_host)
+    assert not kept.has(elsewhere)
+    assert not kept.has(use("npm"))
+    kept = Approvals(tmp_path / "approvals.json")
     with monkeypatch.context() as at:
         at.setattr(approvals, "_session", lambda: "another")
         assert not kept.has(use("npm"))

@@ -1,0 +1,74 @@
+"""Connections to hosts, through the proxy that the environment names, if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import urllib.request
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import h11
+
+from confide_proxy.run.egress.http_stream import HttpStream
+
+CONNECT_S: Final = 20.0
+"""Time to reach a host, with the handshake of TLS."""
+
+
+async def dial(
+    host: str, port: int, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a host, with TLS if there is a context, which verifies the host by its name.
+
+    Raises OSError, among them ssl.SSLError, and TimeoutError.
+    """
+    name = host if tls is not None else None
+    async with asyncio.timeout(CONNECT_S):
+        if (proxy := _proxy_of(host)) is None:
+            return await asyncio.open_connection(host, port, ssl=tls, server_hostname=name)
+        reader, writer = await asyncio.open_connection(proxy.hostname, proxy.port or 80)
+        try:
+            await _have_tunnel(HttpStream(h11.CLIENT, reader, writer), proxy, host, port)
+            if tls is not None:
+                await writer.start_tls(tls, server_hostname=name)
+        except BaseException:
+            writer.transport.abort()
+            raise
+    return reader, writer
+
+
+def _proxy_of(host: str) -> SplitResult | None:
+    """Return the address of the proxy that the environment names for HTTPS to a host; None for none.
+
+    What macOS has in its settings cannot be asked for in a forked process.
+    """
+    named = urllib.request.getproxies_environment()
+    if any(is_listed(host, entry) for entry in named.get("no", "").split(",")):
+        return None
+    found = urlsplit(named.get("https", ""))
+    return found if found.scheme == "http" and found.hostname else None
+
+
+def is_listed(host: str, entry: str) -> bool:
+    """Return True if an entry of `NO_PROXY` means a host: itself, a domain that it is in, or `*`."""
+    name = entry.strip().lower().removeprefix("*").removeprefix(".").partition(":")[0]
+    return entry.strip() == "*" or (bool(name) and f".{host}".endswith(f".{name}"))
+
+
+async def _have_tunnel(stream: HttpStream, proxy: SplitResult, host: str, port: int) -> None:
+    """Have a proxy connect to a host. Raises OSError if it does not."""
+    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    headers = [("host", name)]
+    if proxy.username is not None:
+        credential = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        headers.append(("proxy-authorization", f"Basic {base64.b64encode(credential.encode()).decode()}"))
+    try:
+        await stream.send(h11.Request(method="CONNECT", target=name, headers=headers), h11.EndOfMessage())
+        while isinstance(answer := await stream.next(), h11.InformationalResponse):
+            pass
+    except h11.ProtocolError as error:
+        raise ConnectionError("the proxy of HTTPS_PROXY speaks no HTTP") from error
+    if not isinstance(answer, h11.Response) or answer.status_code // 100 != 2:
+        raise ConnectionError("the proxy of HTTPS_PROXY does not connect to it")

@@ -1,0 +1,101 @@
+"""The process of a run's proxy. It ends with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+from confide_proxy.run.egress import roots, run_certificate
+from confide_proxy.run.egress.dialing import is_listed
+from confide_proxy.run.egress.header_secrets import Destination, HeaderSecrets, ProxyEnvironment
+from confide_proxy.run.egress.local_proxy import USER, LocalProxy
+from confide_proxy.sealing.masking import SecretForms
+
+_PROXIES: Final = ("HTTPS_PROXY", "https_proxy")
+_BYPASSES: Final = ("NO_PROXY", "no_proxy")
+_BUNDLES: Final = (
+    *("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "NPM_CONFIG_CAFILE", "PIP_CERT"),
+    *("CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT", "NODE_EXTRA_CA_CERTS"),
+)
+"""Variables with a file of the root certificates that a program trusts."""
+
+
+@contextlib.contextmanager
+def running(secrets_by_host: HeaderSecrets, forms: SecretForms, ca_file: str) -> Iterator[ProxyEnvironment]:
+    """Run the proxy beside a command. No other thread may run in this process, which forks.
+
+    Args:
+        forms: what is masked in answers.
+        ca_file: further roots by which hosts are verified; "" for none.
+
+    Raises RunRefusedError, OSError.
+    """
+    trusted = roots.trusted(ca_file)
+    outer = roots.verifying(trusted)
+    certificate = run_certificate.make([each.host for each in secrets_by_host.destinations])
+    credential = secrets.token_urlsafe(32)
+    proxy = LocalProxy(secrets_by_host, forms, credential, certificate.context, outer)
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        port = listener.getsockname()[1]
+        alive, held = os.pipe()
+        if (pid := os.fork()) == 0:
+            os.close(held)
+            _serve(proxy, listener, alive)
+    os.close(alive)
+    address = f"http://{USER}:{credential}@127.0.0.1:{port}".encode()
+    try:
+        yield _environment(address, secrets_by_host.destinations, trusted, certificate.authority)
+    finally:
+        os.close(held)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _serve(proxy: LocalProxy, listener: socket.socket, alive: int) -> NoReturn:
+    """Be the proxy until the pipe `alive` ends, away from the terminal and its signals."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        asyncio.run(_until_end(proxy, listener, alive))
+    finally:
+        os._exit(0)
+
+
+async def _until_end(proxy: LocalProxy, listener: socket.socket, alive: int) -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(alive, ended.set)
+    serving = asyncio.create_task(proxy.serve(listener))
+    await ended.wait()
+    serving.cancel()
+
+
+def _environment(
+    address: bytes, destinations: tuple[Destination, ...], trusted: bytes, authority: bytes
+) -> ProxyEnvironment:
+    variables = dict.fromkeys(_PROXIES, address) | {"NODE_USE_ENV_PROXY": b"1"}
+    for name in _BYPASSES:
+        if (given := os.environ.get(name)) is not None:
+            variables[name] = _without(given, destinations).encode()
+    files: dict[str, bytes] = {}
+    for name in _BUNDLES:
+        own = b"" if name == "NODE_EXTRA_CA_CERTS" else trusted
+        if given := os.environ.get(name):
+            with contextlib.suppress(OSError):
+                own = Path(given).read_bytes()
+        files[name] = own + b"\n" + authority
+    return ProxyEnvironment(variables, files)
+
+
+def _without(bypass: str, destinations: tuple[Destination, ...]) -> str:
+    """Return a list of hosts that are reached without a proxy, less those that need this one."""
+    entries = bypass.split(",")
+    return ",".join(entry for entry in entries if not any(is_listed(each.host, entry) for each in destinations))

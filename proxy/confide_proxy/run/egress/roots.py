@@ -1,0 +1,46 @@
+"""The root certificates of this system: by them the hosts are verified, whatever the environment says."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+from confide_proxy.errors import RunRefusedError
+
+_BUNDLES: Final = (
+    ssl.get_default_verify_paths().openssl_cafile,
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Arch, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # macOS
+)
+_HINT: Final = "ca_file below [run] in proxy.toml names a file with them"
+
+
+def trusted(own: str) -> bytes:
+    """Return the roots as PEM: the system's, and those of the user's own file ("" for none).
+
+    Raises RunRefusedError if there are none, or the file cannot be read.
+    """
+    found = [Path(each).read_bytes() for each in _BUNDLES if Path(each).is_file()][:1]
+    try:
+        found += [Path(own).expanduser().read_bytes()] if own else []
+    except OSError as error:
+        raise RunRefusedError(f"ca_file cannot be read: {error.strerror}", hint=_HINT) from None
+    if not found:
+        raise RunRefusedError("this system's root certificates are in none of the usual places", hint=_HINT)
+    return b"\n".join(found)
+
+
+def verifying(roots: bytes) -> ssl.SSLContext:
+    """Return TLS that verifies a host by these roots, and by its name. Raises RunRefusedError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_verify_locations(cadata=roots.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError):
+        raise RunRefusedError(
+            "the root certificates of this system, or in ca_file, are no certificates", hint=_HINT
+        ) from None
+    return context
