@@ -24,6 +24,7 @@ import uvicorn
 from confide_night.runner.budget.budget_gateway import BudgetGateway, RunTerms
 from confide_night.runner.budget.meter import Meter
 from confide_night.runner.settings.prices import Price, price_of
+from confide_proxy.run.egress.header_secrets import Destination
 
 HANDED_S: Final = 30.0
 """Seconds to wait for the listener from the sandbox."""
@@ -105,8 +106,11 @@ async def _run(descriptor: int) -> None:
         said["url"],
         said["key"],
         lambda model: price_of(model, own),
-        said.get("hosts", {}),
-        said.get("host_scheme", "https"),
+        {
+            found: headers
+            for host, headers in said.get("hosts", {}).items()
+            if (found := Destination.parse(host)) is not None
+        },
         said.get("hidden", ()),
     )
     gateway = BudgetGateway(terms, Meter(said["limit_usd"]), _tell)

@@ -26,6 +26,8 @@ from confide_night.runner.budget.allowlist import UnfitError
 from confide_night.runner.budget.apis import APIS, thinking_fits
 from confide_night.runner.budget.meter import Meter, SpentError, TokenReservation
 from confide_night.runner.settings.prices import Price, TokenUse
+from confide_proxy.run.egress.header_secrets import Destination
+from confide_proxy.run.egress.host_connection import Answer, HostConnection, HostError, OutgoingRequest
 from confide_proxy.sealing.masking import SHOWN, Mask, SecretForms
 
 MOST_BODY: Final = 32 * 2**20
@@ -39,7 +41,6 @@ _TO_HOSTS: Final = ("accept", "content-type", "user-agent", "if-none-match", "if
 """Headers that are passed to hosts. Not `range`: a host that echoes its request could return a
 secret in two halves, neither of which would be masked.
 """
-_PLAIN: Final = ("", "identity")
 _REFUSED: Final = {400: "invalid_request_error", 402: "billing_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -53,8 +54,7 @@ class RunTerms:
         key: the real API key.
         price_of: returns the price of a model, by the name in the request; None if the model is not
             allowed.
-        hosts: other hosts by name, each with the headers to set.
-        host_scheme: `https`, except in tests.
+        hosts: other hosts, each with the headers to set.
         hidden: the bare secrets in those headers.
     """
 
@@ -62,8 +62,7 @@ class RunTerms:
     url: str
     key: str = field(repr=False)
     price_of: Callable[[str], Price | None]
-    hosts: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    host_scheme: str = "https"
+    hosts: Mapping[Destination, Mapping[str, str]] = field(default_factory=dict, repr=False)
     hidden: Sequence[str] = field(default=(), repr=False)
 
 
@@ -78,7 +77,8 @@ class BudgetGateway:
         self._meter = meter
         self._tell = tell
         self._asked = 0
-        self._client = httpx2.AsyncClient(timeout=_TIMES, follow_redirects=False, verify=_verifying(terms))
+        self._tls = _verifying(terms)
+        self._client = httpx2.AsyncClient(timeout=_TIMES, follow_redirects=False, verify=self._tls)
         hidden = [terms.key, *terms.hidden, *(value for each in terms.hosts.values() for value in each.values())]
         self._forms = SecretForms(dict.fromkeys((value.encode() for value in hidden), SHOWN))
         self.app = Starlette(
@@ -238,25 +238,36 @@ class BudgetGateway:
         if (refusal := self._counted()) is not None:
             return refusal
         host, rest = _named(request.scope.get("raw_path", b""))
-        if host not in self._terms.hosts:
+        destination = Destination.parse(host)
+        if destination is None or destination not in self._terms.hosts:
             self._tell({"refused": "host"})
             return _refusal(404, "this run's recipe does not name that host")
         body = await _body(request)
         if body is None:
             return _refusal(400, "the request is too large")
-        secrets = self._terms.hosts[host]
+        secrets = self._terms.hosts[destination]
         headers = {name: request.headers[name] for name in _TO_HOSTS if name in request.headers}
         headers |= {**secrets, "accept-encoding": "identity"}
+        if body or request.method in ("POST", "PUT", "PATCH"):
+            headers["content-length"] = str(len(body))
+        query = request.scope["query_string"]
+        sent = OutgoingRequest(
+            request.method.encode(),
+            b"/" + rest + (b"?" + query if query else b""),
+            [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
+            _pieces(body),
+        )
+        # A host without a secret has none to repeat.
+        forms = self._forms if secrets else SecretForms({})
+        connection: HostConnection | None = None
         try:
-            url = address(self._terms.host_scheme, host, rest, request.scope["query_string"])
-            sent = self._client.build_request(request.method, url, content=body, headers=headers)
-            answer = await self._client.send(sent, stream=True)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return _refusal(502, f"that host cannot be reached: {type(error).__name__}")
-        if secrets and answer.headers.get("content-encoding", "").strip().lower() not in _PLAIN:
-            await answer.aclose()
-            return _refusal(502, "that host answers in a packed form, in which its secret could not be masked")
-        return StreamingResponse(self._masked(answer), answer.status_code, self._back(answer.headers))
+            connection = await HostConnection.open(destination, self._tls, forms)
+            answer = await connection.ask(sent)
+        except HostError as error:
+            if connection is not None:
+                await connection.close()
+            return _refusal(502, f"{destination}: {error}")
+        return StreamingResponse(_answered(connection, answer), answer.status, self._passed(answer.headers))
 
     async def _masked(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
         """Forward an answer with the secrets masked, since a host that echoes its request would
@@ -273,9 +284,16 @@ class BudgetGateway:
         return Mask(self._forms)
 
     def _back(self, headers: httpx2.Headers) -> dict[str, str]:
-        """Return the headers of an answer for the agent, with the secrets masked."""
-        passed = [name for name in headers if name in _BACK or name.startswith("anthropic-ratelimit-")]
-        return {name: self._mask().whole(headers[name].encode()).decode("latin-1") for name in passed}
+        """Return the headers of the model's answer for the agent, with the secrets masked."""
+        masked = [(name.encode(), self._mask().whole(value.encode())) for name, value in headers.items()]
+        return self._passed(masked)
+
+    def _passed(self, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+        """Return those of an answer's headers that the agent gets."""
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        return {
+            name: value for name, value in named.items() if name in _BACK or name.startswith("anthropic-ratelimit-")
+        }
 
 
 def _named(raw_path: bytes) -> tuple[str, bytes]:
@@ -288,29 +306,30 @@ def _named(raw_path: bytes) -> tuple[str, bytes]:
     return unquote_to_bytes(host).decode("ascii", "replace"), rest
 
 
-def address(scheme: str, host: str, rest: bytes, query: bytes = b"") -> httpx2.URL:
-    """Build the URL of a request to a host of the recipe.
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    """Yield a body as a request to a host takes it."""
+    if body:
+        yield body
 
-    Args:
-        host: a name, with or without a port.
-        rest: the path after the first slash, as the agent sent it.
-        query: the query, as the agent sent it.
 
-    Raises httpx2.InvalidURL if the parts would change the target host or are no valid path and
-    query.
-    """
-    base = httpx2.URL(f"{scheme}://{host}/")
-    found = base.copy_with(raw_path=b"/" + rest + (b"?" + query if query else b""))
-    if (found.scheme, found.netloc, found.userinfo) != (base.scheme, base.netloc, b""):
-        raise httpx2.InvalidURL("that address leads to another host")
-    return found
+async def _answered(connection: HostConnection, answer: Answer) -> AsyncIterator[bytes]:
+    """Yield a host's answer, up to `MOST_ANSWER` bytes, and close the connection."""
+    size = 0
+    try:
+        async for piece in answer.body:
+            size += len(piece)
+            if size > MOST_ANSWER:
+                raise HostError("its answer is too large")
+            yield piece
+    finally:
+        await connection.close()
 
 
 def _verifying(terms: RunTerms) -> ssl.SSLContext:
     """Return the TLS context. Loads the certificate authorities, which takes 0.1 s, only if a
     target uses TLS.
     """
-    has_tls = terms.url.startswith("https:") or (terms.hosts and terms.host_scheme == "https")
+    has_tls = terms.url.startswith("https:") or terms.hosts
     return ssl.create_default_context() if has_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 

@@ -7,7 +7,6 @@ a recipe, fills in text, and can only lower limits.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import re
 import socket
 import tomllib
@@ -23,14 +22,13 @@ from confide_crypto.keys.private_files import read_private_file
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_night.runner.settings.prices import Price, price_of
 from confide_proxy.errors import ConfigError
+from confide_proxy.run.egress.header_secrets import Destination, is_fit_header
 
 NAME: Final = "runner.toml"
 KINDS: Final = ("review", "fix", "ask", "command")
 AGENTS: Final = ("claude", "codex")
 APIS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 _NAMED: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
-_HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
-_HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+(:\d{1,5})?")
 _WORDS: Final = 6
 _SCHEMES: Final = frozenset({"https", "http", "ssh", "git", "file"})
 _SCP: Final = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:].*")
@@ -380,7 +378,7 @@ class _SettingsReader:
         require(not recipe.push or can_push, "push", "only a fix or a command has something to push")
         for host in recipe.hosts:
             form = "a host is a name, with a port or without: registry.example.org"
-            require(bool(_HOST.fullmatch(host)) and not _is_address(host), "hosts", form)
+            require(Destination.parse(host) is not None, "hosts", form)
         for each in map(Path, recipe.readable):
             form = "it must have absolute paths, and not the root"
             require(each.is_absolute() and each != Path("/"), "readable", form)
@@ -397,7 +395,7 @@ class _SettingsReader:
     def _headers(self, where: str, table: Any) -> Iterator[Header]:
         for host, each in self._table(f"{where}.headers", table).items():
             given = self._section(f"{where}.headers.{host}", each, _OF_HEADER)
-            if not {"header", "secret"} <= set(given) or not _HEADER.fullmatch(given["header"]):
+            if not {"header", "secret"} <= set(given) or not is_fit_header(given["header"]):
                 example = '{ header = "authorization", secret = "NAME", form = "Bearer {}" }'
                 raise self._wrong(f"headers of {host} in [{where}]", f"it is {example}")
             header = Header(host, given["header"].lower(), given["secret"], given.get("form", "{}"))
@@ -467,11 +465,3 @@ def _is_web(url: str) -> bool:
     if parts.username is not None or parts.query or parts.fragment or not host:
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and host in ("127.0.0.1", "localhost", "::1"))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.rpartition(":")[0] or host)
-    except ValueError:
-        return False
-    return True

@@ -38,13 +38,11 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(
-    api: Api, limit_usd: float = 1.0, *, form: str = "anthropic", hosts: dict[str, dict[str, str]] | None = None
-) -> AsyncIterator[Asking]:
+async def asking(api: Api, limit_usd: float = 1.0, *, form: str = "anthropic") -> AsyncIterator[Asking]:
     """A gateway in this process, without the sandbox before it."""
     meter = Meter(limit_usd)
     told: list[dict[str, Any]] = []
-    terms = RunTerms(form, api.url, KEY, lambda model: price_of(model, {}), hosts or {}, "http")
+    terms = RunTerms(form, api.url, KEY, lambda model: price_of(model, {}))
     gateway = BudgetGateway(terms, meter, told.append)
     within = httpx2.ASGITransport(app=gateway.app)
     async with httpx2.AsyncClient(transport=within, base_url="http://gateway") as client:
@@ -197,21 +195,6 @@ def test_no_order_of_requests_passes_the_limit_by_more_than_an_input(
         assert meter.spent_usd <= limit + largest * PRICE.dearest_input + LEAST_OUTPUT * PRICE.dearest_output
 
     asyncio.run(run())
-
-
-async def test_a_host_of_the_recipe_gets_its_secret_and_gives_it_to_nobody() -> None:
-    """The header is set outside; an answer that repeats it is masked, also where the secret is cut in two."""
-    secret = "s3cret-of-the-registry"
-    with model_api() as host, model_api() as api:
-        name = f"127.0.0.1:{host.port}"
-        async with asking(api, hosts={name: {"authorization": f"Bearer {secret}"}}) as agent:
-            found = await agent.client.get(f"/hosts/{name}/simple/a%2Fb?x=1")
-            other = await agent.client.get("/hosts/evil.example/x")
-        assert host.paths == ["/simple/a%2Fb?x=1"]
-        assert found.status_code == 200
-        assert secret not in found.text
-        assert "(masked)" in found.text
-        assert other.status_code == 404
 
 
 def test_prices_are_known_or_said() -> None:

@@ -14,12 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.draws import draws
+from tests.support.network.tls_hosts import AUTHORITY, TlsHost, lead, tls_host
 from tests.support.runs import KEY
 
 from confide_night.runner.budget import budget_gateway
 from confide_night.runner.budget.budget_gateway import BudgetGateway, RunTerms
 from confide_night.runner.budget.meter import Meter
 from confide_night.runner.settings.prices import price_of
+from confide_proxy.run.egress.header_secrets import Destination
+from confide_proxy.run.egress.host_connection import HostConnection, HostError
 
 NAME = "registry.example.test"
 ENCODED = NAME.replace(".", "%2e")
@@ -28,13 +31,21 @@ MODEL = "https://model.example.test"
 
 
 class Outside:
-    """All that is reached from a gateway, in place of a network; `answer` gives what it says."""
+    """All that is reached from a gateway: the host that a recipe names, another one, and the model in place of a network."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: TlsHost, evil: TlsHost) -> None:
+        self.host = host
+        self.evil = evil
         self.requests: list[httpx2.Request] = []
         self.status = 200
         self.headers: dict[str, str] = {}
         self.body = b"ok"
+        host.answer = lambda _head: self._raw()
+
+    def _raw(self) -> bytes:
+        lines = [f"HTTP/1.1 {self.status} x", f"Content-Length: {len(self.body)}"]
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        return "\r\n".join([*lines, "", ""]).encode() + self.body
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(request)
@@ -87,11 +98,21 @@ class Inside:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_context() -> Iterator[None]:
-    """No request leaves: the system's authorities are loaded once, and not for each of 150 gateways."""
+    """The authority of the hosts is trusted in place of the system's."""
     context = ssl.create_default_context()
+    AUTHORITY.configure_trust(context)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget_gateway, "_verifying", lambda _terms: context)
         yield
+
+
+@pytest.fixture
+async def outside(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Outside]:
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with tls_host(NAME) as host, tls_host("evil.test", NAME) as evil:
+        lead(monkeypatch, {(NAME, 443): host.port}, evil.port)
+        yield Outside(host, evil)
 
 
 @asynccontextmanager
@@ -100,7 +121,9 @@ async def sandbox(
 ) -> AsyncIterator[Inside]:
     """A gateway of a recipe that names one host, with a secret for it."""
     given = {"private-token": f"Bearer {SECRET}"} if headers is None else headers
-    terms = RunTerms("anthropic", MODEL, KEY, lambda model: price_of(model, {}), {name: given}, "https", (SECRET,))
+    named = Destination.parse(name)
+    assert named is not None
+    terms = RunTerms("anthropic", MODEL, KEY, lambda model: price_of(model, {}), {named: given}, (SECRET,))
     gateway = BudgetGateway(terms, Meter(1.0), lambda _said: None)
     inner = gateway._client
     # What the gateway's own client was made with stays as it is, but for the way out.
@@ -126,11 +149,10 @@ async def sandbox(
         "/hosts",
     ],
 )
-async def test_a_host_that_the_recipe_does_not_name_is_not_asked(path: str) -> None:
-    outside = Outside()
+async def test_a_host_that_the_recipe_does_not_name_is_not_asked(path: str, outside: Outside) -> None:
     async with sandbox(outside) as agent:
         status, _, _ = await agent.ask(path)
-    assert (status, outside.requests) == (404, [])
+    assert (status, outside.host.connections, outside.evil.connections) == (404, 0, 0)
 
 
 @pytest.mark.parametrize("named", [NAME, ENCODED, NAME.replace("r", "%72"), NAME.replace("e", "%65")])
@@ -149,14 +171,23 @@ async def test_a_host_that_the_recipe_does_not_name_is_not_asked(path: str) -> N
         ":9302/steal",
     ],
 )
-async def test_whatever_stands_behind_a_host_is_that_hosts_own_path(named: str, rest: str) -> None:
+async def test_whatever_stands_behind_a_host_is_that_hosts_own_path(named: str, rest: str, outside: Outside) -> None:
     """The name in one form and again in another: two readers of one address took the secret to whoever was named second."""
-    outside = Outside()
     async with sandbox(outside) as agent:
         await agent.ask(f"/hosts/{named}{rest}", query="d=1")
-    for request in outside.requests:
-        assert (request.url.scheme, request.url.host, request.url.port) == ("https", NAME, None)
-        assert request.headers["host"] == NAME
+    assert outside.evil.connections == 0
+    assert all(f"\r\nhost: {NAME}\r\n".encode() in head for head in outside.host.heads)
+
+
+async def test_a_host_of_the_recipe_gets_its_secret_and_gives_it_to_nobody(outside: Outside) -> None:
+    """The header is set outside; an answer that repeats it is masked, also where the secret is cut in two."""
+    half = len(SECRET) // 2
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(one), one.encode()) for one in (SECRET[:half], SECRET[half:]))
+    outside.host.answer = lambda _head: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    async with sandbox(outside) as agent:
+        status, _, body = await agent.ask(f"/hosts/{NAME}/simple")
+    assert f"private-token: Bearer {SECRET}".encode() in outside.host.heads[0]
+    assert (status, body) == (200, b"(masked)")
 
 
 _PIECES = st.sampled_from(
@@ -171,44 +202,48 @@ _PRINTED = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_si
 @given(path=st.lists(_PIECES | _PRINTED, max_size=12).map("".join), query=_PRINTED, port=st.sampled_from(["", ":8443"]))
 @settings(max_examples=draws(300), deadline=None)
 def test_whatever_the_path_a_request_goes_to_the_recipes_host(path: str, query: str, port: str) -> None:
+    opened: list[Destination] = []
+
+    async def refuse(destination: Destination, *_: object) -> HostConnection:
+        opened.append(destination)
+        raise HostError("it is not there")
+
     async def run() -> None:
-        outside = Outside()
+        outside = Outside(TlsHost(), TlsHost())
         async with sandbox(outside, name=NAME + port) as agent:
             await agent.ask(f"/hosts/{path}", query=query)
             await agent.ask(f"/hosts/{ENCODED}{port}/{path}", query=query)
-        for request in outside.requests:
-            place = (request.url.scheme, request.url.host, request.url.port, request.url.userinfo)
-            assert place == ("https", NAME, 8443 if port else None, b"")
 
-    asyncio.run(run())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HostConnection, "open", refuse)
+        asyncio.run(run())
+    assert set(opened) == {Destination(NAME, 8443 if port else 443)}
 
 
-async def test_a_path_arrives_as_it_was_written() -> None:
+async def test_a_path_arrives_as_it_was_written(outside: Outside) -> None:
     """Packages of a scope are named with an `@` and an encoded slash, and both are their registry's business."""
-    outside = Outside()
     async with sandbox(outside) as agent:
         status, _, _ = await agent.ask(f"/hosts/{NAME}/@scope%2Fpackage/-/a%20b.tgz", query="x=%2F&y")
     assert status == 200
-    assert str(outside.requests[0].url) == f"https://{NAME}/@scope%2Fpackage/-/a%20b.tgz?x=%2F&y"
+    assert outside.host.heads[0].startswith(b"GET /@scope%2Fpackage/-/a%20b.tgz?x=%2F&y HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize(
     ("path", "method"), [(f"/hosts/{NAME}/x", "GET"), (f"/hosts/{NAME}/x", "POST"), ("/v1/models", "GET")]
 )
-async def test_a_redirect_is_told_and_not_followed(status: int, path: str, method: str) -> None:
+async def test_a_redirect_is_told_and_not_followed(status: int, path: str, method: str, outside: Outside) -> None:
     """With it would go the header that has the secret, to wherever the host, or who answers in its name, likes."""
-    outside = Outside()
     outside.status, outside.headers = status, {"location": "https://evil.test/steal"}
     async with sandbox(outside) as agent:
         found, headers, _ = await agent.ask(path, method=method)
     assert (found, headers["location"]) == (status, "https://evil.test/steal")
-    assert [request.url.host for request in outside.requests] == [NAME if "hosts" in path else "model.example.test"]
+    assert len(outside.host.heads) + len(outside.requests) == 1
+    assert outside.evil.connections == 0
 
 
-async def test_of_an_agents_headers_a_host_gets_those_that_are_harmless() -> None:
+async def test_of_an_agents_headers_a_host_gets_those_that_are_harmless(outside: Outside) -> None:
     """A host believes what its own proxy says of a caller (`X-Forwarded-For`), and a name in `Host` can be another site of its."""
-    outside = Outside()
     asked = {
         "accept": "text/html",
         "user-agent": "pip",
@@ -227,22 +262,22 @@ async def test_of_an_agents_headers_a_host_gets_those_that_are_harmless() -> Non
     }
     async with sandbox(outside) as agent:
         await agent.ask(f"/hosts/{NAME}/x", headers=asked)
-    got = dict(outside.requests[0].headers)
-    assert got == {
+    lines = outside.host.heads[0].decode().split("\r\n")[1:]
+    assert dict(line.split(": ", 1) for line in lines) == {
         "host": NAME,
         "accept": "text/html",
         "user-agent": "pip",
         "accept-encoding": "identity",
         "private-token": f"Bearer {SECRET}",
-        "connection": "keep-alive",
     }
 
 
 @pytest.mark.parametrize("name", ["location", "etag", "content-type", "retry-after", "last-modified", "x-request-id"])
 @pytest.mark.parametrize("repeated", [f"Bearer {SECRET}", SECRET, f"https://{NAME}/?private_token={SECRET}&x=1"])
-async def test_a_secret_that_a_host_repeats_is_masked_in_headers_too(name: str, repeated: str) -> None:
+async def test_a_secret_that_a_host_repeats_is_masked_in_headers_too(
+    name: str, repeated: str, outside: Outside
+) -> None:
     """With what stands around it in the header, or without."""
-    outside = Outside()
     outside.headers, outside.body = {name: repeated}, repeated.encode()
     async with sandbox(outside) as agent:
         _, headers, body = await agent.ask(f"/hosts/{NAME}/x")
@@ -250,8 +285,7 @@ async def test_a_secret_that_a_host_repeats_is_masked_in_headers_too(name: str, 
     assert "(masked)" in headers[name]
 
 
-async def test_what_a_host_packs_is_not_passed_on_where_a_secret_could_be_in_it() -> None:
-    outside = Outside()
+async def test_what_a_host_packs_is_not_passed_on_where_a_secret_could_be_in_it(outside: Outside) -> None:
     outside.headers = {"content-encoding": "zstd"}
     async with sandbox(outside) as agent:
         assert (await agent.ask(f"/hosts/{NAME}/x"))[0] == 502
@@ -259,8 +293,7 @@ async def test_what_a_host_packs_is_not_passed_on_where_a_secret_could_be_in_it(
         assert (await agent.ask(f"/hosts/{NAME}/x"))[0] == 200
 
 
-async def test_the_models_own_key_is_masked_in_what_its_api_refuses() -> None:
-    outside = Outside()
+async def test_the_models_own_key_is_masked_in_what_its_api_refuses(outside: Outside) -> None:
     outside.status, outside.body, outside.headers = 401, f"incorrect key: {KEY}".encode(), {"request-id": KEY}
     async with sandbox(outside) as agent:
         status, headers, body = await agent.ask("/v1/models")
@@ -269,9 +302,8 @@ async def test_the_models_own_key_is_masked_in_what_its_api_refuses() -> None:
 
 
 @pytest.mark.parametrize("host", ["x/v1/messages?", "model.example.test/v1/models?", "evil.test:80/v1/models#"])
-async def test_a_host_header_is_no_part_of_what_is_asked(host: str) -> None:
+async def test_a_host_header_is_no_part_of_what_is_asked(host: str, outside: Outside) -> None:
     """Some put a request's address together of it, and then read the path out of that."""
-    outside = Outside()
     async with sandbox(outside) as agent:
         assert (await agent.ask("/v1/files", headers={"host": host}))[0] == 404
     assert outside.requests == []
