@@ -134,6 +134,13 @@ def test_the_first_answer_needs_no_event_loop() -> None:
     assert not set(json.loads(done.stdout)) & {*HEAVY, "asyncio", "nacl", "cryptography", "websockets", "platformdirs"}
 
 
+def test_a_session_without_the_seat_of_hooks_does_not_load_their_answers() -> None:
+    """Beside every agent runs one; only the one that answers hooks needs the tables of names and days."""
+    script = "import sys, confide_proxy.hooks.server.seat; print('confide_proxy.hooks.server.recall' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.addons
 def test_what_serves_http_is_loaded_by_who_serves_it() -> None:
     """Its libraries stand in rooms of their own, which no agent's session and no hook may import, nor may `confide http token`

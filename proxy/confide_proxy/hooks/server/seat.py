@@ -18,16 +18,18 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from confide_proxy.hooks import counts, events, hook_paths
 from confide_proxy.hooks.hook_process import call_request
-from confide_proxy.hooks.server.prompt_listener import PromptListener
-from confide_proxy.hooks.server.recall import PromptRecall
 from confide_proxy.link.daemon_link import Link
 from confide_proxy.locks import Seat
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import SessionSealing
+
+if TYPE_CHECKING:
+    from confide_proxy.hooks.server.prompt_listener import PromptListener
+    from confide_proxy.hooks.server.recall import PromptRecall
 
 log = logging.getLogger(__name__)
 
