@@ -18,7 +18,7 @@ from confide_proxy.cli.console import CommandContext, confirmed, identified, rem
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.server.question_form import Choice, Question
-from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, PersonAnswer, ask_session
+from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, PersonAnswer, ask_session, asking_session
 from confide_proxy.link.session_values import MOST_REFERENCES
 from confide_proxy.run import run_request
 from confide_proxy.run.approvals import MOST_ASKED, Approvals, PlannedUse, standing
@@ -167,9 +167,12 @@ async def _approved(here: CommandContext, use: PlannedUse) -> str:
             hint="put it into a script of yours, and run that",
         )
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        agent = await asyncio.to_thread(asking_session, here.paths)
+        if agent and approvals.has(use, agent):
+            return "before"
         answer = await asyncio.to_thread(_asked_of_session, here, use)
         if answer.choice == _YES:
-            approvals.add(use)
+            approvals.add(use, agent)
             return "agent's client"
         if answer.is_later:
             raise RunRefusedError(

@@ -115,20 +115,25 @@ class PlannedUse(NamedTuple):
 
 
 class Approvals:
-    """The approvals of this device's terminal sessions. A file, bounded and short-lived."""
+    """The approvals of this device's sessions. A file, bounded and short-lived.
+
+    `agent`: the process of the agent's session that starts the command, as
+    `session_asks.asking_session` finds it, since an agent's shell may have a terminal session of its
+    own for each command; 0 means the terminal's.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def has(self, use: PlannedUse) -> bool:
+    def has(self, use: PlannedUse, agent: int = 0) -> bool:
         """Return True if the same session has approved the command for each of the secrets."""
-        session, now = _session(), time.time()
+        session, now = _session(agent), time.time()
         known = {mark for mark, of, until in self._read() if of == session and now < until <= now + LASTS_S}
         return bool(session) and use.marks() <= known
 
-    def add(self, use: PlannedUse) -> None:
+    def add(self, use: PlannedUse, agent: int = 0) -> None:
         """Remember an approval for the session. Raises OSError."""
-        session, now = _session(), time.time()
+        session, now = _session(agent), time.time()
         if not session:
             return
         with held(self._file):
@@ -153,14 +158,15 @@ def standing(use: PlannedUse, allow: Mapping[str, Sequence[str]], approvals: App
     return "before" if approvals.has(use) else ""
 
 
-def _session() -> str:
-    """Return a name for the terminal session of this process; "" without one.
+def _session(agent: int) -> str:
+    """Return a name for an agent's session, or for the terminal session of this process; "" without
+    one.
 
-    The leader's start is part of it, since numbers of processes are used again.
+    The start of its process is part of it, since numbers of processes are used again.
     """
-    if not hasattr(os, "getsid"):
+    if not agent and not hasattr(os, "getsid"):
         return ""
-    leader = os.getsid(0)
+    leader = agent or os.getsid(0)
     try:
         began = Path(f"/proc/{leader}/stat").read_text("latin-1").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -209,8 +209,9 @@ class _Child:
             source, stdout = self._master, terminal
         else:
             source, stdout = pipe(to_child=False)
-        shares_terminal = self._has_terminal and os.isatty(2)
-        error, stderr = (-1, terminal) if shares_terminal else pipe(to_child=False)
+        # One stream where both outputs end in one place, so that they keep their order there.
+        shares = os.isatty(2) if self._has_terminal else os.path.samestat(os.fstat(1), os.fstat(2))
+        error, stderr = (-1, stdout) if shares else pipe(to_child=False)
         stdin = terminal if self._has_terminal and self._has_keyboard else 0
         if terms.stdin is not None:
             self._stdin, stdin = pipe(to_child=True)

@@ -54,7 +54,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         machine.stop_local_daemon()
 
 
-def run(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(machine: Machine, *arguments: str, start_new_session: bool = False) -> subprocess.CompletedProcess[str]:
     command = [CONFIDE, "run", *arguments]
     return subprocess.run(
         command,
@@ -64,6 +64,7 @@ def run(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
+        start_new_session=start_new_session,
     )
 
 
@@ -169,6 +170,10 @@ def test_an_agent_has_its_user_asked_and_never_sees_the_value(desk: Machine) -> 
                 out, _ = process.communicate(timeout=DEADLINE_S)
                 assert process.returncode == (0 if is_yes else 7)
                 assert out.startswith(b"(sealed:password:") == is_yes
+        # An agent's shell has a terminal session of its own for each command; the answer holds for the agent's session.
+        again = run(desk, "--env", "DB=secret:db", "--", "printenv", "DB", start_new_session=True)
+        assert again.stdout.startswith("(sealed:password:"), again.stderr
+        assert desk.json("audit")[0]["approved"] == "before"
         for is_yes in (False, True):
             wire.send(
                 {

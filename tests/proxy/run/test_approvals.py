@@ -61,9 +61,9 @@ def test_an_approval_holds_for_the_command_and_the_secret_in_its_session(
     assert not kept.has(use("npm"))
     kept = Approvals(tmp_path / "approvals.json")
     with monkeypatch.context() as at:
-        at.setattr(approvals, "_session", lambda: "another")
+        at.setattr(approvals, "_session", lambda _: "another")
         assert not kept.has(use("npm"))
-        at.setattr(approvals, "_session", lambda: "")
+        at.setattr(approvals, "_session", lambda _: "")
         kept.add(use("nothing"))
         assert not kept.has(use("nothing"))
     with monkeypatch.context() as at:

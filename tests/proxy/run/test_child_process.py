@@ -99,6 +99,16 @@ def test_a_command_has_what_its_shell_has_opened_for_it() -> None:
     assert ended.stdout == b"from the shell"
 
 
+def test_both_outputs_in_one_place_keep_their_order() -> None:
+    """As where an agent's shell collects both: no line is cut by one of the other output."""
+    with tempfile.TemporaryFile() as file:
+        script = 'for n in 1 2 3; do echo "error $n of $TOKEN" >&2; echo "output $n"; done'
+        subprocess.run(arguments("sh", "-c", script), stdout=file, stderr=file, timeout=DEADLINE_S, check=True)
+        file.seek(0)
+        said = file.read().decode()
+    assert said == "".join(f"error {n} of {SHOWN}\noutput {n}\n" for n in (1, 2, 3))
+
+
 def test_a_file_is_private_and_gone_afterwards() -> None:
     ended = ran(
         "sh",

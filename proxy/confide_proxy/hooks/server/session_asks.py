@@ -91,23 +91,21 @@ def ask_session(
         timeout_s: longest wait in seconds, at most `MOST_S`.
     """
     end = time.monotonic() + min(timeout_s, MOST_S)
-    folder = os.path.realpath(cwd or Path.cwd())
-    own, found = _ancestors(), []
-    for state in _sessions(paths):
-        told = _asked(state, {"kind": "whose"}, end=min(end, time.monotonic() + _WAY_S))
-        root, theirs = told.get("root"), told.get("ancestors")
-        if not isinstance(root, str) or not isinstance(theirs, list) or not _is_below(folder, root):
-            continue
-        distance = next((step for step, each in enumerate(own) if each in theirs), _DEEPEST)
-        found.append((distance, -len(root), state))
-    if not found:
+    state = _nearest(paths, cwd, end=end)
+    if not state:
         return NO_ANSWER
     left = max(0.0, end - time.monotonic())
     asked = {"kind": "ask", "text": question.text, "choices": question.choices, "program": program}
-    told = _asked(min(found)[2], {**asked, "ms": int(left * 1000)}, end=end + _WAY_S)
+    told = _asked(state, {**asked, "ms": int(left * 1000)}, end=end + _WAY_S)
     names = [choice.name for choice in question.choices]
     answer = told.get("answer")
     return PersonAnswer(answer if answer in names else None, told.get("later") is True)
+
+
+def asking_session(paths: ProxyPaths) -> int:
+    """Return the process of the session that `ask_session` would have ask; 0 without one. Blocks."""
+    state = _nearest(paths, None, end=time.monotonic() + _WAY_S)
+    return int(Path(state).name) if state else 0
 
 
 class SessionAsk:
@@ -205,6 +203,20 @@ def _sessions(paths: ProxyPaths) -> list[str]:
     except OSError:
         return []
     return [os.fspath(each) for each in found[:MOST_SESSIONS]]
+
+
+def _nearest(paths: ProxyPaths, cwd: Path | None, *, end: float) -> str:
+    """Return the state folder of the session that is to ask; "" if there is none."""
+    folder = os.path.realpath(cwd or Path.cwd())
+    own, found = _ancestors(), []
+    for state in _sessions(paths):
+        told = _asked(state, {"kind": "whose"}, end=min(end, time.monotonic() + _WAY_S))
+        root, theirs = told.get("root"), told.get("ancestors")
+        if not isinstance(root, str) or not isinstance(theirs, list) or not _is_below(folder, root):
+            continue
+        distance = next((step for step, each in enumerate(own) if each in theirs), _DEEPEST)
+        found.append((distance, -len(root), state))
+    return min(found)[2] if found else ""
 
 
 def _asked(state: str, message: Mapping[str, object], *, end: float) -> dict[str, Any]:
