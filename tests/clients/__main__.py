@@ -30,6 +30,7 @@ from tests.clients import (
     opencode,
     recorded,
     unasked,
+    used_unseen,
 )
 from tests.clients.trial import Trial
 
@@ -45,6 +46,7 @@ FAMILIES = (
     at_the_server.AT_THE_SERVER,
     nights.NIGHTS,
     recorded.RECORDED,
+    used_unseen.USED,
 )
 MORE: dict[str, tuple[Callable[[Trial], None], ...]] = {
     name: tuple(check for family in FAMILIES for check in family.get(name, ())) for name in CLIENTS

@@ -30,8 +30,8 @@ import json, sys, time
 asked = json.load(sys.stdin)
 titles = asked["requested_schema"]["properties"]["answer"]["enum"]
 with open({log!r}, "a") as log:
-    log.write(json.dumps({{**asked, "at": time.time(), "answered": titles[1]}}) + "\\n")
-said = {{"hookEventName": "Elicitation", "action": "accept", "content": {{"answer": titles[1]}}}}
+    log.write(json.dumps({{**asked, "at": time.time(), "answered": titles[{choice}]}}) + "\\n")
+said = {{"hookEventName": "Elicitation", "action": "accept", "content": {{"answer": titles[{choice}]}}}}
 print(json.dumps({{"hookSpecificOutput": said}}))
 """
 
@@ -63,10 +63,10 @@ def claude_answered(trial: Trial) -> None:
                 memory.check("without an answer the file stays", has_clash(file.read_text(encoding="utf-8")))
 
 
-def answering(home: Path, log: Path) -> None:
-    """Answer each question in Claude Code with its second choice, and note the questions in `log`."""
+def answering(home: Path, log: Path, choice: int = 1) -> None:
+    """Answer each question in Claude Code with this choice, from 0, and note the questions in `log`."""
     program = home / "answers.py"
-    program.write_text(_ANSWERS.format(python=sys.executable, log=str(log)), encoding="utf-8")
+    program.write_text(_ANSWERS.format(python=sys.executable, log=str(log), choice=choice), encoding="utf-8")
     program.chmod(0o755)
     settings = home / ".claude/settings.json"
     told: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))

@@ -88,13 +88,14 @@ class Reader(Model):
 
 
 class Scene:
-    """A new user's home and project, and the lines of what happens there."""
+    """A new user's home and project, the lines of what happens there, and what the models were asked."""
 
     def __init__(self, trial: Trial, name: str, files: dict[str, str]) -> None:
         self._trial = trial
         self.home = Home(trial, name)
         self.project = self.home.project
         self.lines: list[str] = []
+        self.requests: list[Json] = []
         for path, text in files.items():
             (self.project / path).parent.mkdir(exist_ok=True)
             (self.project / path).write_text(text, encoding="utf-8")
@@ -114,13 +115,14 @@ class Scene:
         self.lines += [f"$ confide {said}", *(done.stdout.splitlines() if is_shown else ())]
         return done.stdout
 
-    def claude(self, prompt: str, *moves: Move, asked: Path | None = None) -> None:
+    def claude(self, prompt: str, *moves: Move, asked: Path | None = None, allowed: Sequence[str] = ALLOWED) -> None:
         """Record a session of Claude Code with one prompt; `asked`: where the answering hook notes its questions."""
         with playing(model=(model := Reader(moves))):
             there = {"ANTHROPIC_API_KEY": "made-up", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model.port}"}
             there |= dict.fromkeys(claude.QUIET, "1")
             command = [self._trial.clients / claude.PROGRAM, "-p", prompt, "--output-format", "json", "--allowedTools"]
-            done = self.home.run([*command, *ALLOWED], self.environment | there)
+            done = self.home.run([*command, *allowed], self.environment | there)
+        self.requests += model.requests
         seen = 0
         questions = _questions(asked) if asked else []
         for request, came in zip(model.requests, model.times, strict=True):
@@ -225,7 +227,7 @@ def _questions(asked: Path) -> list[tuple[float, list[str]]]:
     return found
 
 
-def _bash(command: str) -> Step:
+def bash(command: str) -> Step:
     return Step("Bash", {"command": command, "description": "x"})
 
 
@@ -264,13 +266,13 @@ def known_error(trial: Trial, name: str) -> str:
         scene.say("The first session finds out, and stores it.")
         store = Step("memory_store", {"content": LEARNED})
         scene.claude(
-            "build the shop", _bash("make build"), _bash("make generate build"), store, Step(text="It is built.")
+            "build the shop", bash("make build"), bash("make generate build"), store, Step(text="It is built.")
         )
         scene.say("Later, after other work and git clean: the same error, in another session.")
         other_work(scene)
         (scene.project / "prices.py").unlink()
         told = f"Built. I ran make generate first, as memory/{time.strftime('%Y-%m-%d')}.md says."
-        scene.claude("build the shop", _bash("make"), _made(_bash), Step(text=told))
+        scene.claude("build the shop", bash("make"), _made(bash), Step(text=told))
         scene.say("The same on that machine with Codex.")
         (scene.project / "prices.py").unlink()
         (scene.home.folder / ".codex").mkdir()
@@ -283,7 +285,7 @@ def known_error(trial: Trial, name: str) -> str:
         (scene.project / "prices.py").unlink()
         (scene.project / ".confide.toml").write_text("hooks = false\n", encoding="utf-8")
         scene.lines.append("$ echo 'hooks = false' >> .confide.toml")
-        scene.claude("build the shop", _bash("make"), _made(_bash), Step(text="I could not build it."))
+        scene.claude("build the shop", bash("make"), _made(bash), Step(text="I could not build it."))
         return scene.text
 
 
@@ -320,7 +322,7 @@ def stale_note(trial: Trial, name: str) -> str:
         answering(scene.home.folder, asked)
         scene.say("Somebody has changed the code since. A person answers the question in Claude Code.")
         search = Step("memory_search", {"query": "how are amounts kept in the till?"})
-        searches = [each for _ in range(3) for each in (search, _bash("sleep 2"))]
+        searches = [each for _ in range(3) for each in (search, bash("sleep 2"))]
 
         def corrected(said: str) -> Step:
             found = re.search(r"mem_[0-9a-f]{5,}", said)

@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from confide_crypto import atomic
+from confide_crypto import atomic, portable
 from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER
 from confide_proxy.sync.walk import FILE, load_project_file, plain_file
 
@@ -423,6 +423,30 @@ def ignore_memory(root: Path) -> Path | None:
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         log.warning("could not have git leave out %s/: %s", MEMORY_FOLDER, type(error).__name__)
         return None
+
+
+def leave_out_of_package(root: Path) -> bool:
+    """Make npm leave `memory/` out of a package that the project is: npm does not read git's
+    `info/exclude`, and publishes whatever no ignore file names.
+
+    Returns:
+        True if an ignore file was added.
+    """
+    folder = root / MEMORY_FOLDER
+    try:
+        if not (root / "package.json").is_file() or folder.is_symlink():
+            return False
+        folder.mkdir(exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | portable.NO_LINK | portable.CLOSED
+        descriptor = os.open(folder / ".npmignore", flags, 0o644)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        log.warning("could not have npm leave out %s/: %s", MEMORY_FOLDER, error.strerror)
+        return False
+    with open(descriptor, "wb") as file:
+        file.write(b"*\n")
+    return True
 
 
 def has_tracked_memory(root: Path) -> bool:

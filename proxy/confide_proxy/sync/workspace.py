@@ -25,7 +25,7 @@ from confide_proxy.sealing.context import FileSealer, SessionSealing
 from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger, SyncReport, notice_file
-from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, workplace
+from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, leave_out_of_package, workplace
 from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN, Seen
 from confide_proxy.sync.replication.replica import Replica
 
@@ -356,14 +356,13 @@ class Files:
 
 
 def _ignored(root: Path) -> str:
-    """Make git ignore the memory of a repository; return the message about it, or ""."""
-    file = ignore_memory(root)
-    if file is None:
-        return ""
-    message = f"added memory/ to {file}: memory is not for the repository"
-    if not has_tracked_memory(root):
-        return message
-    return f"{message}, though files of it are tracked: git add -f takes a new one in, gitignore = false all of them"
+    """Make git and npm ignore the memory of a project; return the message about it, or ""."""
+    file, is_package = ignore_memory(root), leave_out_of_package(root)
+    messages = [f"added memory/ to {file}: memory is not for the repository"] if file else []
+    if file and has_tracked_memory(root):
+        messages[0] += ", though files of it are tracked: git add -f takes a new one in, gitignore = false all of them"
+    messages += ["added memory/.npmignore: memory is not for the npm package"] if is_package else []
+    return "; ".join(messages)
 
 
 def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:

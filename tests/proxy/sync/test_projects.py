@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from confide_proxy.sync.project import Basis, has_tracked_memory, identify, ignore_memory, normalise_remote
+from confide_proxy.sync.project import (
+    Basis,
+    has_tracked_memory,
+    identify,
+    ignore_memory,
+    leave_out_of_package,
+    normalise_remote,
+)
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -226,6 +233,23 @@ def test_memory_is_left_out_in_all_worktrees_and_no_checkout_is_changed(tmp_path
         (each / below / "memory/mine.md").write_text("mine\n")
         told = subprocess.run(["git", "-C", str(each), "status", "--porcelain"], capture_output=True, check=True)
         assert told.stdout == b""
+
+
+def test_npm_leaves_memory_out_of_a_package(tmp_path: Path) -> None:
+    """Where there is one, once, and not through a link. What somebody has written there stays."""
+    assert not leave_out_of_package(tmp_path)
+    (tmp_path / "package.json").write_text("{}")
+    assert leave_out_of_package(tmp_path)
+    assert (tmp_path / "memory/.npmignore").read_text() == "*\n"
+    (tmp_path / "memory/.npmignore").write_text("")
+    assert not leave_out_of_package(tmp_path)
+    assert (tmp_path / "memory/.npmignore").read_text() == ""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "package.json").write_text("{}")
+    (other / "memory").symlink_to(tmp_path / "elsewhere")
+    assert not leave_out_of_package(other)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_folder_that_looks_like_a_bare_repository_names_nothing(tmp_path: Path) -> None:
