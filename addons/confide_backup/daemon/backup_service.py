@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 What = Literal["take", "verify", "prune"]
 WHATS: Final[tuple[What, ...]] = get_args(What)
+_SECOND_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ class Backups:
             found = snapshot.older(history, space_id, before)
             if not found:
                 return []
+            # A snapshot states the second in which it began, and one of this second would count as older.
+            await asyncio.sleep(min(_SECOND_S, max(0.0, int(before) + _SECOND_S - self._clock())))
             made, _ = await self._take(target, lambda *_: None)
             proof = await self._prove(target, made.id, lambda *_: None, is_full=False)
             if not proof.is_sound:

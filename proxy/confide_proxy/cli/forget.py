@@ -159,10 +159,20 @@ async def forgotten(
             return _planned(plan, targets.project)
         await agreed(_question(plan, targets.project, with_files=with_files), is_sure=yes)
         done = await removed(place, targets, plan, with_files=with_files)
+        if with_files:
+            await _change_own_files(client, done)
         if with_backups and not done.warnings:
             await drop_from_backups(place, done)
         receipt = await receipt_for(place, done.signed)
     return _output(plan, targets.project, done, receipt)
+
+
+async def _change_own_files(client: CommandClient, done: Removal) -> None:
+    """Change the files of this folder now, since the user may look at them next."""
+    try:
+        await client.call("memory_sync", {}, is_long=True)
+    except (ConfideError, TimeoutError) as error:
+        done.warnings.append(f"the files here still have it, until the next confide sync: {error}")
 
 
 def _place(here: CommandContext, client: CommandClient) -> ForgetPlace:
@@ -319,7 +329,7 @@ def _output(plan: ForgetPlanned, project: str, done: Removal, receipt: KeptRecei
             row(f"removed from snapshot {name}")
         if held:
             note(
-                f"{counted(len(held), 'snapshot')} of the server still hold it; confide forget --backups removes it there"
+                f"it is still in {counted(len(held), 'snapshot')} of the server; confide forget --backups removes it there"
             )
         if waiting := receipt.names(place="device", level="gone when it connects"):
             note(f"gone on {', '.join(waiting)} when it next connects")

@@ -181,6 +181,11 @@ class ForgetRequests:
             at = seen.get(device.key.hex())
             level = "gone when it connects" if at is None else "gone"
             places.append(_place("device", device.name, level, at))
+        # These may have the text too, and get no record until they are approved.
+        for caller in await asyncio.to_thread(self._session.registry.callers):
+            is_device = roster is not None and caller.public_key in {each.key for each in roster.devices.values()}
+            if caller.space_id == self._space.space_id and not is_device:
+                places.append(_place("device", caller.alias, "not known", None))
         before = row.done_at or time.time()
         for copy in await asyncio.to_thread(self._services.copies_of, self._space.space_id, before):
             places.append(_place(copy.place, copy.name, copy.level, None))

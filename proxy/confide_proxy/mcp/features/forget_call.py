@@ -192,7 +192,7 @@ def _told(plan: ForgetPlanned, done: Removal, receipt: KeptReceipt) -> ToolAnswe
     if waiting:
         lines.append(f"Gone on {', '.join(waiting)} when it next connects.")
     if snapshots:
-        lines.append(f"{_counted(snapshots, 'snapshot')} of the server still hold it: confide forget --backups")
+        lines.append(f"it is still in {_counted(snapshots, 'snapshot')} of the server: confide forget --backups")
     structured: dict[str, Any] = {
         "forgotten": not done.warnings,
         "total": plan["total"],

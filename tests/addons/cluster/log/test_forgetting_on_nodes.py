@@ -42,7 +42,8 @@ async def receipt_levels(space: Space, identity: bytes) -> dict[str, str]:
         return 1
 
     caller = SimpleNamespace(grants=Grants("ann"), public_key=bytes(32))
-    session = SimpleNamespace(caller_now=lambda: caller, epoch_for=epoch)
+    registry = SimpleNamespace(callers=lambda: [])
+    session = SimpleNamespace(caller_now=lambda: caller, epoch_for=epoch, registry=registry)
     services = SimpleNamespace(copies_of=lambda _space, _before: ())
     keys = SimpleNamespace(current=Identity(bytes(32)))
     requests = ForgetRequests(space, cast("Any", session), lambda: cast("Any", keys), cast("Any", services))
