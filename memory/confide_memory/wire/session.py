@@ -128,6 +128,7 @@ class CallRequest(_Waited):
     said: NotRequired[Annotated[object, UNREAD]]
     tool: NotRequired[Annotated[object, UNREAD]]
     arguments: NotRequired[Annotated[object, UNREAD]]
+    seen: NotRequired[Annotated[object, UNREAD]]
 
 
 Made = TypedDict("Made", {"result": NotRequired[Annotated[object, UNREAD]]})

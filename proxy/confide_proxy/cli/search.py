@@ -343,10 +343,12 @@ async def completed(
 
 def sealed_calls(here: CommandContext, project: Project) -> SealedCalls:
     """Return the sealing of a command's calls, as this device can do it without the daemon."""
+    from confide_proxy.freshness.late_ties import LateTies
     from confide_proxy.sealing.context import SessionSealing
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
-    return SealedCalls(SessionSealing(here.paths, here.config, MachineKeys(here.paths)), project.name)
+    sealing = SessionSealing(here.paths, here.config, MachineKeys(here.paths))
+    return SealedCalls(sealing, project.name, seen=LateTies(project.root, project.name, sealing).of_call)
 
 
 def outage(error: ConfideError | TimeoutError, began: float) -> Outage:

@@ -66,6 +66,8 @@ class QueuedCall:
             it; "" while it is queued.
         class_: the class of the stored text, if this device set one; "": the daemon decides
             (docs/agents.md).
+        seen: the parts of the project of which its note speaks, as they were when it was stored;
+            None if it names none.
     """
 
     id: str
@@ -79,6 +81,7 @@ class QueuedCall:
     code: str = ""
     why: str = ""
     class_: str = ""
+    seen: dict[str, str] | None = None
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:

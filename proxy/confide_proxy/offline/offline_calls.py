@@ -196,7 +196,9 @@ class Offline:
         said = call.said or datetime.now().astimezone().isoformat(timespec="seconds")
         name, project = call.tool["name"], self._project
         wish = QueuedCall(call.operation or new_id(), time.time(), said, project, name, "", project, arguments)
-        wish = replace(wish, class_=call.class_ or "")
+        # As the files are now: they may have changed when the call is sent.
+        seen = self._sealed.seen_here(ToolCall(name, arguments, project))
+        wish = replace(wish, class_=call.class_ or "", seen=None if seen is None else dict(seen))
         # A text that the policy blocks is refused now; the name of a note follows from the sealed
         # arguments.
         shown = self._shown(wish)

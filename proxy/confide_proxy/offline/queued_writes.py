@@ -283,6 +283,8 @@ class QueueReplay:
         }
         if entry.class_:
             body["class"] = entry.class_
+        if entry.seen is not None:
+            body["seen"] = entry.seen
         for pause_s in PAUSES_S:
             try:
                 await CALL.ask(link, body, timeout_s=CALL_DEADLINE_S)

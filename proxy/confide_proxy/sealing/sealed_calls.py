@@ -128,9 +128,10 @@ class SealedCalls:
 
     async def recall(self, called: ToolCall) -> None:
         """Load the keys that this device had last, for use while the daemon is unreachable, if the
-        call may contain a secret.
+        call may contain a secret, or stores a note that may speak of files.
         """
-        if _is_whole(called) or gives_reason(called.arguments) or self.sealing.knows_any:
+        is_noted = self._seen is not None and called.tool in (STORE, UPDATE)
+        if is_noted or _is_whole(called) or gives_reason(called.arguments) or self.sealing.knows_any:
             await self.sealing.keyring.recall()
 
     def is_plain(self, message: Mapping[str, object], size_bytes: int) -> bool:
@@ -179,11 +180,15 @@ class SealedCalls:
         """Return the parts of the project of which the note of a call speaks; None for another call,
         or one without such parts.
         """
+        return await asyncio.to_thread(self.seen_here, called)
+
+    def seen_here(self, called: ToolCall) -> Mapping[str, str] | None:
+        """Return the same as `seen`. Blocks."""
         if self._seen is None or called.tool not in (STORE, UPDATE):
             return None
         try:
-            seen = await asyncio.to_thread(self._seen, called.tool, called.arguments)
-            return seen and await asyncio.to_thread(self._without_secrets, seen)
+            seen = self._seen(called.tool, called.arguments)
+            return seen and self._without_secrets(seen)
         except (ConfideError, OSError):
             return None  # the note matters more
 

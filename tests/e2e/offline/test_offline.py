@@ -50,6 +50,27 @@ def lines_of(machine: Machine, path: str) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def test_a_note_that_waits_is_tied_to_the_files_as_they_were(machine: Machine, relay: RecordingRelay) -> None:
+    """By a session and by a command; a file that changes before the daemon is back counts as changed."""
+    source = machine.write("app.py", "def login(user):\n    return user.name\n")
+    machine.write("db.py", "LIMIT = 3\n")
+    with Wire(machine) as wire:
+        wire.open()
+        wait_until("the daemon", lambda: is_up(wire))
+        relay.cut()
+        queued = [store(wire, "`login()` in app.py takes the lock first", title="Locks")]
+        queued += [store(wire, "db.py has the limit of connections", title="Limits")]
+        queued += [machine.json("store", "app.py is run by the timer", "--title", "Timer")]
+        assert all(each["queued"] for each in queued)
+        source.write_text("def login(user):\n    return user.id\n")
+        relay.mend()
+        wait_until("all to arrive", lambda: waiting(machine) == (0, 0))
+        wait_until("the files", lambda: all((machine.project / each["path"]).exists() for each in queued))
+        stale = {each["path"]: each["state"] for each in machine.json("stale")["notes"]}
+    assert stale == {queued[0]["path"]: "changed", queued[2]["path"]: "changed"}
+    assert "seen:" in (machine.project / queued[1]["path"]).read_text()
+
+
 def test_stores_wait_and_arrive_once_and_in_order(machine: Machine, relay: RecordingRelay) -> None:
     """The cable out: stores are queued within the deadline; the cable in: each is on disk once, in order, before what is said later."""
     with Wire(machine) as wire:

@@ -403,7 +403,7 @@ async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], 
     """Make a call that was queued on a device.
 
     Args:
-        body: `operation`, `said`, `tool`, `arguments`, `class` (PROTOCOL.md 9).
+        body: `operation`, `said`, `tool`, `arguments`, `class`, `seen` (PROTOCOL.md 9).
         surroundings: gives the context of a call in a project.
 
     Returns:
@@ -417,6 +417,8 @@ async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], 
     origin = CallOrigin.of(body["operation"], body.get("said"))
     if "class" in body:  # what waited is an agent's at best: who said it is not known any more
         origin = replace(origin, class_=lowest((AGENT, str(body["class"]))))
+    if "seen" in body:
+        origin = replace(origin, seen=seen_of(body["seen"]))
     # Regardless of the connection's toolsets: a command, or another session, may deliver a queued
     # call.
     waiting = {tool.definition.name: tool for tool in tools(("all",)) if tool.definition.offline == "queue"}
