@@ -139,8 +139,10 @@ def fetch(
 
 
 def remove(path: Path) -> None:
-    """Delete a copy with its WAL and its marker files; no process may have it open."""
-    for name in ("-wal", "-shm", "", _DISCARDED):
+    """Delete a copy with its WAL, its journal (of one that was being made) and its marker files; no
+    process may have it open.
+    """
+    for name in ("-wal", "-shm", "-journal", "", _DISCARDED):
         path.with_name(path.name + name).unlink(missing_ok=True)
 
 

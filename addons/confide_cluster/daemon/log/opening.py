@@ -85,17 +85,23 @@ def drop_overtaken(standing: LogStatus, path: Path, key: bytes) -> bool:
     """
     for sweep in (log_snapshot.sweep, replacement.sweep, salvage.sweep):
         sweep(path)
-    if standing.snapshot is None or not path.exists():
+    if standing.snapshot is None or (path.exists() and path.stat().st_size and _is_needed(standing, path, key)):
         return False
+    log_snapshot.remove(path)
+    return True
+
+
+def _is_needed(standing: LogStatus, path: Path, key: bytes) -> bool:
+    """Return True if the log's entries continue this file, or if it may have what the log has not."""
     try:
         with closing(connect(path, key, writer=False)) as connection, storage_errors("look at the copy of the space"):
             found = replication_position.read(connection)
-        if found is None or found.is_alone or found.number >= standing.base:
-            return False
+            if found is None:
+                return not _is_empty(connection)
+            return found.is_alone or found.number >= standing.base
     except (DamagedError, WrongKeyError):
         log.warning("a copy of space %s that cannot be read is removed", path.stem)  # it would be fetched, too
-    log_snapshot.remove(path)
-    return True
+        return False
 
 
 def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Path, key: bytes) -> bool:
