@@ -155,7 +155,7 @@ class StreamableEndpoint:
             return await self._outcome(identity, method, params, follower, views)
 
         async def work(follower: Follower | None) -> ToolResponse:
-            takes_long = method == CALL and message["params"].get("name") in self._listed.long_jobs
+            takes_long = method == CALL and _tool_of(message["params"]) in self._listed.long_jobs
             if takes_long and task_handles.is_understood(call):
                 return await self._tasks.outcome(identity, call, asked, follower)
             return await asked(follower)
@@ -252,7 +252,7 @@ class StreamableEndpoint:
         if method == catalogues.READ_RESOURCE and (page := views.resource(params.get("uri"))) is not None:
             return {"result": self._listed.stamped(page)}
         if method == CALL:
-            name = params.get("name")
+            name = _tool_of(params)
             if views.has(name):
                 return await self._answer_view(identity, views, params)
             if views.concerns(name):
@@ -274,7 +274,7 @@ class StreamableEndpoint:
         """Answer a call of a tool that only a page in the client calls. Raises RefusalError."""
         with self._calls.places.place(identity.key):
             place = await self._exchange.session.decision_place()
-            answer = await view_calls.answer(views, str(params.get("name")), params.get("arguments"), place)
+            answer = await view_calls.answer(views, _tool_of(params), params.get("arguments"), place)
         return {"result": answer.as_result(is_modern=True, is_structured=True)}
 
     def _views_for(self, identity: RequestIdentity, capabilities: object) -> ResultViews:
@@ -291,3 +291,9 @@ class StreamableEndpoint:
         if identity.is_limited:
             data |= {"resources": [], "resourceTemplates": [], "prompts": []}
         return ToolCatalogue(data)
+
+
+def _tool_of(params: Params) -> str:
+    """Return the name of the tool that a call names; "" for one that is no string."""
+    name = params.get("name")
+    return name if isinstance(name, str) else ""

@@ -206,6 +206,10 @@ def test_an_older_client_has_a_session(gateway: Gateway, writer: str, reader: st
         "method": "tools/call",
         "params": {"name": "memory_search", "arguments": {"query": "x"}},
     }
+    for name in (["memory_search"], {}, 1, None):  # no name of a tool
+        wrong = {**called, "params": {"name": name, "arguments": {"query": "x"}}}
+        answer = gateway.request("POST", "/mcp", wrong, token=writer, headers=session)
+        assert (answer.status, answer.json["error"]["code"]) == (200, -32602), name
     result = gateway.request("POST", "/mcp", called, token=writer, headers=session).json["result"]
     assert result.keys() - {"isError"} == {
         "content"
