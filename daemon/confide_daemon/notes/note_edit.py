@@ -13,7 +13,7 @@ from confide_memory import front_matter, note, note_names
 from confide_memory.actions import triggers
 from confide_memory.documents import iso
 from confide_memory.front_matter import FrontMatterError
-from confide_memory.markdown_blocks import MARK, is_sensitive, style_of
+from confide_memory.markdown_blocks import MARK, style_of
 from confide_memory.mentions import folded
 from confide_memory.note import MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Relation
 
@@ -78,7 +78,7 @@ class Draft:
             "relations": [relation.as_field() for relation in self.relations],
             "metadata": dict(self.metadata),
             note.SEEN: dict(self.seen),
-            **({} if self.sensitive else triggers.described(self.body)),
+            **triggers.described(self.body),
             "created": iso(self.created),
             "updated": iso(self.created if self.updated is None else self.updated),
         }
@@ -142,8 +142,8 @@ def of_fields(
         changes = {name: None if value in ("", [], (), {}) else value for name, value in fields.items()}
         if stated is not None:
             changes["relations"] = _stating(text, *stated)
-        if content is not None and not is_sensitive(text):
-            changes = {**_described(text, "" if fields.get("sensitive") else content), **changes}
+        if content is not None:
+            changes = {**_described(text, content), **changes}  # neither, of a text that is sealed
         return _dated(text, _with_content(_edited(text, changes), content), now)
 
     return change
