@@ -31,7 +31,9 @@ from urllib.parse import quote
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
 from tests.support.programs.wire import Wire
 
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_proxy.hooks.hook_process import connected
+from confide_proxy.sealing.known_values import KnownValues
 from confide_proxy.sealing.masking import Mask, SecretForms
 
 DRIVER: Final = """
@@ -197,6 +199,42 @@ def throughput(values: int = 1000, megabytes: int = 48) -> float:
     return size / (time.process_time() - began) / 1e6
 
 
+def known_throughput(draw: random.Random, folder: Path, values: int = 1000) -> dict[str, float]:
+    """Megabytes that a processor masks in a second, by kind of text, if the device has that many values by their keyed hashes alone.
+
+    Every line is new; words that came before cost little.
+    """
+    keys = SpaceKeys.generate()
+    known = KnownValues(folder, lambda: keys)
+    known.remember(("token", drawn(draw).encode()) for _ in range(values))
+
+    def more(text: str) -> dict[bytes, bytes]:
+        return {text[each.start : each.end].encode(): b"(sealed)" for each in known.find(text)}
+
+    size = 2 * 10**6
+    lines = (
+        f"2026-11-29T12:{draw.randrange(60):02}:{draw.randrange(60):02}Z INFO [worker-{draw.randrange(8)}] id={draw.randbytes(16).hex()} "
+        f"path=/api/v1/users/{draw.randrange(10**5)} status=200 took={draw.randrange(900)}ms\n"
+        for _ in range(size // 125)
+    )
+    source = b"".join(path.read_bytes() for path in sorted(Path(__file__).parents[1].glob("*/confide_*/**/*.py")))
+    texts = {
+        "logs": "".join(lines).encode(),
+        "source": source[:size],
+        "base64": base64.encodebytes(draw.randbytes(size * 3 // 4)),
+        "hex": draw.randbytes(size // 3).hex(" ").encode(),
+        "binary": draw.randbytes(size),
+    }
+    found = {}
+    for name, text in texts.items():
+        mask = Mask(SecretForms({b"xK7mQ2vR9tLw4zz": b"(sealed)"}), more)
+        began = time.process_time()
+        for at in range(0, len(text), 65_536):
+            mask.feed(text[at : at + 65_536])
+        found[name] = len(text) / (time.process_time() - began) / 1e6
+    return found
+
+
 class Latency(NamedTuple):
     """Milliseconds of a process, in the middle of several runs of each kind in turn.
 
@@ -280,6 +318,11 @@ def main() -> None:
                 print(f"{', '.join(found)}: {re.sub(chr(10), ' ', script)}")
     print(f"{options.runs:,} runs of {len(COMMANDS)} commands: {count} with a value where none may be")
     print(f"mask, 1,000 values: {throughput():.0f} MB/s of a processor's time")
+    with tempfile.TemporaryDirectory() as folder:
+        rates = known_throughput(draw, Path(folder)).items()
+        print(
+            f"the same for 1,000 values known by hashes: {', '.join(f'{name} {rate:.1f}' for name, rate in rates)} MB/s"
+        )
     with tempfile.TemporaryDirectory() as folder:
         print(latency(Path(folder)))
 

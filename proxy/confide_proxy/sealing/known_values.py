@@ -54,6 +54,11 @@ _WORD: Final = re.compile(rf"\S{{{SHORTEST},}}")
 _SIGN: Final = re.compile(r"[\W_]")
 _DIGIT: Final = re.compile(r"\d")
 _WITH_DIGIT: Final = 2
+_LOWER_LOOKS: Final = 0b1010
+"""The bits of a `_look` with all letters in lower case."""
+_OTHER_LOOKS: Final = 0b0101
+_MOST_ABSENT: Final = 20_000
+"""Values that are remembered as unknown: texts repeat themselves."""
 _NUMBER: Final = re.compile(r"[\d.,:/+_TZv-]+")
 """Dates, versions, addresses."""
 _LONGEST_WORD: Final = 15
@@ -205,6 +210,7 @@ class KnownValues:
         self._space = space
         self._offset = -1
         self._kinds: dict[bytes, tuple[str, ...]] = {}
+        self._absent: set[str] = set()
         self._shapes, self._without_digits = _Shapes(), _Shapes()
 
     def _name(self, value: str) -> bytes:
@@ -221,6 +227,7 @@ class KnownValues:
         # The first kind in order, not the first one met: devices that know the same values agree,
         # and those that learn them later agree then.
         self._kinds[name] = tuple(sorted({*self._kinds.get(name, ()), kind}))
+        self._absent.clear()
         self._shapes.add(*shape)
         if shape[2] < _WITH_DIGIT:
             self._without_digits.add(*shape)
@@ -278,6 +285,8 @@ class KnownValues:
                 if (kind := self._kind(word, 0)) is not None:
                     yield at, match.end(), kind
                 continue
+            if _NUMBER.fullmatch(word):
+                continue  # and so is each part of it
             shapes = self._shapes if _DIGIT.search(word) else self._without_digits
             if shapes.inner:
                 yield from ((at + start, at + end, kind) for start, end, kind in self._in_parts(word, shapes))
@@ -286,30 +295,44 @@ class KnownValues:
         """Yield each known value in a word with punctuation. It begins and ends next to a
         punctuation character, or with one.
         """
-        size, inner = len(word), shapes.inner
-        signs = [-1, *(sign.start() for sign in _SIGN.finditer(word)), size]
+        inner, longest = shapes.inner, shapes.longest
+        signs = [-1, *(sign.start() for sign in _SIGN.finditer(word)), len(word)]
+        last = len(signs) - 1
         for first, begin in enumerate(signs[:-1]):
             for between, end in enumerate(signs[first + 1 : first + shapes.most_signs + 2]):
                 length = end - begin - 1
-                if (length, between) not in inner:
-                    if length > LONGEST:
+                fitting = inner.get((length, between))
+                if fitting is None:
+                    if length > longest:
                         break
                     continue
-                for start in (begin + 1, begin) if begin >= 0 else (0,):
-                    for stop in (end, end + 1) if end < size else (size,):
-                        around = begin + 1 - start + stop - end
-                        if (kind := self._kind(word[start:stop], between + around)) is not None:
-                            yield start, stop, kind
+                for left, right, looks in fitting:
+                    if (left and not first) or (right and first + between + 1 == last):
+                        continue  # no punctuation is there
+                    start, stop = begin + 1 - left, end + right
+                    if (kind := self._looked_up(word[start:stop], looks)) is not None:
+                        yield start, stop, kind
 
     def _kind(self, value: str, signs: int) -> str | None:
-        """Return the kind of a known value, or None. The shape excludes most values, which costs
-        less than a digest.
+        """Return the kind of a known value, or None."""
+        return self._looked_up(value, self._shapes.looks.get((len(value), signs), 0))
+
+    def _looked_up(self, value: str, looks: int) -> str | None:
+        """Return the kind of a known value, or None. The looks of known values of its shape exclude
+        most values, which costs less than a digest.
         """
-        looks = self._shapes.looks.get((len(value), signs), 0)
+        is_lower = value.islower()
+        if not looks & (_LOWER_LOOKS if is_lower else _OTHER_LOOKS) or value in self._absent:
+            return None
         if not looks >> _look(value) & 1 or _is_word(value):
             return None
         kinds = self._kinds.get(self._name(value))
-        return kinds[0] if kinds else None
+        if kinds:
+            return kinds[0]
+        if len(self._absent) >= _MOST_ABSENT:
+            self._absent.clear()
+        self._absent.add(value)
+        return None
 
 
 class _Shapes:
@@ -317,22 +340,31 @@ class _Shapes:
 
     Attributes:
         looks: bits of `_look`, by length and number of punctuation characters.
-        inner: (length, punctuation) of the part between two punctuation characters, for values that
-            include both, one or none of them.
+        inner: for the length and the punctuation of the part between two punctuation characters, the
+            values that it can belong to: whether they include the one before it and the one after
+            it, and the bits of their looks.
         most_signs: most punctuation characters in any value.
+        longest: length of the longest value.
     """
 
-    __slots__ = ("inner", "looks", "most_signs")
+    __slots__ = ("inner", "longest", "looks", "most_signs")
 
     def __init__(self) -> None:
         self.looks: dict[tuple[int, int], int] = {}
-        self.inner: set[tuple[int, int]] = set()
+        self.inner: dict[tuple[int, int], tuple[tuple[int, int, int], ...]] = {}
         self.most_signs = 0
+        self.longest = 0
 
     def add(self, length: int, signs: int, look: int) -> None:
-        self.looks[length, signs] = self.looks.get((length, signs), 0) | 1 << look
-        self.inner |= {(length, signs), (length - 1, signs - 1), (length - 2, signs - 2)}
+        before = self.looks.get((length, signs), 0)
+        looks = self.looks[length, signs] = before | 1 << look
+        if looks != before:
+            for left, right in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                part = (length - left - right, signs - left - right)
+                others = (each for each in self.inner.get(part, ()) if each[:2] != (left, right))
+                self.inner[part] = (*others, (left, right, looks))
         self.most_signs = max(self.most_signs, signs)
+        self.longest = max(self.longest, length)
 
 
 def _look(value: str) -> int:

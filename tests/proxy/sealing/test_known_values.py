@@ -39,6 +39,17 @@ def sealer(known: KnownValues, keys: SpaceKeys | None = KEYS, **policy: object) 
     return Sealer(Policy(**policy), lambda: keys, lambda: PRINTS, known)  # type: ignore[arg-type]
 
 
+def test_a_value_is_found_that_was_looked_for_before_it_was_known(know: Know) -> None:
+    """By this process, and after another one has sealed it."""
+    known, other = know(), know()
+    for secret in ("xK7mQ2vR9tL", "xK7-mQ2vR9tL/x"):
+        text = f"it = {secret}"
+        known.remember([("token", secret[::-1].encode())])  # of the same look
+        assert known.find(text) == []
+        other.remember([("password", secret.encode())])
+        assert [text[each.start : each.end] for each in known.find(text)] == [secret]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_known_value_is_found_in_every_form(know: Know, form: str) -> None:
     """Each of many in another text, by a process that has never seen them, and nothing of it stays."""
