@@ -14,7 +14,7 @@ import typer
 
 from confide_crypto import portable
 from confide_crypto.sealing.placeholder import Placeholder
-from confide_proxy.cli.console import CommandContext, confirmed, identified, remark
+from confide_proxy.cli.console import CommandContext, confirmed, doing, identified, remark
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.server.question_form import Choice, Question
@@ -91,6 +91,7 @@ def run(
     terms = request.terms(program, opened.values, opened.masks.make)
     with _way_out(here, request, opened) as way_out:
         variables, files = {**terms.variables, **way_out.variables}, {**terms.files, **way_out.files}
+        doing.end()  # from here on the terminal is the command's
         code = child_process.run(terms._replace(variables=variables, files=files))
     child_process.end_by_signal(code)
     raise typer.Exit(code)

@@ -173,12 +173,12 @@ class _Child:
             while self._news >= 0:
                 self._step(wake_out)
         finally:
-            self._give_terminal_back()
             for descriptor in (self._orders, self._stdin):
                 if descriptor >= 0:
                     os.close(descriptor)
             for stream in self._streams:
                 stream.rest()
+            self._give_terminal_back()  # the rest is for a terminal that changes no line ends
             if self._master >= 0 and not self._streams:
                 os.close(self._master)
             signal.set_wakeup_fd(wakeup_before)

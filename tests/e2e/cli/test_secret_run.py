@@ -134,6 +134,15 @@ def test_at_a_terminal_a_person_is_asked_once(desk: Machine) -> None:
     assert PASSWORD not in no + yes
 
 
+def test_what_a_command_leaves_on_the_terminal_stays(desk: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also its last line, without an end: the line that says what Confide does is gone before the command starts."""
+    (desk.home / "proxy.toml").write_text('[run]\nallow = { db = ["printf"] }\n')
+    monkeypatch.setitem(desk.env, "TERM", "xterm")
+    monkeypatch.delitem(desk.env, "NO_COLOR", raising=False)
+    said = at_a_terminal(desk, "", "--env", "DB=secret:db", "--", "printf", "one\\ntwo")
+    assert said.rpartition("\x1b[K")[2] == "one\r\ntwo[exit 0]", said
+
+
 def next_question(wire: Wire) -> dict[str, Any]:
     while (message := wire.next()).get("method") != CREATE:
         pass
