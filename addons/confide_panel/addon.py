@@ -57,5 +57,6 @@ ADDON: Final = Addon(
     "panel",
     commands=_COMMANDS,
     view=_VIEW,
+    approves="confide_panel.use_questions:ask",
     rooms="confide_panel.panel_app:routes",
 )

@@ -21,6 +21,7 @@ from confide_http.local.gateway_app import GatewayShared
 from confide_memory.documents import RequestChannel
 from confide_panel import markdown_html, rendering
 from confide_panel.browser_sessions import BrowserSession
+from confide_panel.waiting_uses import WaitingUses
 
 MOST_FORM_BYTES: Final = 4 * 2**20
 """A note has at most a million characters, some of which a form encodes as nine bytes."""
@@ -44,6 +45,7 @@ class PageContext:
     Attributes:
         form: the fields of a form, with "\\n" for line ends; empty unless the request is a POST.
         is_good: returns True while the session has not ended.
+        uses: the uses of secrets that wait for an answer.
     """
 
     gateway: GatewayShared
@@ -51,6 +53,7 @@ class PageContext:
     request: Request
     form: Mapping[str, str] = field(default_factory=dict)
     is_good: Callable[[], bool] = lambda: True
+    uses: WaitingUses | None = None
 
     # -- parameters
     # ------------------------------------------------------------------------------------
@@ -113,7 +116,8 @@ class PageContext:
         return rendering.address(self.visit.base, page, query)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        return rendering.answer(template, self.visit, status, desk=self, url=self.url, **values)
+        waiting = len(self.uses.all()) if self.uses else 0
+        return rendering.answer(template, self.visit, status, desk=self, url=self.url, waiting=waiting, **values)
 
     def go(self, page: str = "", notice: str = "", /, **query: Any) -> Response:
         """Redirect to another page, which shows `notice`, so that a reload does not send the form

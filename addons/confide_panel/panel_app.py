@@ -19,6 +19,7 @@ from confide_panel.browser_sessions import COOKIE, BrowserSession, BrowserSessio
 from confide_panel.links import Links
 from confide_panel.news import stream
 from confide_panel.page_context import Page, PageContext, form_of
+from confide_panel.waiting_uses import WaitingUses
 from confide_proxy import addons
 from confide_proxy.errors import DeviceError, LearningError, TokenError
 
@@ -33,6 +34,8 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("stale", "problems:stale", "GET"),
     ("stale", "problems:confirm", "POST"),
     ("secrets", "problems:secrets", "GET"),
+    ("uses", "secret:waiting", "GET"),
+    ("uses", "secret:decide", "POST"),
     ("secret", "secret:ask", "GET"),
     ("secret", "secret:show", "POST"),
     ("edit", "changing:edit", "GET"),
@@ -103,6 +106,8 @@ class PanelApp:
         self._is_framed = bool(gateway.config.panel.frame_ancestors)
         self._visits = BrowserSessions()
         self._links = Links(gateway.paths.gateway / FOLDER)
+        self._uses = WaitingUses(gateway.paths)
+        gateway.work["taking questions of confide run"] = self._uses.run
         gateway.counts["visits"] = lambda: len(self._visits)
 
     async def start(self, _request: Request) -> Response:
@@ -155,7 +160,9 @@ class PanelApp:
                 return rendering.answer("enter.html", None, 401)
             try:
                 form = await form_of(request, visit) if request.method == "POST" else {}
-                desk = PageContext(self._gateway, visit, request, form, lambda: self._visits.is_good(visit))
+                desk = PageContext(
+                    self._gateway, visit, request, form, lambda: self._visits.is_good(visit), uses=self._uses
+                )
                 return await page(desk)
             except (ConfideError, TimeoutError) as error:
                 if isinstance(error, _OF_A_FORM):

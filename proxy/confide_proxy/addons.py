@@ -123,6 +123,9 @@ class Addon(NamedTuple):
             where a client can ask (`hooks.server.pending_decisions`).
         forgotten: `(paths, is_in) -> count`: removes texts for which `is_in(text)` is true from the
             add-on's own files. Blocks, and raises OSError.
+        approves: `(paths, use, tell) -> PersonAnswer`: asks the user about a use of secrets by a command,
+            a `run.approvals.PlannedUse`, where neither a terminal nor an agent's client can; the
+            choice is `ONCE` or `SESSION` of that module. Blocks, with a deadline of its own.
         joining: `(here)`: called before this device joins a daemon.
         set_up: `(here, folder)`: called when a client has been given its entry for this project.
         view: a page for clients that show pages beside results.
@@ -151,6 +154,7 @@ class Addon(NamedTuple):
     briefing: str = ""
     decisions: str = ""
     forgotten: str = ""
+    approves: str = ""
     joining: str = ""
     set_up: str = ""
     view: ResultView | None = None

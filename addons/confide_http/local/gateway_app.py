@@ -56,6 +56,7 @@ class GatewayShared:
         calls: the tools.
         streams: places for endless responses.
         counts: counters of route groups, for `/health`.
+        work: background work of route groups, by a name that begins the report of a problem.
         is_ending: True once the process ends: streams end with it.
         imports: the single place for an import, or for sealing all texts.
         began, used: in `time.monotonic`; `used` by a request or a stream.
@@ -69,6 +70,7 @@ class GatewayShared:
     used: float = field(default_factory=time.monotonic)
     is_ending: bool = False
     counts: dict[str, Callable[[], int]] = field(default_factory=dict)
+    work: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tokens = LocalTokens(TokenFile(self.paths.gateway))

@@ -116,9 +116,11 @@ async def serve(
     portable.call_on_signals(asyncio.get_running_loop(), portable.ending_signals(), stop.set)
     try:
         async with _found(gateway):
-            following = gateway.exchange.session.services.keep("following tokens", gateway.watch)
+            work = {"following tokens": gateway.watch, **gateway.work}
             async with TaskGroup() as group:
-                tasks = [group.create_task(work) for work in (gateway.exchange.run(), following)]
+                tasks = [group.create_task(gateway.exchange.run())]
+                keep = gateway.exchange.session.services.keep
+                tasks += [group.create_task(keep(name, each)) for name, each in work.items()]
                 running_server = group.create_task(server.serve(sockets=list(listening)))
                 on_ready(gateway)
                 waiting: list[asyncio.Task[Any]] = [group.create_task(stop.wait())]

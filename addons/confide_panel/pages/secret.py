@@ -1,5 +1,5 @@
-"""Open a sealed text on this device for half a minute, after a confirmation. The page has no
-script, so no script can read the text.
+"""Open a sealed text on this device for half a minute, after a confirmation: the page has no
+script, so no script can read the text. And answer the commands that wait before they use a secret.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from starlette.responses import Response
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_http.door.refusals import RefusalError
 from confide_panel.page_context import PageContext
+from confide_panel.waiting_uses import CHOICES, NO
+from confide_proxy.run.approvals import SESSION
 
 SHOWN_S: Final = 30
 
@@ -29,6 +31,22 @@ async def show(desk: PageContext) -> Response:
     )
     answer.headers["Refresh"] = f"{SHOWN_S}; url={back}"
     return answer
+
+
+async def waiting(desk: PageContext) -> Response:
+    """List what waits."""
+    return desk.page("uses.html", here="uses", uses=desk.uses.all() if desk.uses else [])
+
+
+async def decide(desk: PageContext) -> Response:
+    """Answer one of them."""
+    choice = desk.said("choice", 16)
+    use = desk.uses.decide(desk.said("id", 64), choice) if desk.uses and choice in CHOICES else None
+    if use is None:
+        return desk.go("uses", "It no longer waits: it was answered, or the command has ended.")
+    name = use.line.split()[0] if use.line.split() else use.program
+    said = {NO: f"{name} may not use it.", SESSION: f"{name} may use it in that session."}
+    return desk.go("uses", said.get(choice, f"{name} may use it, this once."))
 
 
 def _named(desk: PageContext) -> Placeholder:

@@ -14,6 +14,7 @@ import typer
 
 from confide_crypto import portable
 from confide_crypto.sealing.placeholder import Placeholder
+from confide_proxy import addons
 from confide_proxy.cli.console import CommandContext, confirmed, doing, identified, remark
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
@@ -21,7 +22,7 @@ from confide_proxy.hooks.server.question_form import Choice, Question
 from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, PersonAnswer, ask_session, asking_session
 from confide_proxy.link.session_values import MOST_REFERENCES
 from confide_proxy.run import run_request
-from confide_proxy.run.approvals import MOST_ASKED, Approvals, PlannedUse, standing
+from confide_proxy.run.approvals import MOST_ASKED, ONCE, SESSION, Approvals, PlannedUse, standing
 from confide_proxy.run.egress.header_secrets import (
     Destination,
     HeaderSecret,
@@ -180,6 +181,13 @@ async def _approved(here: CommandContext, use: PlannedUse) -> str:
                 "the question whether the command may use this secret comes with the next search of your memory",
                 hint="search, answer it, then run the command again",
             )
+        by = ""
+        if not answer.is_asked:
+            answer, by = await asyncio.to_thread(_asked_by_addon, here, use)
+        if answer.choice == SESSION:
+            approvals.add(use, agent)
+        if answer.choice in (ONCE, SESSION):
+            return by
         raise RunRefusedError(
             f"{use.arguments[0]} needs a person's approval to use this secret, and there was none", hint=_WAYS
         )
@@ -197,6 +205,16 @@ def _asked_of_session(here: CommandContext, use: PlannedUse) -> PersonAnswer:
         return NO_ANSWER
     question = Question(use.question, _CHOICES)
     return ask_session(here.paths, question, program="confide run", timeout_s=_ANSWER_S)
+
+
+def _asked_by_addon(here: CommandContext, use: PlannedUse) -> tuple[PersonAnswer, str]:
+    """Ask by an add-on that can reach the user now; return its name too."""
+    for addon in addons.installed():
+        if addon.approves:
+            answer: PersonAnswer = addons.loaded(addon.approves)(here.paths, use, remark)
+            if answer.is_asked:
+                return answer, addon.name
+    return NO_ANSWER, ""
 
 
 def _request(

@@ -23,6 +23,9 @@ from confide_proxy.sealing.use_log import held
 LASTS_S: Final = 12 * 3600
 """Longest time that an approval is remembered."""
 MOST_APPROVALS: Final = 256
+ONCE: Final = "once"
+SESSION: Final = "session"
+"""Names of the two ways to allow a use: for this command line, or for the terminal session."""
 _MOST_BYTES: Final = 512 * 1024
 _SHOWN_CHARS: Final = 300
 MOST_ASKED: Final = 4000
@@ -57,18 +60,24 @@ class PlannedUse(NamedTuple):
         """Return the question for the user. It shows all that an approval covers: of an interpreter
         the whole command line, which `is_askable` limits.
         """
-        named = ", ".join(" as ".join((self.called(one), *self._place(one))) for one in self.secrets)
+        named = ", ".join(self.named)
         line = printable(" ".join(self.arguments))
-        line = line if len(line) <= _SHOWN_CHARS or self._is_interpreter else f"{line[:_SHOWN_CHARS]}…"
+        line = line if len(line) <= _SHOWN_CHARS or self.is_for_one_line else f"{line[:_SHOWN_CHARS]}…"
         return f"let {printable(self.program)} use {named}? the command is: {line}"
+
+    @property
+    def named(self) -> list[str]:
+        """Return how the user knows each secret, with the headers that alone get it."""
+        return [" as ".join((self.called(one), *self._place(one))) for one in self.secrets]
 
     @property
     def is_askable(self) -> bool:
         """True if a question can show all that an approval would cover."""
-        return not self._is_interpreter or sum(len(one) + 1 for one in self.arguments) <= MOST_ASKED
+        return not self.is_for_one_line or sum(len(one) + 1 for one in self.arguments) <= MOST_ASKED
 
     @property
-    def _is_interpreter(self) -> bool:
+    def is_for_one_line(self) -> bool:
+        """True if the program runs what its arguments say: an approval covers this line alone."""
         names = (Path(self.arguments[0]).name, Path(os.path.realpath(self.program)).name)
         return any(_INTERPRETERS.fullmatch(name) for name in names)
 
@@ -108,7 +117,7 @@ class PlannedUse(NamedTuple):
     def marks(self) -> set[str]:
         """Return what an approval of this use is remembered by: pairs of secret and command."""
         head = os.path.realpath(self.program)
-        if self._is_interpreter:
+        if self.is_for_one_line:
             head += "\0" + "\0".join(self.arguments)
         marked = {"\0".join((str(one), head, *self.headers.get(one, ()))) for one in self.secrets}
         return {hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest() for each in marked}

@@ -49,13 +49,15 @@ class PersonAnswer(NamedTuple):
         choice: name of the choice; None for "not now", no answer, or no session that can ask.
         is_later: True if the session's client asks only with its next call of a tool that reads.
             The same question, asked again, then has the answer.
+        is_asked: False if there was no session that could ask.
     """
 
     choice: str | None
     is_later: bool = False
+    is_asked: bool = True
 
 
-NO_ANSWER: Final = PersonAnswer(None)
+NO_ANSWER: Final = PersonAnswer(None, is_asked=False)
 
 
 class PersonQuestions(Protocol):
@@ -99,7 +101,7 @@ def ask_session(
     told = _asked(state, {**asked, "ms": int(left * 1000)}, end=end + _WAY_S)
     names = [choice.name for choice in question.choices]
     answer = told.get("answer")
-    return PersonAnswer(answer if answer in names else None, told.get("later") is True)
+    return PersonAnswer(answer if answer in names else None, told.get("later") is True, is_asked=bool(told))
 
 
 def asking_session(paths: ProxyPaths) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 from tests.addons.panel.browser.conftest import AXE, SECRET, asks_to_sign_in
 from tests.support.programs.gateway import Gateway
 from tests.support.programs.panel import link
+
+from confide_proxy.hooks.hook_process import connected
 
 SHOTS = os.environ.get("CONFIDE_SHOTS", "")
 """A folder for pictures of all pages, for whoever looks at them."""
@@ -29,6 +32,8 @@ class Tour:
     page: Any
     base: str
     wrong: list[str] = field(default_factory=list)
+    held: list[Any] = field(default_factory=list)
+    """What has to stay open while the page is looked at."""
 
     def go(self, path: str) -> None:
         self.page.goto(f"{self.base}/{path}", wait_until="load")
@@ -58,10 +63,13 @@ def touring(chromium: Any, gateway: Gateway, **options: Any) -> Iterator[Tour]:
     page.on("request", lambda asked: None if asked.url.startswith(gateway.url) else wrong.append(asked.url))
     page.goto(link(gateway))
     page.wait_for_url(re.compile(r"/panel/[\w-]+/$"))
+    tour = Tour(gateway, page, page.url.rstrip("/"), wrong)
     try:
-        yield Tour(gateway, page, page.url.rstrip("/"), wrong)
+        yield tour
     finally:
         context.close()
+        for each in tour.held:
+            each.close()
     assert wrong == []
 
 
@@ -137,6 +145,18 @@ def receipt(tour: Tour) -> None:
     tour.go(f"forgotten?id={kept.stem}")
 
 
+def waits(tour: Tour) -> None:
+    """A command that waits before it uses a secret."""
+    (folder,) = (tour.gateway.machine.home / "proxy/gateway/uses").iterdir()
+    connection = connected(str(folder), 5)
+    assert connection is not None
+    asked = {"secrets": [f"npm-token (sealed:npm-token:{'4f' * 16})"], "line": "npm publish --access public"}
+    asked |= {"program": "/usr/bin/npm", "folder": str(tour.gateway.machine.project)}
+    connection.sendall(json.dumps(asked).encode() + b"\n")
+    tour.held.append(connection)
+    tour.go("uses")
+
+
 PAGES: dict[str, Any] = {
     "search": "",
     "hits": lambda tour: tour.search("why postgres"),
@@ -157,6 +177,8 @@ PAGES: dict[str, Any] = {
     "deleted": "deleted",
     "forget": "forget?path=memory/dam.md",
     "receipt": receipt,
+    "uses": "uses",
+    "waits": waits,
     "sealed": sealed,
     "shown": shown,
     "remember": "remember",

@@ -69,7 +69,7 @@ async def test_withdrawn(tmp_path: Path) -> None:
         task = asking(paths, setting, timeout_s=0.2)
         message = await client.next()
         assert message["method"] == CREATE
-        assert await task == NO_ANSWER
+        assert await task == PersonAnswer(None)
         withdrawn = await client.next()
         assert withdrawn["method"] == "notifications/cancelled"
         assert withdrawn["params"]["requestId"] == message["id"]

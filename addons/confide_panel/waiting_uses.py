@@ -1,0 +1,127 @@
+"""The uses of secrets that wait for an answer in the panel: `confide run` asks over a socket of this
+user, and a question ends with the command that asks.
+
+They live in memory only. Nothing but a form of the panel answers one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confide_crypto import portable
+from confide_proxy.hooks.server.prompt_listener import PromptListener
+from confide_proxy.paths import ProxyPaths
+from confide_proxy.run.approvals import ONCE, SESSION
+
+FOLDER: Final = "uses"
+WAIT_S: Final = 120.0
+"""Time for an answer."""
+NO: Final = "no"
+CHOICES: Final = frozenset({ONCE, SESSION, NO})
+MOST_WAITING: Final = 16
+MOST_SECRETS: Final = 32
+MOST_CHARS: Final = 24_000
+"""Characters of a command line: `approvals.MOST_ASKED`, each quoted."""
+_MOST_PATH: Final = 4096
+_MOST_NAME: Final = 2000
+_PULSE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingUse:
+    """A command that waits before it uses secrets.
+
+    Attributes:
+        secrets: how the user knows each; never a value.
+        line: the command line, quoted as for a shell.
+        is_whole: False if a session's approval covers other arguments too.
+        folder: where it was started.
+        at: when, in seconds since 1970.
+    """
+
+    id: str
+    secrets: tuple[str, ...]
+    line: str
+    program: str
+    folder: str
+    is_whole: bool
+    at: float
+    answer: asyncio.Future[str]
+
+
+class WaitingUses:
+    """The uses that wait at one gateway, in its event loop."""
+
+    def __init__(self, paths: ProxyPaths) -> None:
+        self._folder = paths.gateway / FOLDER
+        self._waiting: dict[str, WaitingUse] = {}
+
+    def all(self) -> list[WaitingUse]:
+        """Return those that wait, the oldest first."""
+        return [each for each in self._waiting.values() if not each.answer.done()]
+
+    def decide(self, identity: str, choice: str) -> WaitingUse | None:
+        """Answer a question with one of `CHOICES`; return it, or None if it no longer waits."""
+        found = self._waiting.get(identity)
+        if found is None or found.answer.done() or choice not in CHOICES:
+            return None
+        found.answer.set_result(choice)
+        return found
+
+    async def run(self) -> None:
+        """Take questions until cancelled. Raises OSError if there can be no socket."""
+        own = self._folder / str(os.getpid())
+        await asyncio.to_thread(_prepared, own)
+        listener = PromptListener(os.fspath(own), self._asked, is_patient=True)
+        await listener.open()
+        try:
+            while listener.is_in_place():  # noqa: ASYNC110 - no event reports a deleted file
+                await asyncio.sleep(_PULSE_S)
+        finally:
+            listener.close()
+            shutil.rmtree(own, ignore_errors=True)
+
+    async def _asked(self, said: Mapping[str, object]) -> dict[str, object]:
+        use = _use_of(said)
+        if use is None or len(self._waiting) >= MOST_WAITING:
+            return {}
+        self._waiting[use.id] = use
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return {"answer": await use.answer}
+        except TimeoutError:
+            return {"answer": NO}
+        finally:
+            del self._waiting[use.id]
+
+
+def _use_of(said: Mapping[str, object]) -> WaitingUse | None:
+    """Return the question of a message; None if it is not one, or too long to be shown whole."""
+    named, texts = said.get("secrets"), [said.get(name) for name in ("line", "program", "folder")]
+    limits = (MOST_CHARS, _MOST_PATH, _MOST_PATH)
+    if not isinstance(named, list) or not 0 < len(named) <= MOST_SECRETS:
+        return None
+    if not all(isinstance(each, str) and len(each) <= _MOST_NAME for each in named):
+        return None
+    if not all(isinstance(each, str) and len(each) <= most for each, most in zip(texts, limits, strict=True)):
+        return None
+    line, program, folder = map(str, texts)
+    answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    is_whole = said.get("whole") is True
+    return WaitingUse(secrets.token_hex(16), tuple(named), line, program, folder, is_whole, time.time(), answer)
+
+
+def _prepared(own: Path) -> None:
+    """Make the folder of this gateway's socket, and remove those of gateways that have ended."""
+    own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for each in own.parent.iterdir():
+        if each.name.isdecimal() and not portable.is_alive(int(each.name)):
+            shutil.rmtree(each, ignore_errors=True)
