@@ -39,6 +39,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.errors import GatewayError, GatewayMissingError
 from confide_proxy.paths import ProxyPaths
+from confide_proxy.run import shown_values
 
 START_S: Final = 20.0
 """Seconds in which `confide http serve` must have begun; it may have to ask a daemon for the
@@ -92,23 +93,28 @@ async def panel(
 
 
 def _open_link(here: CommandContext, folder: Path, target: str, *, is_printed: bool) -> Output:
+    is_of_agent = shown_values.is_of_agent(os.environ)
+    if is_printed or not _has_screen():
+        # Who has the link can show secrets, and say yes to their use.
+        shown_values.refuse_in_agent_shell(os.environ, "print a link to the panel, which shows secrets")
     found = running(here.paths)
     is_started = found is None
     found = found or _start(here, folder)
     address = f"http://127.0.0.1:{found.port}/panel/in/{Links(here.paths.gateway / FOLDER).make(target)}"
-    is_shown = not is_printed and sys.stdout.isatty() and _has_screen()
+    is_shown = not is_printed and (sys.stdout.isatty() or is_of_agent) and _has_screen()
     if is_shown:
         _show(here.paths, address)
 
     def print_text() -> None:
-        say(address)
+        say("the panel opens in your browser" if is_of_agent else address)
         remark(
-            f"this link works once, within {GOOD_S:.0f} seconds" + (", and opens in your browser" if is_shown else "")
+            f"the link works once, within {GOOD_S:.0f} seconds" + (", and opens in your browser" if is_shown else "")
         )
         if is_started:
             remark("the panel's server runs from now on; confide panel --stop ends it, and so do 12 hours without use")
 
-    return Output({"url": address, "port": found.port, "pid": found.pid, "started": is_started}, print_text)
+    shown = {} if is_of_agent else {"url": address}
+    return Output({**shown, "port": found.port, "pid": found.pid, "started": is_started}, print_text)
 
 
 def _start(here: CommandContext, folder: Path) -> RunningGateway:

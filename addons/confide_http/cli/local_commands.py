@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from confide_http.local.local_tokens import DAYS, MOST_DAYS, MOST_PROJECTS, Loca
 from confide_http.local.running_gateway import PORT
 from confide_proxy.cli.console import CommandContext, Output, ProjectDir, command, identified, remark, row, say
 from confide_proxy.errors import GatewayMissingError, TokenError
+from confide_proxy.run.shown_values import refuse_in_agent_shell
 
 SCOPES: Final = ("read", "write", "secrets")
 
@@ -85,6 +87,8 @@ def new(
         )
     if projects is not None and len(projects) > MOST_PROJECTS:
         raise TokenError(f"a token names {MOST_PROJECTS} projects at most", hint="leave --project out for all")
+    if "secrets" in scopes:
+        refuse_in_agent_shell(os.environ, "make a token that opens secrets")
     text, token = TokenFile(here.paths.gateway).add(name, scopes, projects=projects, days=days, is_trusted=trusted)
     message = f"it {_token_line(token)}; it is shown this once"
     return Output({**_data(token, {}), "token": text}, text, notes=[message])

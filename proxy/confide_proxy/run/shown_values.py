@@ -1,4 +1,5 @@
-"""The approval of `confide secrets show` in the shell of an agent, whose transcript would have the value.
+"""The limits of an agent's shell, whose transcript has all that it prints: a value is shown only with
+the user's approval, and links and tokens that lead to one are refused.
 
 The shell is recognized by variables that agents set. A program that removes them gets the value, as
 another program of the same user does in other ways (docs/threat-model.md).
@@ -39,6 +40,15 @@ _HINT: Final = (
 def is_of_agent(environment: Mapping[str, str]) -> bool:
     """Return True if an agent has started the process with this environment."""
     return any(environment.get(name) for name in AGENT_MARKS)
+
+
+def refuse_in_agent_shell(environment: Mapping[str, str], what: str) -> None:
+    """Raise RunRefusedError if an agent has started this process.
+
+    `what`: completes "an agent's shell may not …".
+    """
+    if is_of_agent(environment):
+        raise RunRefusedError(f"an agent's shell may not {what}", hint="run the command in a terminal of your own")
 
 
 def approve_showing(paths: ProxyPaths, policy: str, named: str) -> str:

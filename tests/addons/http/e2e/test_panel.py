@@ -465,6 +465,12 @@ def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
         assert stat.S_IMODE((machine.home / "proxy/gateway/serve.log").stat().st_mode) == 0o600
         assert "has ended" in machine.run("panel", "--stop")
         assert "the panel does not run" in machine.run("panel", "--stop")
+        machine.env["CLAUDECODE"] = "1"
+        for command in (("panel", "--print"), ("panel",), ("http", "token", "new", "x", "--scope", "secrets")):
+            refused = machine.run(*command, code=7)  # the agent's transcript would have it
+            assert "an agent's shell may not" in refused
+            assert "http" not in refused
+        assert machine.json("http", "token", "ls") == []
         stranger = Inside(tmp_path, "bob", is_set_up=False)
         assert "confide quickstart" in stranger.run("panel", "--print", code=7)
     finally:
