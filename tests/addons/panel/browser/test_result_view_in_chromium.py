@@ -23,7 +23,7 @@ from confide_memory.documents import has_clash, marked_clash
 POLICY = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; connect-src 'self'; frame-src 'self'"
 """What the specification has a host allow for a page that asks for no host."""
 PASSED = ("accept", "content-type", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name")
-MODULES = AXE.parents[1]
+MODULES = AXE.parent.parent
 ESBUILD = MODULES / ".bin/esbuild"
 LEARNED = {"id": "3f9a2c1b", "text": "Run mix format before each commit.", "quote": "", "kind": "preference", "at": 1}
 
