@@ -121,10 +121,14 @@ def copy_of(path: Path) -> Path:
 
 
 def sweep(path: Path) -> None:
-    """Remove the copy that an interrupted change has left beside this database."""
+    """Remove the copy that an interrupted change has left beside this database, and the journal of one
+    that was just begun.
+    """
+    copy = copy_of(path)
     # If the folder is not writable, no copy was left; opening the database reports that error.
     with contextlib.suppress(OSError):
-        copy_of(path).unlink(missing_ok=True)
+        for part in (copy, copy.with_name(f"{copy.name}-journal")):
+            part.unlink(missing_ok=True)
 
 
 def _open_copy(copy: Path, key: bytes) -> apsw.Connection:

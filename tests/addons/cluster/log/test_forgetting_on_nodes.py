@@ -74,7 +74,8 @@ async def test_a_node_drops_the_copy_that_another_one_has_gone_on_from(store: St
         assert outbox is not None
         outbox.take_snapshot()
         async with store.node() as one:
-            one.path.with_name(f"{one.path.name}.rekeying").write_bytes(b"interrupted")
+            for end in (".rekeying", ".rekeying-journal"):
+                one.path.with_name(f"{one.path.name}{end}").write_bytes(b"interrupted")
             await one.spaces.look_at_all()
             assert not [*one.path.parent.glob("*.db*")]
             one.path.with_name(f"{one.path.name}.fetching").write_bytes(b"interrupted")
