@@ -147,9 +147,9 @@ def _take_terminal() -> None:
 
 
 def block(language: str) -> str:
-    """The one in the document that is of this language."""
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    return str(found)
+    """The first one in the section about Prometheus that is of this language."""
+    section = PAGE[PAGE.index("## Prometheus") :]
+    return str(re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)[0])
 
 
 def test_the_page_gets_prometheus_its_figures_step_by_step(confided: Confided) -> None:
