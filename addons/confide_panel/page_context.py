@@ -116,8 +116,8 @@ class PageContext:
         return rendering.address(self.visit.base, page, query)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        waiting = len(self.uses.all()) if self.uses else 0
-        return rendering.answer(template, self.visit, status, desk=self, url=self.url, waiting=waiting, **values)
+        asking = len(self.uses.all()) if self.uses else 0
+        return rendering.answer(template, self.visit, status, desk=self, url=self.url, asking=asking, **values)
 
     def go(self, page: str = "", notice: str = "", /, **query: Any) -> Response:
         """Redirect to another page, which shows `notice`, so that a reload does not send the form
