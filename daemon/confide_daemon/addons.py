@@ -346,8 +346,8 @@ class Service:
         return ()
 
     async def drop_copies(self, space_id: str, before: float) -> Sequence[str]:
-        """Remove the space from these copies, at the wish of a person who had something forgotten;
-        return their names. Raises ConfideError.
+        """Remove the space from the copies that `copies_of` returns, since a person had something
+        forgotten; return their names. Raises ConfideError: a copy cannot be changed.
         """
         return ()
 

@@ -306,7 +306,7 @@ def format_public_key(public_key: bytes, name: str) -> str:
 
 
 def parse_public_key(line: str) -> tuple[bytes, str]:
-    """Parse such a line into the Ed25519 key and the name, which may be missing ("").
+    """Parse a public key line into the Ed25519 key and the name, which may be missing ("").
 
     Raises KeyTextError: the line is malformed.
     """

@@ -83,7 +83,9 @@ class AddonServices:
         return [copy for each in found for copy in each]
 
     async def drop_copies(self, space_id: str, before: float) -> list[str]:
-        """Remove the space from these copies; return their names. Raises ConfideError."""
+        """Remove the space from the services' copies that were made before `before`, seconds since
+        1970; return the copies' names. Raises ConfideError: a copy cannot be changed.
+        """
         return [name for service in self._services for name in await service.drop_copies(space_id, before)]
 
     def records_written(self, space_id: str) -> None:

@@ -113,7 +113,14 @@ class Forgetting:
         parts: Sequence[ForgetPart],
         reaches: Callable[[str, str], bool],
     ) -> tuple[bytes, forget_steps.ForgetPlan]:
-        """Return the key and the plan of a record (`forget_steps.plan`)."""
+        """Return what forgetting would remove, and the space's key for the hashes in its record.
+
+        Args:
+            project: the project of the names; None if `parts` are given instead.
+            asked: paths, folders and ids of notes in the project; empty for all of it.
+            parts: the parts of a text, which is forgotten in all projects.
+            reaches: returns True for the documents (project, path) that the caller may write.
+        """
         key = await self.key()
         found = await self._threads.read(
             lambda store: forget_steps.plan(store, key, project, asked, parts, reaches=reaches)

@@ -57,11 +57,13 @@ class LateTies:
             return self._notes
 
     def of_call(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return what the note of a call has seen (`TiedNotes.of_call`)."""
+        """Return the parts of the project that the note which a tool call stores speaks of, each
+        with its keyed hash and commit, for the note's field `seen`; None for a call without any.
+        """
         return self.notes.of_call(tool, arguments)
 
     def of_file(self, path: str, text: str) -> Mapping[str, str] | None:
-        """Return what a saved note has seen (`TiedNotes.of_file`)."""
+        """Return the same for a note that a person has saved as a file."""
         return self.notes.of_file(path, text) if is_note(path) or "\nabout:" in text else None
 
     def unasked(self, paths: Iterable[str]) -> dict[str, TieMark]:

@@ -66,7 +66,9 @@ def request(references: Sequence[str], nonce: bytes, cwd: str) -> bytes:
 
 
 def received(connection: socket.socket) -> dict[str, Any]:
-    """Return the answer to `request`; empty if there is none in time."""
+    """Read a session's answer from the socket that `request`'s line was sent on: a JSON object with
+    the encrypted values. Empty if none comes within `ANSWER_S`.
+    """
     data = bytearray()
     end = time.monotonic() + ANSWER_S
     try:

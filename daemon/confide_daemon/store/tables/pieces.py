@@ -331,7 +331,9 @@ class VectorTables(Table):
         return bool(rows)
 
     def warm_in_view(self, generation: int) -> None:
-        """Load all remaining slices of the codes, in the caller's transaction."""
+        """Load the vectors of a generation that are not in memory yet, in the caller's transaction, so
+        that a search need not read them from the database.
+        """
         while (after := self._next_slice(generation)) is not None:
             self._scan.load(generation, self._slice(generation, after))
 

@@ -84,7 +84,10 @@ class SealedRecordTable(Table):
                 self.add_strays([(SealedPlace(bytes(place)), identity)], due_at=now)
 
     def add_strays(self, places: Sequence[tuple[SealedPlace, bytes]], *, due_at: float) -> None:
-        """Record locations that no record uses, with the names of their records."""
+        """Note locations that no record uses any more, with the ids of the records that used them.
+
+        `due_at`: when their contents are to be removed, in seconds since 1970.
+        """
         for place, identity in places:
             self._rows("INSERT OR REPLACE INTO sealed_stray VALUES (?, ?, ?)", (place.value, identity, due_at))
 
