@@ -110,14 +110,18 @@ class PageContext:
         except (ConfideError, TimeoutError):
             return None
 
+    @property
+    def asking(self) -> int:
+        """How many commands wait for an answer before they use a secret."""
+        return len(self.uses.all()) if self.uses else 0
+
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def url(self, page: str = "", /, **query: Any) -> str:
         return rendering.address(self.visit.base, page, query)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        asking = len(self.uses.all()) if self.uses else 0
-        return rendering.answer(template, self.visit, status, desk=self, url=self.url, asking=asking, **values)
+        return rendering.answer(template, self.visit, status, desk=self, url=self.url, **values)
 
     def go(self, page: str = "", notice: str = "", /, **query: Any) -> Response:
         """Redirect to another page, which shows `notice`, so that a reload does not send the form

@@ -36,6 +36,8 @@ AGES = [{"days": days, "recalls": n} for days, n in ((1, 10), (7, 5), (30, 0), (
 class Desk:
     """What the page is given."""
 
+    asking = 0
+
     def __init__(self, state: Path) -> None:
         self.gateway = SimpleNamespace(paths=SimpleNamespace(state=state), calls=SimpleNamespace(project="shop"))
         self.visit, _ = BrowserSessions().begin()
