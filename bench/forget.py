@@ -30,7 +30,7 @@ _SEEDS = 100_000
 
 @dataclass
 class Found:
-    """What came of all schedules.
+    """The outcome of all schedules.
 
     Attributes:
         sealed: schedules on nodes after which PostgreSQL had ciphertext of deleted rows, by place.

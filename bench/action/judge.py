@@ -261,7 +261,7 @@ def opencode_ms(machine: Machine, path: Path) -> list[float]:
 
 
 def asked(path: Path, machine: Machine, one: sessions.Failure, session: str) -> list[str]:
-    """What a session shows after a failure at last: on a busy machine an answer may come too late for its hook."""
+    """Ask about a failure until the session shows a note: on a busy machine an answer may come too late for its hook."""
     for number in range(TRIES):
         if said := answered(path, machine, one, f"{session} {number}"):
             return said
@@ -269,7 +269,7 @@ def asked(path: Path, machine: Machine, one: sessions.Failure, session: str) -> 
 
 
 def answered(path: Path, machine: Machine, one: sessions.Failure, session: str) -> list[str]:
-    """What a session shows after a failure."""
+    """Return the lines that a session shows after a failure; none if no note covers it."""
     told = {**failed(one), "cwd": str(machine.project), "session": session}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
