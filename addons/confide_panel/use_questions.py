@@ -7,14 +7,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confide_http.local.running_gateway import running
 from confide_panel.waiting_uses import CHOICES, FOLDER, MOST_CHARS, NO, WAIT_S
-from confide_proxy.hooks.hook_process import CONNECT_S, connected
+from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connected
 from confide_proxy.hooks.server.session_asks import NO_ANSWER, PersonAnswer
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.run.approvals import PlannedUse
@@ -47,20 +47,8 @@ def ask(paths: ProxyPaths, use: PlannedUse, tell: Callable[[str], None]) -> Pers
         with connection:
             connection.sendall(json.dumps(asked).encode("utf-8", "replace") + b"\n")
             tell(f"confide: waiting {WAIT_S:.0f} seconds for your answer in the panel: confide panel")
-            told = _answer(connection)
+            told = answer_from(connection, end=time.monotonic() + WAIT_S + _WAY_S, most=_MOST_ANSWER)
     except (OSError, ValueError, RecursionError):
         return NO_ANSWER
     choice = told.get("answer")
     return PersonAnswer(choice if choice != NO else None) if choice in CHOICES else NO_ANSWER
-
-
-def _answer(connection: socket.socket) -> dict[str, Any]:
-    connection.settimeout(WAIT_S + _WAY_S)
-    data = b""
-    while not data.endswith(b"\n") and len(data) <= _MOST_ANSWER:
-        part = connection.recv(_MOST_ANSWER)
-        if not part:
-            return {}
-        data += part
-    told = json.loads(data)
-    return told if isinstance(told, dict) else {}

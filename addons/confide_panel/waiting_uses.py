@@ -7,17 +7,13 @@ They live in memory only. Nothing but a form of the panel answers one.
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from confide_crypto import portable
-from confide_proxy.hooks.server.prompt_listener import PromptListener
+from confide_proxy.hooks.server.prompt_listener import listen_as_process
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.run.approvals import ONCE, SESSION
 
@@ -32,7 +28,6 @@ MOST_CHARS: Final = 24_000
 """Characters of a command line: `approvals.MOST_ASKED`, each quoted."""
 _MOST_PATH: Final = 4096
 _MOST_NAME: Final = 2000
-_PULSE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +73,7 @@ class WaitingUses:
 
     async def run(self) -> None:
         """Take questions until cancelled. Raises OSError if there can be no socket."""
-        own = self._folder / str(os.getpid())
-        await asyncio.to_thread(_prepared, own)
-        listener = PromptListener(os.fspath(own), self._asked, is_patient=True)
-        await listener.open()
-        try:
-            while listener.is_in_place():  # noqa: ASYNC110 - no event reports a deleted file
-                await asyncio.sleep(_PULSE_S)
-        finally:
-            listener.close()
-            shutil.rmtree(own, ignore_errors=True)
+        await listen_as_process(self._folder, self._asked)
 
     async def _asked(self, said: Mapping[str, object]) -> dict[str, object]:
         use = _use_of(said)
@@ -117,11 +103,3 @@ def _use_of(said: Mapping[str, object]) -> WaitingUse | None:
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     is_whole = said.get("whole") is True
     return WaitingUse(secrets.token_hex(16), tuple(named), line, program, folder, is_whole, time.time(), answer)
-
-
-def _prepared(own: Path) -> None:
-    """Make the folder of this gateway's socket, and remove those of gateways that have ended."""
-    own.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for each in own.parent.iterdir():
-        if each.name.isdecimal() and not portable.is_alive(int(each.name)):
-            shutil.rmtree(each, ignore_errors=True)

@@ -311,6 +311,24 @@ def started() -> float:
     return now - min(max(0.0, ago), MOST_START_S)
 
 
+def answer_from(connection: socket.socket, *, end: float, most: int = MOST_ANSWER) -> dict[str, Any]:
+    """Read the answer of a listener: a JSON object on one line of at most `most` bytes. Empty if the
+    listener ends first or sends no object.
+
+    `end`: on the clock of `time.monotonic`. Raises OSError, TimeoutError: none came until then;
+    ValueError, RecursionError: the line is no JSON.
+    """
+    data = bytearray()
+    while not data.endswith(b"\n") and len(data) <= most:
+        connection.settimeout(max(0.001, end - time.monotonic()))
+        part = connection.recv(_PART)
+        if not part:
+            return {}
+        data += part
+    told = json.loads(data)
+    return told if isinstance(told, dict) else {}
+
+
 def connected(state: str, timeout_s: float) -> socket.socket | None:
     """Connect to the listener of this user that has its socket in the folder `state`; return None if
     there isn't any. Raises OSError.

@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
-import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -29,8 +27,6 @@ MOST_REFERENCES: Final = 32
 NONCE_BYTES: Final = 16
 ANSWER_S: Final = 1.0
 """Time for the answer. Without one the asker makes a link of its own, which takes about as long."""
-_MOST_ANSWER: Final = 64 * 1024
-"""As the socket of the hooks has it."""
 _KEY_PERSON: Final = b"confide-run-1"
 _LABEL: Final = b"confide/run-values/1\0"
 _CIPHER_NONCE: Final = 24
@@ -63,25 +59,6 @@ def request(references: Sequence[str], nonce: bytes, cwd: str) -> bytes:
     """
     asked = {"kind": KIND, "cwd": cwd, "references": list(references), "nonce": b64encode(nonce).decode()}
     return json.dumps(asked).encode() + b"\n"
-
-
-def received(connection: socket.socket) -> dict[str, Any]:
-    """Read a session's answer from the socket that `request`'s line was sent on: a JSON object with
-    the encrypted values. Empty if none comes within `ANSWER_S`.
-    """
-    data = bytearray()
-    end = time.monotonic() + ANSWER_S
-    try:
-        while not data.endswith(b"\n") and len(data) <= _MOST_ANSWER:
-            connection.settimeout(max(0.001, end - time.monotonic()))
-            part = connection.recv(_MOST_ANSWER)
-            if not part:
-                return {}
-            data += part
-        told = json.loads(data)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def sealed(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, object]:

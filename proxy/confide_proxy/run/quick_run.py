@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from confide_crypto.keys.identity_file import SEED_PREFIX, identity_line
 from confide_crypto.keys.private_files import check_private_dir, read_private_file
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.hooks import hook_paths
-from confide_proxy.hooks.hook_process import CONNECT_S, connected
+from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connected
 from confide_proxy.link import session_values
 from confide_proxy.link.session_values import SessionValues
 from confide_proxy.run import child_process, run_request
@@ -143,5 +144,9 @@ def _found(references: Sequence[str], here: _Place) -> SessionValues | None:
     with connection:
         connection.settimeout(session_values.ANSWER_S)
         connection.sendall(session_values.request(references, nonce, str(Path.cwd())))
-        found = session_values.opened(session_values.received(connection), seed, nonce)
+        try:
+            answer = answer_from(connection, end=time.monotonic() + session_values.ANSWER_S)
+        except (OSError, ValueError, RecursionError):
+            return None
+    found = session_values.opened(answer, seed, nonce)
     return found if found is not None and list(found.secrets) == list(dict.fromkeys(references)) else None

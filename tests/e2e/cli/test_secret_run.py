@@ -29,7 +29,7 @@ from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.wire.sealing import RECORDS
 from confide_proxy.config import ProxyConfig
-from confide_proxy.hooks.hook_process import connected
+from confide_proxy.hooks.hook_process import answer_from, connected
 from confide_proxy.link import session_values
 from confide_proxy.mcp.client import CommandClient
 from confide_proxy.mcp.questions import CREATE
@@ -291,7 +291,7 @@ def test_a_running_session_has_the_value_for_this_device_alone(desk: Machine) ->
         assert connection is not None
         with connection:
             connection.sendall(session_values.request([begins], bytes(16), str(desk.project)))
-            answer = session_values.received(connection)
+            answer = answer_from(connection, end=time.monotonic() + DEADLINE_S)
         assert answer.keys() == {"values"}
         assert session_values.opened(answer, bytes(32), bytes(16)) is None
 

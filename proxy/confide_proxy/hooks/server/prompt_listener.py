@@ -8,12 +8,15 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import socket
 import stat
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from confide_crypto import portable
 from confide_proxy.hooks import hook_paths, loopback
 from confide_proxy.hooks.hook_process import MOST_ANSWER, is_same_user
 
@@ -24,6 +27,31 @@ MOST_LINE: Final = 512 * 1024
 MOST_AT_ONCE: Final = 64
 READ_S: Final = 1.0
 BACKLOG: Final = 128
+_PULSE_S: Final = 5.0
+
+
+async def listen_as_process(folder: Path, answer: Callable[[Mapping[str, Any]], Awaitable[dict[str, object]]]) -> None:
+    """Answer other processes of this user until cancelled, at a socket in a folder below `folder` that
+    is named by this process. Folders of processes that have ended are removed. Also ends if the
+    socket is removed. Raises OSError if there can be no socket.
+    """
+    own = folder / str(os.getpid())
+    await asyncio.to_thread(_prepare, own)
+    listener = PromptListener(os.fspath(own), answer, is_patient=True)
+    await listener.open()
+    try:
+        while listener.is_in_place():  # noqa: ASYNC110 - no event reports a deleted file
+            await asyncio.sleep(_PULSE_S)
+    finally:
+        listener.close()
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _prepare(own: Path) -> None:
+    own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for each in own.parent.iterdir():
+        if each.name.isdecimal() and not portable.is_alive(int(each.name)):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 class PromptListener:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from confide_crypto import portable
 from confide_crypto.errors import printable
-from confide_proxy.hooks.hook_process import CONNECT_S, MOST_ANSWER, connected
-from confide_proxy.hooks.server.prompt_listener import PromptListener
+from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connected
+from confide_proxy.hooks.server.prompt_listener import listen_as_process
 from confide_proxy.hooks.server.question_form import MOST_CHOICES, MOST_TITLE, Choice, Question
 from confide_proxy.paths import ProxyPaths
 
@@ -39,7 +37,6 @@ _MOST_NAME: Final = 40
 _DEEPEST: Final = 32
 _WAY_S: Final = 2.0
 """Time for the ways to a session and back."""
-_PULSE_S: Final = 5.0
 
 
 class PersonAnswer(NamedTuple):
@@ -121,18 +118,11 @@ class SessionAsk:
 
     async def run(self) -> None:
         """Answer other processes until cancelled. Raises OSError if there can be no socket."""
-        own = self._folder / str(os.getpid())
-        await asyncio.to_thread(_prepared, own)
-        listener = PromptListener(os.fspath(own), self._answer, is_patient=True)
-        await listener.open()
         try:
-            while listener.is_in_place():  # noqa: ASYNC110 - no event reports a deleted file
-                await asyncio.sleep(_PULSE_S)
+            await listen_as_process(self._folder, self._answer)
         finally:
-            listener.close()
             for later in self._later.values():
                 later.asking.cancel()
-            shutil.rmtree(own, ignore_errors=True)
 
     async def _answer(self, asked: Mapping[str, Any]) -> dict[str, object]:
         if not self._questions.can_ask:
@@ -191,14 +181,6 @@ class _Later:
     end: float
 
 
-def _prepared(own: Path) -> None:
-    """Make the folder of this session's socket, and remove those of sessions that have ended."""
-    own.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for each in own.parent.iterdir():
-        if each.name.isdecimal() and not portable.is_alive(int(each.name)):
-            shutil.rmtree(each, ignore_errors=True)
-
-
 def _sessions(paths: ProxyPaths) -> list[str]:
     try:
         found = [each for each in (paths.state / "asks").iterdir() if each.name.isdecimal()]
@@ -223,7 +205,6 @@ def _nearest(paths: ProxyPaths, cwd: Path | None, *, end: float) -> str:
 
 def _asked(state: str, message: Mapping[str, object], *, end: float) -> dict[str, Any]:
     """Return a session's answer; empty if there is none in time."""
-    data = bytearray()
     try:
         connection = connected(state, CONNECT_S)
         if connection is None:
@@ -231,16 +212,9 @@ def _asked(state: str, message: Mapping[str, object], *, end: float) -> dict[str
         with connection:
             connection.settimeout(_WAY_S)
             connection.sendall(json.dumps(message).encode() + b"\n")
-            while not data.endswith(b"\n") and len(data) <= MOST_ANSWER:
-                connection.settimeout(max(0.001, end - time.monotonic()))
-                part = connection.recv(MOST_ANSWER)
-                if not part:
-                    return {}
-                data += part
-        told = json.loads(data)
+            return answer_from(connection, end=end)
     except (OSError, ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _is_below(folder: str, root: str) -> bool:
