@@ -101,6 +101,8 @@ def test_doctor_has_one_line(here: Here, tmp_path: Path) -> None:
 class Desk:
     """What the page is given."""
 
+    asking = 0
+
     def __init__(self, paths: ProxyPaths) -> None:
         self.gateway = SimpleNamespace(paths=paths)
         self.visit, _ = BrowserSessions().begin()
