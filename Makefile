@@ -20,7 +20,7 @@ test:
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'not channel and not e2e' tests; suite=$$?; \
 	wait $$checks; checked=$$?; cat $(VENV)/.checks; exit $$((suite + checked))
 
-# What has real programs talk to each other, several nodes, leases or a flood (tests/conftest.py names them). `.ci/run` runs it after `make test`.
+# What starts our programs, needs several nodes or leases, or floods a daemon (tests/conftest.py). `.ci/run` runs it after `make test`.
 e2e: $(STAMP) bytecode
 	$(BIN)/python -m pytest -n 6 --dist worksteal -m 'e2e and not channel' tests
 

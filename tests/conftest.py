@@ -20,11 +20,11 @@ from tests.support.programs import forked
 
 from confide_proxy.run.shown_values import AGENT_MARKS
 
-STARTS = re.compile(
-    r"support[.](programs|confided|forked|wire|pair|mcp_session|watch|watching|runs)\b|^import (subprocess|multiprocessing)",
-    re.M,
-)
-"""What a module of tests says that starts programs."""
+_PROGRAMS = r"support[.](programs|confided|forked|wire|pair|mcp_session|watch|watching|runs)\b"
+PROGRAMS = re.compile(_PROGRAMS)
+"""What a module of tests says that starts programs of ours."""
+STARTS = re.compile(rf"{_PROGRAMS}|^import (subprocess|multiprocessing)", re.MULTILINE)
+"""What a module of tests says that starts any."""
 SLOW = {
     *("e2e", "chaos", "interop", "backup", "log"),
     *("test_protocol_adversary.py", "test_fuzz.py", "test_protocol_tampering.py", "test_inbox_back_pressure.py"),
@@ -85,42 +85,41 @@ SLOW = {
 
 
 E2E = {
-    # Real programs that talk to each other, but for JOURNEYS.
-    *("e2e", "chaos", "browser", "interop/test_second_client.py", "interop/test_second_daemon.py", "test_go_peer.py"),
-    *("test_server_locked_and_tls.py", "test_oauth.py", "test_vaulted_records.py"),
+    *("e2e", "chaos", "browser", "test_server_locked_and_tls.py", "test_oauth.py", "test_vaulted_records.py"),
     # Several nodes over one PostgreSQL, and the leases of spaces (addons/cluster).
     *("log", "test_forwarded_requests.py", "test_relay.py", "test_balancer.py"),
-    # Floods, and whatever else fills a daemon up.
+    # Floods, full disks, and whatever else fills a daemon up.
     *("test_listening_hostile_peers.py", "test_strangers.py", "test_rates.py", "test_dear_requests.py"),
     *("test_server_attacks.py", "test_serving.py", "test_request_limits.py", "test_rates_limits.py"),
+    *("test_health.py", "test_store_faults.py"),
     # More than three programs at once, or programs that are killed again and again.
-    *("backup", "test_generation_kills.py", "test_store_crash.py", "test_oauth_killed.py"),
-    *(
-        "test_migration_kills.py",
-        "test_local_files_write_faults.py",
-        "test_store_cli.py",
-        "test_backup_cli.py",
-        "test_forked.py",
-    ),
+    *("backup", "test_generation_kills.py", "test_store_crash.py", "test_oauth_killed.py", "test_migration_kills.py"),
+    "test_forked.py",
+    *("test_local_files_write_faults.py", "test_daemon_keys_rotation.py", "test_checkouts.py"),
     # Installs of the wheel, one for each extra.
     "test_installs.py",
 }
-"""Folders and modules whose tests are marked `e2e`: `make e2e` runs them, and `make test` all others. A name with a slash is a path."""
+"""Folders and modules whose tests are marked `e2e` beside those that start PROGRAMS: `make e2e` runs them, and `make test` all others."""
 JOURNEYS = {
+    "addons/http/e2e/test_mcp_over_http.py",
+    "addons/http/e2e/test_rest.py",
     "e2e/cli/test_commands.py",
     "e2e/cli/test_memory_commands.py",
     "e2e/cli/test_not_set_up.py",
     "e2e/cli/test_way_in.py",
     "e2e/cli/test_wrong_input.py",
-    "addons/http/e2e/test_mcp_over_http.py",
-    "addons/http/e2e/test_rest.py",
     "e2e/hooks/test_hook.py",
     "e2e/sessions/test_first_light.py",
     "e2e/sync/test_absence.py",
     "e2e/sync/test_notes_by_hand.py",
     "e2e/sync/test_two_clones.py",
+    "proxy/cli/test_app.py",
+    "proxy/cli/test_old_spellings.py",
+    "proxy/cli/test_setup.py",
 }
-"""Modules below folders `e2e` that `make test` runs as well: one way through each part of the product, with its real programs."""
+"""Modules of those that `make test` runs as well: one way through each part of the product, with its real programs."""
+MARKS = re.compile(r"\b(not )?e2e\b")
+"""Which of both an expression of marks wants (`-m`)."""
 TESTS = Path(__file__).parent
 HAS_ADDONS = importlib.util.find_spec("confide_night") is not None
 ADDONS = "|".join(path.name for path in (TESTS.parent / "addons").glob("confide_*"))
@@ -181,14 +180,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `--quick`, what takes long is not even imported; without add-ons, nor is what imports them."""
+    """What is not to run is not even imported: what `-m` or `--quick` leave out, and without add-ons what names them."""
     if not HAS_ADDONS and collection_path.suffix == ".py" and NAMES_ADDON.search(collection_path.read_text("utf-8")):
+        return True
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if is_test and (marks := MARKS.search(config.getoption("markexpr"))) and is_e2e(collection_path) == bool(marks[1]):
         return True
     if not config.getoption("--quick"):
         return None
     if collection_path.name in SLOW:
         return True
-    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
     return True if is_test and STARTS.search(collection_path.read_text(encoding="utf-8")) else None
 
 
@@ -196,7 +197,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def is_e2e(path: Path) -> bool:
     """Whether `make e2e` runs a module, and not `make test`."""
     place = path.relative_to(TESTS)
-    return place.as_posix() not in JOURNEYS and not E2E.isdisjoint((*place.parts, place.as_posix()))
+    if place.as_posix() in JOURNEYS:
+        return False
+    is_about_the_house = path.parent == TESTS
+    return not E2E.isdisjoint(place.parts) or (
+        not is_about_the_house and bool(PROGRAMS.search(path.read_text("utf-8")))
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

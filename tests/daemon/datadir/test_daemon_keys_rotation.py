@@ -119,7 +119,6 @@ async def until_gone(*paths: Path) -> None:
 # -- killed in between --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.e2e
 async def test_a_rotation_killed_between_any_two_writes_leaves_the_old_key_or_both(folder: DataFolder) -> None:
     """Whatever is left, the daemon starts and those who know the old key get in; and the next rotation goes through."""
     before, after, change = 0, 0, 1
@@ -150,7 +149,6 @@ async def test_a_rotation_killed_between_any_two_writes_leaves_the_old_key_or_bo
     assert after >= 2, "the script died nowhere after it"
 
 
-@pytest.mark.e2e
 async def test_an_end_killed_between_any_two_deletions_leaves_both_keys_or_the_new_one(folder: DataFolder) -> None:
     for change in (1, 2, 3, 4):
         keys = daemon_keys.rotate(folder, keep_s=900)

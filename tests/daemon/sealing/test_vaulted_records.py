@@ -381,7 +381,6 @@ async def test_a_record_goes_through_the_daemon_into_the_vault_and_back_out(
     assert token not in ready.log
 
 
-@pytest.mark.e2e
 async def test_a_daemon_that_is_killed_between_vault_and_row_has_acknowledged_nothing_and_loses_nothing(
     bao: OpenBao, settings: VaultConfig, ready: Confided
 ) -> None:
