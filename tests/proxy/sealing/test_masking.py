@@ -166,6 +166,16 @@ def test_further_values_are_found_by_their_words() -> None:
     assert len(asked) == count
 
 
+def test_a_long_stream_is_masked_to_its_end() -> None:
+    """After megabytes the search is another one, which finds the same, wherever blanks are."""
+    one = mask(PLAIN, OTHER)
+    filler = b"a line of a log, and hunter2-is-not\n" * 2000
+    for number in range(50):
+        text = filler + PLAIN + b" " * (number % 7) + b"\n" * (5000 * (number % 3)) + OTHER + b"\n"
+        shown = one.feed(text) + one.idle()
+        assert shown == text.replace(PLAIN, SHOWN).replace(OTHER, SHOWN)
+
+
 def test_binary_values_and_streams() -> None:
     value = bytes(range(1, 256))
     stream = bytes(range(200, 256)) + value + bytes(range(100))
