@@ -37,7 +37,7 @@ async def ends(daemon: Daemon) -> list[float]:
     url, static = f"ws://127.0.0.1:{daemon.port}/", parse_daemon_key(daemon.run("key").split()[0])
     mine, took = Identity.generate(), []
     daemon.run("device", "add", format_public_key(mine.public_key, "mine"))
-    roster, keys = Roster.found(mine, "mine", now=1)
+    roster, keys = Roster.create(mine, "mine", now=1)
     connection = await connect(url, mine, static)
     serving = asyncio.create_task(connection.serve(on_request=_nothing))
     await extend(connection, roster)

@@ -98,7 +98,7 @@ def main() -> None:
 def claims_p95_ms(slots: int, ended: int, rounds: int) -> float:
     """Fill a space, measure, and tell; of a claim the p95, in milliseconds."""
     identity = Identity.generate()
-    roster, _ = Roster.found(identity, "laptop", now=NOW)
+    roster, _ = Roster.create(identity, "laptop", now=NOW)
     draw = random.Random(1)
     setattr(planning, "MADE_UP", 2 * slots // TASKS)  # noqa: B010 - else a daemon ends most of them, as too late
     with tempfile.TemporaryDirectory() as folder:

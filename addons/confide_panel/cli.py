@@ -22,7 +22,7 @@ import typer
 from confide_crypto import portable
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
 from confide_http.local.running_gateway import PORT, RunningGateway, running
-from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.documents import GLOBAL_PROJECT, to_nfc
 from confide_memory.note_names import is_id
 from confide_panel.links import GOOD_S, Links
 from confide_proxy.cli.completion import memory_paths
@@ -85,7 +85,7 @@ async def panel(
         raise typer.BadParameter(f"'{name[:40]}' is neither: {known}", param_hint="PATH|ID")
     if name is not None and is_path:
         this = await identified(here, project)
-        named = {"project": GLOBAL_PROJECT if is_global else this.name, "path": composed(name).removeprefix("./")}
+        named = {"project": GLOBAL_PROJECT if is_global else this.name, "path": to_nfc(name).removeprefix("./")}
         target = f"file?{urlencode(named)}"
     elif name is not None:
         target = f"note/{quote(name, safe='')}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from confide_memory.documents import GLOBAL_PROJECT, leads_out
-from confide_memory.mentions import folded, target_of
+from confide_memory.mentions import fold_name, target_of
 from confide_memory.wire.revisions import RELATIONS, RelationItem, RelationsRequest
 from confide_panel.markdown_html import DocumentLinks
 from confide_panel.page_context import ASK_S, PageContext
@@ -47,7 +47,7 @@ def resolver(desk: PageContext, project: str, path: str, rows: Iterable[Relation
     ends = {row["target"]: row for row in rows if row.get("path") == path and row.get("target")}
 
     def wiki(written: str) -> str | None:
-        row = ends.get(folded(target_of(path, written)))
+        row = ends.get(fold_name(target_of(path, written)))
         return address_of(desk, project, row["otherPath"], row["otherId"]) if row else None
 
     def relative(href: str) -> str | None:

@@ -30,7 +30,7 @@ from tests.support.programs.wire import Wire
 from bench.action import sessions
 from bench.hooks import WARM_UP, Taken, timed
 from bench.quiet.growing import logs
-from confide_memory.actions.triggers import described, entries, order
+from confide_memory.actions.triggers import entries, order, trigger_fields
 from confide_memory.forms import MAX_ACTIONS
 from confide_proxy.clients.hooks import PLUGIN
 from confide_proxy.hooks import block, events
@@ -116,7 +116,9 @@ def main() -> None:
     }
     notes = dict.fromkeys([*(one.note for some in covered.values() for one in some), *sessions.CAUTIONS])
     lines = [line for text in logs(DAYS).values() for line in text.split("\n") if line.startswith("- ")]
-    print(f"{'lines of logs with a command or an error':40} {sum(map(bool, map(described, lines)))} of {len(lines)}")
+    print(
+        f"{'lines of logs with a command or an error':40} {sum(map(bool, map(trigger_fields, lines)))} of {len(lines)}"
+    )
     with tempfile.TemporaryDirectory(prefix="confide-bench-") as name:
         files = memory(chance, list(notes))
         root = Path(name) / "project"

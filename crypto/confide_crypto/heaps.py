@@ -46,11 +46,11 @@ def give_back_files() -> None:
     """
     with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
         library = ctypes.CDLL(None)
-        for start, end in list(_unchanged()):
+        for start, end in list(_unmodified_mappings()):
             library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def _unchanged() -> Iterator[tuple[int, int]]:
+def _unmodified_mappings() -> Iterator[tuple[int, int]]:
     """Yield start and end of each mapping of a file that is read-only and has no page that differs
     from the file (the dynamic linker changes some).
     """

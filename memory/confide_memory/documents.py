@@ -63,7 +63,7 @@ def check_path(path: str) -> str:
     """Return the path if a document may be written there. Raises InvalidPathError: the reason it
     may not.
     """
-    return _checked(path, path_problem(path))
+    return _require_allowed(path, path_problem(path))
 
 
 def check_stored_path(path: str) -> str:
@@ -72,10 +72,10 @@ def check_stored_path(path: str) -> str:
 
     Raises InvalidPathError: the reason it may not.
     """
-    return _checked(path, stored_path_problem(path))
+    return _require_allowed(path, stored_path_problem(path))
 
 
-def _checked(path: str, why: str | None) -> str:
+def _require_allowed(path: str, why: str | None) -> str:
     if why is not None:
         raise InvalidPathError(f"the document path is not allowed: {why}", hint=f"for example {EXAMPLE}")
     return path
@@ -92,7 +92,7 @@ def leads_out(path: str) -> bool:
     )
 
 
-def composed(path: str) -> str:
+def to_nfc(path: str) -> str:
     """Return the path in Unicode's normal form C, in which documents are named.
 
     macOS and some programs name files in the decomposed form.
@@ -157,7 +157,7 @@ def unsafe(path: str) -> str | None:
         return "it holds control characters"
     if "\\" in path:
         return "it holds a backslash; folders are separated by /"
-    if path != composed(path):
+    if path != to_nfc(path):
         return "it is not in Unicode normal form C"
     if len(path.encode()) > MAX_PATH_BYTES:
         return f"it is longer than {MAX_PATH_BYTES} bytes"
@@ -250,7 +250,7 @@ def iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def parsed(text: str) -> datetime | None:
+def parse_time(text: str) -> datetime | None:
     """Return the time of an ISO 8601 text; UTC if it has no zone, None if it is malformed."""
     try:
         moment = datetime.fromisoformat(text)

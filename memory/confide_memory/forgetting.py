@@ -71,12 +71,12 @@ def new_key(random: bytes) -> bytes:
 
 def key_id(key: bytes) -> bytes:
     """Return the name of a key, 8 bytes, which does not reveal it."""
-    return _keyed(b"key", b"", key, 8)
+    return _keyed_hash(b"key", b"", key, 8)
 
 
 def name_hash(key: bytes, project: str, path: str) -> bytes:
     """Return the keyed hash of a document's name, or of a folder's; "" for the whole project."""
-    return _keyed(b"name", f"{project}\0{path}".encode(errors="surrogatepass"), key, NAME_BYTES)
+    return _keyed_hash(b"name", f"{project}\0{path}".encode(errors="surrogatepass"), key, NAME_BYTES)
 
 
 def names_of(key: bytes, project: str, path: str) -> list[bytes]:
@@ -87,10 +87,10 @@ def names_of(key: bytes, project: str, path: str) -> list[bytes]:
 
 def whole_hash(key: bytes, content: str) -> bytes:
     """Return the keyed hash of a text whose `text_hash` is `content`."""
-    return _keyed(b"text", content.encode(), key, NAME_BYTES)
+    return _keyed_hash(b"text", content.encode(), key, NAME_BYTES)
 
 
-def _keyed(kind: bytes, data: bytes, key: bytes, size: int) -> bytes:
+def _keyed_hash(kind: bytes, data: bytes, key: bytes, size: int) -> bytes:
     return hashlib.blake2b(data, digest_size=size, key=key, person=kind).digest()
 
 
@@ -112,14 +112,14 @@ class Hashes:
         if found is None:
             if len(self._first) > 100_000:
                 self._first.clear()
-            found = self._first[word] = _keyed(b"word", word.encode(errors="surrogatepass"), self.key, _FIRST)
+            found = self._first[word] = _keyed_hash(b"word", word.encode(errors="surrogatepass"), self.key, _FIRST)
         return found
 
     def part(self, words: Iterable[str]) -> ForgetPart:
         """Return the part of these words, of which there is one at least."""
         run = list(words)
         text = " ".join(run).encode(errors="surrogatepass")
-        return ForgetPart(len(run), self.first(run[0]), _keyed(b"part", text, self.key, _HASH))
+        return ForgetPart(len(run), self.first(run[0]), _keyed_hash(b"part", text, self.key, _HASH))
 
     def of_text(self, text: str) -> list[ForgetPart]:
         """Return the parts of a text in order, without those that are too short."""
@@ -147,7 +147,7 @@ class PartSet:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def found(self, text: str) -> Iterator[tuple[ForgetPart, int, int]]:
+    def find(self, text: str) -> Iterator[tuple[ForgetPart, int, int]]:
         """Yield each part that the text contains, with start and end in characters."""
         if not self._parts:
             return
@@ -163,12 +163,12 @@ class PartSet:
 
     def is_in(self, text: str) -> bool:
         """Return True if the text contains a part."""
-        return next(self.found(text), None) is not None
+        return next(self.find(text), None) is not None
 
     def cut(self, text: str) -> str:
         """Return the text without its parts; a line of which only marks are left goes as a whole."""
         spans: list[tuple[int, int]] = []
-        for _, start, end in self.found(text):
+        for _, start, end in self.find(text):
             if spans and start <= spans[-1][1]:
                 spans[-1] = spans[-1][0], max(end, spans[-1][1])
             else:
@@ -234,11 +234,11 @@ class ForgetRecord:
                 "at": self.at,
                 "by": self.by.hex(),
                 "keyId": self.key_id.hex(),
-                "names": _packed(self.names),
-                "texts": _packed(self.texts),
-                "parts": _packed(part.pack() for part in self.parts),
+                "names": _pack(self.names),
+                "texts": _pack(self.texts),
+                "parts": _pack(part.pack() for part in self.parts),
                 "ofParts": self.of_parts,
-                "sealed": _packed(self.sealed),
+                "sealed": _pack(self.sealed),
                 "file": self.file,
             }
         )
@@ -348,17 +348,17 @@ class ForgetGuard:
 
     def may_cut(self, text: str) -> bool:
         """Return True if all that was forgotten of a text was forgotten with the files."""
-        found = [part for part, _, _ in self.parts.found(text)]
+        found = [part for part, _, _ in self.parts.find(text)]
         return bool(found) and all(part.hash in self._parts_of_files for part in found)
 
     def hashes_in(self, text: str) -> frozenset[bytes]:
         """Return the hashes of the parts and of the whole text that were forgotten."""
-        parts = {part.hash for part, _, _ in self.parts.found(text)}
+        parts = {part.hash for part, _, _ in self.parts.find(text)}
         whole = whole_hash(self.key, text_hash(text))
         return frozenset(parts | ({whole} & self.texts))
 
 
-def named(key: bytes, project: str, asked: Iterable[str], documents: Iterable[str]) -> tuple[bytes, ...]:
+def hash_names(key: bytes, project: str, asked: Iterable[str], documents: Iterable[str]) -> tuple[bytes, ...]:
     """Return the hashes of the names that a person gave; of a glob, those of the documents that it
     matches now.
     """
@@ -423,7 +423,7 @@ def canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-def _packed(items: Iterable[bytes]) -> str:
+def _pack(items: Iterable[bytes]) -> str:
     return base64.b64encode(b"".join(items)).decode()
 
 

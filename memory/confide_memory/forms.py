@@ -116,7 +116,7 @@ def optional(kind: Kind, default: Any = None) -> Kind:
     return Coded(optional_of, lambda value: None if value is None else write(value)) if write else optional_of
 
 
-def _bounded(form: str, least: int, most: int, default: int | None = None) -> Kind:
+def _whole_number(form: str, least: int, most: int, default: int | None = None) -> Kind:
     def bounded_of(body: Carried, name: str) -> int:
         value = body.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -126,23 +126,23 @@ def _bounded(form: str, least: int, most: int, default: int | None = None) -> Ki
     return bounded_of
 
 
-revision: Final = _bounded("a revision number", 0, MAX_REVISION)
+revision: Final = _whole_number("a revision number", 0, MAX_REVISION)
 """The number of a revision; 0 for none."""
-place: Final = _bounded("a whole number from 0 on", 0, 2**53 - 1, default=0)
+place: Final = _whole_number("a whole number from 0 on", 0, 2**53 - 1, default=0)
 """A position to continue at, or a count; 0 if missing."""
 
 
 def number(most: int) -> Kind:
     """Return the form of a number from 1 to `most`."""
-    return _bounded(f"a number between 1 and {most:,}", 1, most)
+    return _whole_number(f"a number between 1 and {most:,}", 1, most)
 
 
 def count(most: int, *, least: int = 0) -> Kind:
     """Return the form of a number from `least` to `most`."""
-    return _bounded(f"a number from {least} to {most}", least, most)
+    return _whole_number(f"a number from {least} to {most}", least, most)
 
 
-def hexed(size: int, *, or_empty: bool = False) -> Kind:
+def hex_of(size: int, *, or_empty: bool = False) -> Kind:
     """Return the form of `size` bytes in lower-case hex; with `or_empty` also of none."""
 
     def hexed_of(body: Carried, name: str) -> bytes:
@@ -158,10 +158,10 @@ def hexed(size: int, *, or_empty: bool = False) -> Kind:
 
 def data(most: int) -> Kind:
     """Return the form of at most `most` bytes, in base64."""
-    return Coded(lambda body, name: decoded(body.get(name), name, most), encoded)
+    return Coded(lambda body, name: from_base64(body.get(name), name, most), to_base64)
 
 
-def decoded(value: object, name: str, most: int) -> bytes:
+def from_base64(value: object, name: str, most: int) -> bytes:
     """Decode a base64 text of at most `most` bytes. Raises RequestError: it is malformed or longer."""
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be base64")
@@ -176,16 +176,16 @@ def decoded(value: object, name: str, most: int) -> bytes:
     return data
 
 
-def sized(size: int) -> Kind:
+def bytes_of(size: int) -> Kind:
     """Return the form of exactly `size` bytes, in base64."""
 
     def sized_of(body: Carried, name: str) -> bytes:
-        found = decoded(body.get(name), name, size)
+        found = from_base64(body.get(name), name, size)
         if len(found) != size:
             raise RequestError("invalid", f"'{name}' must have {size} bytes")
         return found
 
-    return Coded(sized_of, encoded)
+    return Coded(sized_of, to_base64)
 
 
 def choice(choices: tuple[str, ...]) -> Kind:
@@ -227,7 +227,7 @@ buckets: Final = Coded(_buckets, sorted)
 
 def content_hash(body: Carried, name: str) -> str:
     """Read the hash of a document's text, in hex."""
-    found: bytes = hexed(HASH_CHARS // 2)(body, name)
+    found: bytes = hex_of(HASH_CHARS // 2)(body, name)
     return found.hex()
 
 
@@ -239,7 +239,7 @@ def fields_of(body: Carried, fields: Fields, *, with_others: bool = False) -> An
     return (dict(body) if with_others else {}) | {name: kind(body, name) for name, kind in fields.items()}
 
 
-def written(body: Carried, fields: Fields) -> dict[str, Any]:
+def to_json(body: Carried, fields: Fields) -> dict[str, Any]:
     """Return a request or an answer in its JSON form."""
     return {name: write(value) if (write := _writer(fields.get(name))) else value for name, value in body.items()}
 
@@ -255,15 +255,15 @@ def record(**fields: Kind) -> Kind:
         return _item(body.get(name), fields)
 
     is_coded = any(isinstance(kind, Coded) for kind in fields.values())
-    return Coded(record_of, lambda value: written(value, fields)) if is_coded else record_of
+    return Coded(record_of, lambda value: to_json(value, fields)) if is_coded else record_of
 
 
 def records(most: int, **fields: Kind) -> Kind:
     """Return the form of a list of at most `most` objects with these fields."""
-    return listed(most, record(**fields))
+    return list_of(most, record(**fields))
 
 
-def listed(most: int, kind: Kind) -> Kind:
+def list_of(most: int, kind: Kind) -> Kind:
     """Return the form of a list of at most `most` entries of this form."""
     write, read = _writer(kind), items(most, each(kind))
     return Coded(read, lambda values: [write(value) for value in values]) if write else read
@@ -300,7 +300,7 @@ def form_of(hint: Any) -> Kind | None:
             marked, *_, mark = get_args(hint)
             if mark == UNREAD:
                 return None
-            return listed(mark, _certainly(get_args(marked)[0])) if isinstance(mark, int) else mark
+            return list_of(mark, _certainly(get_args(marked)[0])) if isinstance(mark, int) else mark
         case typing.Union | types.UnionType:
             (inner,) = (one for one in get_args(hint) if one is not type(None))
             return optional(_certainly(inner))
@@ -319,7 +319,7 @@ def each(kind: Kind) -> Callable[[Any], Any]:
     return lambda item: kind({"": item}, "")
 
 
-def shown(body: Carried, name: str) -> str:
+def printable_text(body: Carried, name: str) -> str:
     """Read a text to show to users, made printable."""
     return printable(text(body, name))
 
@@ -338,7 +338,7 @@ def moment(body: Carried, name: str) -> str:
     return value
 
 
-def bounded(most: int) -> Kind:
+def text_up_to(most: int) -> Kind:
     def short_of(body: Carried, name: str) -> str:
         value = text(body, name)
         if len(value) > most:
@@ -348,18 +348,18 @@ def bounded(most: int) -> Kind:
     return short_of
 
 
-def encoded(data: bytes) -> str:
+def to_base64(data: bytes) -> str:
     """Return bytes as base64."""
     return base64.b64encode(data).decode()
 
 
 # Types of fields with their forms, for the tables of requests and answers.
 Project = Annotated[str, project]
-Shown = Annotated[str, shown]
-Told = Annotated[str, optional(shown, "")]
+Shown = Annotated[str, printable_text]
+Told = Annotated[str, optional(printable_text, "")]
 """An optional text to show to users; "" if missing."""
 Moment = Annotated[str, moment]
 ContentHash = Annotated[str, content_hash]
 Revision = Annotated[int, revision]
 Size = Annotated[int, count(2**53 - 1)]
-Mark = Annotated[str, bounded(256)]
+Mark = Annotated[str, text_up_to(256)]

@@ -74,7 +74,7 @@ def parse(text: str) -> FrontMatter:
     head, body = split(text)
     inside = _parts(head)[1]
     try:
-        return FrontMatter(head, body, _fields_of(_composed(inside)))
+        return FrontMatter(head, body, _fields_of(_compose(inside)))
     except FrontMatterError as error:
         return FrontMatter(head, body, _readable(inside)[0], str(error))
 
@@ -90,7 +90,7 @@ def edit(text: str, changes: Mapping[str, object]) -> str:
     """
     head, body = split(text)
     opening, inside, closing = _parts(head)
-    node = _composed(inside)
+    node = _compose(inside)
     fields = _fields_of(node)
     wanted = {
         name: value for name, value in (fields | dict(changes)).items() if value is not None or name not in changes
@@ -110,7 +110,7 @@ def edit(text: str, changes: Mapping[str, object]) -> str:
         new = "".join(_yaml({name: value}) for name, value in wanted.items())
         candidates: Iterable[str] = [inside + new.replace("\n", ends)]
     else:
-        candidates = yaml_edit.changed(source, node, fields, wanted)
+        candidates = yaml_edit.edits(source, node, fields, wanted)
     for candidate in candidates:
         if _reads_as(candidate, wanted):
             return opening + candidate + closing + body
@@ -158,7 +158,7 @@ def _reads_as(inside: str, wanted: Mapping[str, object]) -> bool:
     if inside[-1:] not in ("", "\n") or front_matter_lines([FENCE.strip(), *inside.split("\n")]):
         return False
     try:
-        found = _fields_of(_composed(inside))
+        found = _fields_of(_compose(inside))
     except FrontMatterError:
         return False
     return list(found) == list(wanted) and not _differs(found, wanted)
@@ -173,7 +173,7 @@ def _differs(one: Any, other: Any) -> bool:
     return bool(one != other) or isinstance(one, bool) != isinstance(other, bool)
 
 
-def _composed(inside: str) -> yaml.MappingNode | None:
+def _compose(inside: str) -> yaml.MappingNode | None:
     if len(inside.encode()) > MAX_BYTES:
         raise FrontMatterError(f"its front matter is larger than {MAX_BYTES // 1024} KiB")
     try:
@@ -223,7 +223,7 @@ def _readable(inside: str) -> tuple[dict[str, object], bool]:
     found: dict[str, Any] = {}
     for block in blocks[:MOST_FIELDS]:
         try:
-            fields = _fields_of(_composed(block))
+            fields = _fields_of(_compose(block))
         except FrontMatterError:
             if (told := _PLAIN_LINE.fullmatch(block)) is None:
                 is_all = False

@@ -18,7 +18,7 @@ import functools
 import re
 from typing import Final
 
-from confide_memory.documents import composed
+from confide_memory.documents import to_nfc
 
 MARKS: Final = "*?["
 _FOLDERS: Final = None
@@ -37,7 +37,7 @@ def normal(text: str) -> str:
     A leading slash stays, and then no document matches.
     """
     parts = (part for part in text.split("/") if part not in ("", "."))
-    return ("/" if text.startswith("/") else "") + composed("/".join(parts))
+    return ("/" if text.startswith("/") else "") + to_nfc("/".join(parts))
 
 
 def matches(path: str, glob: str) -> bool:

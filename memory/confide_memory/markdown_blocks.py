@@ -206,12 +206,12 @@ def append_text(text: str, addition: str, *, heading: str | None, read: Reading 
     lines = split_keeping_ends(text)
     added = split_keeping_ends(addition.strip("\n"))
     if heading is None:
-        return "".join(_joined(lines, added))
+        return "".join(_append_lines(lines, added))
     section = _section(read(text), heading, len(lines))
     if section is None:
-        return "".join(_joined(lines, [_heading_line(heading), "\n", *added]))
+        return "".join(_append_lines(lines, [_heading_line(heading), "\n", *added]))
     start, end = section
-    return "".join(lines[:start] + _joined(lines[start:end], added) + _spaced(lines[end:]))
+    return "".join(lines[:start] + _append_lines(lines[start:end], added) + _space_out(lines[end:]))
 
 
 def replace_section(text: str, content: str, *, heading: str, read: Reading = headings) -> str:
@@ -232,7 +232,7 @@ def replace_section(text: str, content: str, *, heading: str, read: Reading = he
     start, end = section
     below = start + (2 if _is_underlined(lines[start:end]) else 1)
     body = split_keeping_ends(content.strip("\n"))
-    return "".join([*lines[:below], "\n", *body, *_spaced(lines[end:])])
+    return "".join([*lines[:below], "\n", *body, *_space_out(lines[end:])])
 
 
 def _section(found: Sequence[Heading], heading: str, total: int) -> tuple[int, int] | None:
@@ -253,7 +253,7 @@ def _is_underlined(lines: list[str]) -> bool:
     return not lines[0].lstrip().startswith("#") and len(lines) > 1
 
 
-def _joined(before: list[str], added: list[str]) -> list[str]:
+def _append_lines(before: list[str], added: list[str]) -> list[str]:
     """Append the addition after one blank line, or after none if both are list items."""
     while before and not before[-1].strip():
         before = before[:-1]
@@ -263,7 +263,7 @@ def _joined(before: list[str], added: list[str]) -> list[str]:
     return before + ([] if both_items else ["\n"]) + added
 
 
-def _spaced(after: list[str]) -> list[str]:
+def _space_out(after: list[str]) -> list[str]:
     return ["\n", *after] if after and after[0].strip() else after
 
 
@@ -329,13 +329,13 @@ def merged_style(base: str, ours: str, theirs: str) -> Style:
     """
     before, mine, incoming = style_of(base), style_of(ours), style_of(theirs)
     return Style(
-        _merged(before.marked, mine.marked, incoming.marked),
-        _merged(before.crlf, mine.crlf, incoming.crlf),
-        _merged(before.ended, mine.ended, incoming.ended),
+        _merge_mark(before.marked, mine.marked, incoming.marked),
+        _merge_mark(before.crlf, mine.crlf, incoming.crlf),
+        _merge_mark(before.ended, mine.ended, incoming.ended),
     )
 
 
-def _merged(before: bool | None, ours: bool | None, theirs: bool | None) -> bool | None:
+def _merge_mark(before: bool | None, ours: bool | None, theirs: bool | None) -> bool | None:
     if theirs is None or theirs == before:
         return ours if ours is not None else theirs
     return theirs

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from confide_memory import front_matter
-from confide_memory.documents import composed
+from confide_memory.documents import to_nfc
 from confide_memory.markdown_blocks import FENCE, is_item
 
 MAX_TAGS: Final = 64
@@ -61,7 +61,7 @@ class Mentions:
 def read(path: str, text: str) -> Mentions:
     """Return the mentions of a file, at most the first `MAX_…` of each kind. Never raises."""
     parts = front_matter.parse(text)
-    tags = _stated(parts.fields, "tags", "tag")
+    tags = _listed_words(parts.fields, "tags", "tag")
     # Links occur in properties too, between quotes.
     links = [target_of(path, found) for found in _LINK.findall(parts.head)]
     properties: dict[str, object] = {}
@@ -76,10 +76,10 @@ def read(path: str, text: str) -> Mentions:
             # Names are properties of the page, which are above its text.
             is_top = is_top and (found is not None or line.startswith("#"))
             if found and (is_top or found[1] in ("tags", "tag")):
-                tags += _stated({found[1]: _plain(found[2])}, "tags", "tag", between=",")
+                tags += _listed_words({found[1]: _plain(found[2])}, "tags", "tag", between=",")
                 properties.setdefault(found[1], _plain(found[2]))
-    aliases = _stated(parts.fields, "aliases", "alias", between=",")
-    aliases += _stated(properties, "aliases", "alias", between=",")
+    aliases = _listed_words(parts.fields, "aliases", "alias", between=",")
+    aliases += _listed_words(properties, "aliases", "alias", between=",")
     for stated in (parts.fields, properties):
         if isinstance(title := stated.get("title"), str):
             aliases.append(" ".join(title.split()))  # basic-memory and Logseq link by titles
@@ -134,7 +134,7 @@ def _links_in(path: str, line: str) -> Iterator[str]:
             file = unquote((bracketed or plain).partition("#")[0]).strip()
             if _ENDING.search(file) and not _SCHEME.match(file) and "\n" not in file:
                 # Not by `target_of`: other signs than `#` belong to the name.
-                yield _named(path, file)
+                yield _target_path(path, file)
 
 
 def _plain(value: str | None) -> str:
@@ -157,22 +157,22 @@ def target_of(path: str, written: str) -> str:
 
     `path` is the path of the file that contains the link.
     """
-    return _named(path, re.split(r"\\?\||#|\^", written, maxsplit=1)[0].strip())
+    return _target_path(path, re.split(r"\\?\||#|\^", written, maxsplit=1)[0].strip())
 
 
-def _named(path: str, name: str) -> str:
+def _target_path(path: str, name: str) -> str:
     name = _ENDING.sub("", name)
     if name.startswith(("./", "../")):
         name = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
-    return composed(name.strip("/"))
+    return to_nfc(name.strip("/"))
 
 
-def folded(word: str) -> str:
+def fold_name(word: str) -> str:
     """Return a tag or a name in the form for comparison."""
     return " ".join(word.casefold().split())
 
 
-def _stated(fields: dict[str, object], *names: str, between: str = ", ") -> list[str]:
+def _listed_words(fields: dict[str, object], *names: str, between: str = ", ") -> list[str]:
     """Return the items of a property that is a list, or words separated by one of the characters
     `between`.
     """

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from confide_crypto.sealing import placeholder
-from confide_memory.documents import NOTES, TASKS, composed, is_conflict_mark
+from confide_memory.documents import NOTES, TASKS, is_conflict_mark, to_nfc
 
 ID = re.compile(r"mem_[^\s/\\]{1,100}_[0-9]{1,12}_[0-9a-f]{4,16}")
 TASK_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -58,7 +58,7 @@ def file_of(said: str) -> str:
     """Return the path of a note's file, or its end, from a text given instead of an id:
     `memory/notes/jwt.md`, `jwt.md` or `jwt`.
     """
-    path = composed(said.strip()).removeprefix("./")
+    path = to_nfc(said.strip()).removeprefix("./")
     return path if path.endswith(".md") else f"{path}.md"
 
 
@@ -76,11 +76,11 @@ def short_of(identity: str, before: str | None, after: str | None) -> str:
             is no neighbour, and equal digits may be given as either.
     """
     digits = digits_of(identity)
-    shared = max(_shared(digits, other or "") for other in (before, after))
+    shared = max(_common_prefix(digits, other or "") for other in (before, after))
     return identity if shared == len(digits) else f"mem_{digits[: max(LEAST_DIGITS, shared + 2)]}"
 
 
-def _shared(digits: str, other: str) -> int:
+def _common_prefix(digits: str, other: str) -> int:
     """Return the length of the common prefix."""
     return next(
         (at for at, pair in enumerate(zip(digits, other, strict=False)) if pair[0] != pair[1]),
@@ -143,7 +143,7 @@ def title_of(body: str) -> str:
     cut to the length of a title. Sealed text gives none.
     """
     for line in body.splitlines():
-        words = _unmarked(line)
+        words = _strip_marks(line)
         if words and _says_something(words):
             return (
                 words if len(words) <= _SHOWN_TITLE else words[: _SHOWN_TITLE - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
@@ -156,13 +156,13 @@ def first_words(body: str, *, besides: str) -> str:
     no line does.
     """
     for line in body.splitlines():
-        words = _unmarked(line)
+        words = _strip_marks(line)
         if words and words != besides and _says_something(words) and not is_conflict_mark(line):
             return words
     return ""
 
 
-def _unmarked(line: str) -> str:
+def _strip_marks(line: str) -> str:
     """Return a line without the marks that make it a heading, an item or a quotation."""
     return re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
 

@@ -24,7 +24,7 @@ SINCE: Final[dict[str, str]] = {}
 _FORM: Final = re.compile(r"(\d{1,6})\.(\d{1,6})(?:[.a-z+-][0-9a-z.+-]*)?", re.IGNORECASE)
 
 
-def parsed(version: str) -> tuple[int, int] | None:
+def parse_version(version: str) -> tuple[int, int] | None:
     """Return major and minor version; None if the text is not a version."""
     match = _FORM.fullmatch(version)
     return (int(match[1]), int(match[2])) if match else None
@@ -35,7 +35,7 @@ def is_behind(version: str, other: str) -> bool:
 
     Return False if a text is not a version.
     """
-    ours, theirs = parsed(version), parsed(other)
+    ours, theirs = parse_version(version), parse_version(other)
     if ours is None or theirs is None or ours >= theirs:
         return False
     return ours[0] != theirs[0] or theirs[1] - ours[1] > WINDOW

@@ -43,7 +43,7 @@ class YamlText:
     dumped: Callable[[Any], str]
     ends: str
 
-    def patched(self, patches: Sequence[Patch]) -> str:
+    def patch(self, patches: Sequence[Patch]) -> str:
         """Return the text with all patches applied; none may overlap."""
         text = self.text
         for patch in sorted(patches, key=lambda patch: -patch.start):
@@ -64,14 +64,14 @@ class YamlText:
         return len(self.text) if found is None else found.end() if with_break else found.start()
 
 
-def changed(
+def edits(
     source: YamlText, node: yaml.MappingNode, old: Mapping[str, object], new: Mapping[str, object]
 ) -> Iterator[str]:
     """Yield the text with `new` instead of `old`, the smallest edit first; the caller uses the
     first one that parses to the wanted value.
     """
     for is_gentle in (True, False):
-        yield source.patched(list(_mapping(source, node, old, new, is_gentle=is_gentle, is_top=True)))
+        yield source.patch(list(_mapping(source, node, old, new, is_gentle=is_gentle, is_top=True)))
 
 
 def _mapping(

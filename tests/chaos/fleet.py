@@ -30,7 +30,7 @@ from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.vector_scan import VectorScan
-from confide_memory.documents import composed
+from confide_memory.documents import to_nfc
 
 CONVERGED_WITHIN_S = 30.0 if IS_LONG else DEADLINE_S
 """Of peace, once all have answered. In the suite, where other tests keep the machine busy, what comes late is late, and what never comes is
@@ -131,13 +131,13 @@ class Place:
 
     def files(self) -> dict[str, str]:
         """Every memory file by its path, as documents are named."""
-        return {composed(path): text for path, text in reversed(self._found())}
+        return {to_nfc(path): text for path, text in reversed(self._found())}
 
     def apart(self) -> str:
         """What is in files that are no documents, since their name is another one's, spelled otherwise."""
         found = self._found()
         paths = {path for path, _ in found}
-        return "\n".join(text for path, text in found if path != composed(path) and composed(path) in paths)
+        return "\n".join(text for path, text in found if path != to_nfc(path) and to_nfc(path) in paths)
 
     def _found(self) -> list[tuple[str, str]]:
         root = self.machine.project
@@ -146,7 +146,7 @@ class Place:
             with suppress(OSError):
                 if file.is_file() and not file.is_symlink():
                     found.append((file.relative_to(root).as_posix(), file.read_bytes().decode()))
-        return sorted(found, key=lambda one: one[0] != composed(one[0]))
+        return sorted(found, key=lambda one: one[0] != to_nfc(one[0]))
 
 
 class Fleet:

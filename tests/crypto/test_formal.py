@@ -23,7 +23,7 @@ from tests.support.sealing.rosters import DESKTOP, NOW, PHONE, SPACE, device, fo
 from confide_crypto.handshake.handshake import PROLOGUE, ClientHandshake, DaemonHandshake
 from confide_crypto.handshake.invite import Invite
 from confide_crypto.handshake.noise import XKPSK3, HandshakeState
-from confide_crypto.sealing.encoding import joined, u32
+from confide_crypto.sealing.encoding import join_parts, u32
 from confide_crypto.sealing.pairing import Pair
 from confide_crypto.sealing.roster_entry import Card, RosterEntry
 from confide_crypto.sealing.space_keys import WrapKey
@@ -185,7 +185,7 @@ def test_a_card_and_a_commitment_are_the_models() -> None:
     _, committed = term(model("roster.pvl", "MakeGenesis"), "let commitment = ").parts
     parts = [{"space": SPACE, "first": u32(1)}[each.name] for each in committed.parts]
     _, keys = founded()
-    whole = hashlib.blake2b(joined(*parts), key=keys.key(1), person=b"confide-epoch-1", digest_size=32).digest()
+    whole = hashlib.blake2b(join_parts(*parts), key=keys.key(1), person=b"confide-epoch-1", digest_size=32).digest()
     assert entries()[0].commitment == whole
 
 

@@ -62,11 +62,11 @@ def test_a_place_is_not_a_name(path: str) -> None:
 @given(st.text(st.characters(exclude_characters="/"), min_size=1))
 def test_a_composed_name_has_at_most_two_spellings(name: str) -> None:
     """Each composes to it again, so that a file is found by the name of its document."""
-    path = documents.composed(name)
+    path = documents.to_nfc(name)
     assert unicodedata.is_normalized("NFC", path)
     found = documents.spellings(path)
     assert found[0] == path
-    assert {documents.composed(spelled) for spelled in found} == {path}
+    assert {documents.to_nfc(spelled) for spelled in found} == {path}
     assert unicodedata.normalize("NFD", name) in found
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from confide_memory.classes.text_marks import SURE, TextBlock, blocks, known, marks
+from confide_memory.classes.text_marks import SURE, TextBlock, blocks, blocks_with, marks
 
 SAID = "the deploy key lives in the vault below infra and is rotated every ninety days by the team on call"
 
@@ -14,7 +14,7 @@ SAID = "the deploy key lives in the vault below infra and is rotated every ninet
 def shares(one: str, other: str) -> bool:
     lines, others = one.split("\n"), other.split("\n")
     numbers = marks(lines, blocks(lines))
-    return bool(known(marks(others, blocks(others)), frozenset().union(*numbers.values())))
+    return bool(blocks_with(marks(others, blocks(others)), frozenset().union(*numbers.values())))
 
 
 def test_blocks_are_paragraphs_items_and_headings() -> None:

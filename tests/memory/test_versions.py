@@ -10,7 +10,7 @@ from confide_crypto.errors import EXIT_UNREACHABLE, RequestError
 from confide_memory import versions
 from confide_memory.documents import RequestChannel
 from confide_memory.errors import UnknownRequestError
-from confide_memory.versions import is_behind, parsed
+from confide_memory.versions import is_behind, parse_version
 from confide_memory.wire.revisions import HISTORY
 from confide_memory.wire.session import PING
 
@@ -39,8 +39,8 @@ def test_two_minor_versions_apart_is_the_most(older: str, newer: str, is_far: bo
 
 
 def test_a_label_is_no_version() -> None:
-    assert parsed("0.2.0.dev0") == (0, 2)
-    assert [parsed(text) for text in ("", "1", "1.", "v1.2", "1.2 3", "9999999.1", "1.2\n")] == [None] * 7
+    assert parse_version("0.2.0.dev0") == (0, 2)
+    assert [parse_version(text) for text in ("", "1", "1.", "v1.2", "1.2 3", "9999999.1", "1.2\n")] == [None] * 7
 
 
 class Old:

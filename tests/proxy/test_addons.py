@@ -15,7 +15,7 @@ from tests.support.programs.commands import inner_commands
 from tests.support.programs.processes import Machine
 
 from confide_crypto.errors import EXIT_CONFIG
-from confide_memory.commands.entries import Command, Entry, placed
+from confide_memory.commands.entries import Command, Entry, place_addons
 from confide_proxy import addons
 from confide_proxy.addons import Addon
 from confide_proxy.cli import app as frame
@@ -146,7 +146,7 @@ def test_each_stands_behind_the_first_that_there_is() -> None:
         Command("Last", ("nobody",), entry("l")),
         Command("Last", ("l",), entry("a")),
     ]
-    found = placed(core, more)
+    found = place_addons(core, more)
     assert names(dict(found)) == {"One": ["a", "x", "y", "b", "z"], "New": ["n", "m"], "Two": ["c"], "Last": ["l"]}  # type: ignore[arg-type]
     assert list(found) == ["One", "New", "Two", "Last"]
     assert [each.name for each in core["One"]] == ["a", "b"]

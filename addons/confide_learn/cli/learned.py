@@ -26,7 +26,7 @@ from confide_proxy.cli.console import (
     Output,
     clock,
     command,
-    counted,
+    count_noun,
     identified,
     note,
     one_line,
@@ -196,7 +196,7 @@ def _edited(text: str) -> str:
 def waiting_line(here: CommandContext) -> str:
     """Return the line of `confide status` about waiting suggestions; "" if none wait."""
     count = len(Suggestions(here.paths.learn).waiting()) if here.config.learn.is_on else 0
-    return f"{counted(count, 'suggestion')} from your sessions: confide learn ls" if count else ""
+    return f"{count_noun(count, 'suggestion')} from your sessions: confide learn ls" if count else ""
 
 
 _SEAT_S: Final = 3.0
@@ -224,11 +224,11 @@ async def learn(
     waiting = len(learner.suggestions.waiting())
 
     def print_text() -> None:
-        read = f"{counted(learned.exchanges, 'exchange')} of {counted(learned.sessions, 'session')}"
+        read = f"{count_noun(learned.exchanges, 'exchange')} of {count_noun(learned.sessions, 'session')}"
         stored = f", {learned.stored} stored" if learned.stored else ""
-        row(f"{read} read; {counted(learned.found, 'new thing')}{stored}")
+        row(f"{read} read; {count_noun(learned.found, 'new thing')}{stored}")
         if waiting:
-            row(f"{counted(waiting, 'suggestion')} {'waits' if waiting == 1 else 'wait'} for you: confide learn ls")
+            row(f"{count_noun(waiting, 'suggestion')} {'waits' if waiting == 1 else 'wait'} for you: confide learn ls")
         if learned.is_full:
             remark("note: learning pauses until you have looked at them")
         for name, problem in learned.problems.items():
@@ -258,11 +258,13 @@ def _status(here: CommandContext) -> Output:
 
     def print_text() -> None:
         row(f"learning is {config.mode}; judges, in the order in which they are asked: {', '.join(config.judges)}")
-        row(f"{counted(count, 'pointer')} to go through, {counted(waiting, 'suggestion')} for you: confide learn ls")
+        row(
+            f"{count_noun(count, 'pointer')} to go through, {count_noun(waiting, 'suggestion')} for you: confide learn ls"
+        )
         calls = f"{spent.calls:,} of {config.calls_a_day:,} calls"
         row(f"your agent's command today: {calls}, {spent.tokens:,} of {config.tokens_a_day:,} tokens")
         if last:
-            row(f"last run {clock(last['at'])}: {counted(last['exchanges'], 'exchange')}, {last['found']} found")
+            row(f"last run {clock(last['at'])}: {count_noun(last['exchanges'], 'exchange')}, {last['found']} found")
             for name, problem in last["problems"].items():
                 row(f"the judge '{name}' could not: {problem}")
 

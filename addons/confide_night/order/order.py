@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from confide_crypto.errors import OrderError, OrderSignatureError, OrderSignerError
 from confide_crypto.keys.identity import KEY_LENGTH, Identity, verify
-from confide_crypto.sealing.encoding import joined
+from confide_crypto.sealing.encoding import join_parts
 from confide_crypto.sealing.roster import Roster
 from confide_memory.errors import TaskStateError, ToolError
 from confide_memory.forms import MAX_PROJECT_CHARS
@@ -120,12 +120,12 @@ class Approval:
 
 def sign_order(identity: Identity, space: bytes, order: bytes) -> bytes:
     """Sign an order for a space, whose id has 16 bytes; return the signature of 64 bytes."""
-    return identity.sign(_ORDER_LABEL, joined(space, order))
+    return identity.sign(_ORDER_LABEL, join_parts(space, order))
 
 
 def approve_order(identity: Identity, space: bytes, order: bytes) -> Approval:
     """Sign this device's approval of another device's order."""
-    return Approval(identity.public_key, identity.sign(_APPROVAL_LABEL, joined(space, order)))
+    return Approval(identity.public_key, identity.sign(_APPROVAL_LABEL, join_parts(space, order)))
 
 
 def check_order(roster: Roster, order: bytes, signer: bytes, signature: bytes) -> None:
@@ -141,7 +141,7 @@ def check_order(roster: Roster, order: bytes, signer: bytes, signature: bytes) -
     if len(order) > MAX_ORDER_BYTES:
         raise OrderError("a task's order is larger than any can be", hint=f"the limit is {MAX_ORDER_BYTES:,} bytes")
     _check_signer(roster, signer)
-    if not verify(signer, _ORDER_LABEL, joined(roster.space, order), signature):
+    if not verify(signer, _ORDER_LABEL, join_parts(roster.space, order), signature):
         raise OrderSignatureError("a task's order is not what its device has signed for this space")
 
 
@@ -157,7 +157,7 @@ def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iter
         _check_signer(roster, approval.key)
         if approval.key == signer:
             raise OrderSignerError("a device cannot approve its own order", hint="approve it on another device")
-        if not verify(approval.key, _APPROVAL_LABEL, joined(roster.space, order), approval.signature):
+        if not verify(approval.key, _APPROVAL_LABEL, join_parts(roster.space, order), approval.signature):
             raise OrderSignatureError("an approval is not of this order, or not of this space")
 
 

@@ -16,20 +16,20 @@ from confide_memory.forms import (
     Project,
     Shown,
     Told,
-    bounded,
+    bytes_of,
     choice,
     count,
     data,
     each,
-    encoded,
     fields_of_type,
-    hexed,
+    hex_of,
     items,
     number,
     optional,
     records,
-    sized,
     text,
+    text_up_to,
+    to_base64,
 )
 from confide_memory.wire.operation import OF_DAEMONS, Nothing, Operation
 from confide_night.order.order import (
@@ -115,7 +115,7 @@ def _read_log_part(body: Mapping[str, object], name: str) -> bytes:
     return found
 
 
-_log_part: Final = Coded(_read_log_part, encoded)
+_log_part: Final = Coded(_read_log_part, to_base64)
 
 
 def is_log(record: bytes) -> bool:
@@ -130,17 +130,17 @@ def is_log(record: bytes) -> bool:
 
 def _name(body: Mapping[str, object], name: str) -> str:
     # A full id or a prefix, as a user types it; the answering code validates it.
-    found: str = bounded(2 * ID_CHARS)(body, name)
+    found: str = text_up_to(2 * ID_CHARS)(body, name)
     return found
 
 
 _TaskId = Annotated[str, task_id]
 _Named = Annotated[str, _name]
 _Recipe = Annotated[str, recipe]
-_Repo = Annotated[str, bounded(MAX_REPO_CHARS)]
-_Reason = Annotated[str, bounded(MAX_REASON_CHARS)]
-_Key = Annotated[bytes, hexed(KEY_LENGTH)]
-_Signature = Annotated[bytes, sized(SIGNATURE_LENGTH)]
+_Repo = Annotated[str, text_up_to(MAX_REPO_CHARS)]
+_Reason = Annotated[str, text_up_to(MAX_REASON_CHARS)]
+_Key = Annotated[bytes, hex_of(KEY_LENGTH)]
+_Signature = Annotated[bytes, bytes_of(SIGNATURE_LENGTH)]
 _Order = Annotated[bytes, data(MAX_ORDER_BYTES)]
 _Money = Annotated[int, count(MAX_MONEY)]
 _Due = Annotated[int, count(_MAX_MOMENT)]
@@ -183,7 +183,7 @@ MAX_MOVED: Final = 512
 """Most tasks, slots, log parts or months in one request of a move, which is stored in one
 transaction.
 """
-_Cursor = Annotated[str, bounded(64)]
+_Cursor = Annotated[str, text_up_to(64)]
 
 
 class MovedTask(Ordered):
@@ -223,8 +223,8 @@ class MovedSlot(TypedDict):
     started: _Time | None
     ended: _Time | None
     reason: _Reason
-    note: Annotated[str, bounded(_MAX_NOTE_CHARS)] | None
-    commit: Annotated[str, bounded(MAX_COMMIT_CHARS)]
+    note: Annotated[str, text_up_to(_MAX_NOTE_CHARS)] | None
+    commit: Annotated[str, text_up_to(MAX_COMMIT_CHARS)]
     checked: bool | None
     seen: _Time | None
 
@@ -258,7 +258,7 @@ class MovedRunner(TypedDict):
 
 
 class MovedSpent(TypedDict):
-    month: Annotated[str, bounded(7)]
+    month: Annotated[str, text_up_to(7)]
     runner: _Key
     microusd: _Money
     tokens: _Time
@@ -342,13 +342,13 @@ RenewAnswer = TypedDict("RenewAnswer", {"leaseS": _LeaseS, "cancelled": bool})
 
 class EndedRequest(SlotName):
     state: Annotated[str, choice(ENDINGS)]
-    reason: NotRequired[Annotated[str, optional(bounded(MAX_REASON_CHARS), "")]]
+    reason: NotRequired[Annotated[str, optional(text_up_to(MAX_REASON_CHARS), "")]]
     microusd: NotRequired[Annotated[int, optional(count(MAX_MONEY), 0)]]
     tokensIn: NotRequired[Annotated[int, optional(count(MAX_TOKENS), 0)]]
     tokensOut: NotRequired[Annotated[int, optional(count(MAX_TOKENS), 0)]]
     durationMs: NotRequired[Annotated[int, optional(count(MAX_DURATION_MS), 0)]]
-    text: NotRequired[Annotated[str, optional(bounded(MAX_RESULT_CHARS), "")]]
-    commit: NotRequired[Annotated[str, optional(bounded(MAX_COMMIT_CHARS), "")]]
+    text: NotRequired[Annotated[str, optional(text_up_to(MAX_RESULT_CHARS), "")]]
+    commit: NotRequired[Annotated[str, optional(text_up_to(MAX_COMMIT_CHARS), "")]]
     checked: NotRequired[bool | None]
 
 
@@ -404,7 +404,7 @@ class TaskShown(_OfTask, Ordered):
 
 
 ShowRequest = TypedDict("ShowRequest", {"task": _Named})
-OrdersRequest = TypedDict("OrdersRequest", {"key": _Key, "after": Annotated[str, bounded(ID_CHARS)]})
+OrdersRequest = TypedDict("OrdersRequest", {"key": _Key, "after": Annotated[str, text_up_to(ID_CHARS)]})
 OrdersPage = TypedDict("OrdersPage", {"orders": Annotated[list[Ordered], MAX_ORDERS], "next": _TaskId | None})
 ResignRequest = TypedDict("ResignRequest", {"order": _Order, "signature": _Signature})
 ApproveRequest = TypedDict("ApproveRequest", {"task": _Named, "signature": _Signature})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from confide_proxy.cli.console import CommandContext, Output, command, counted, note, one_line, row, say, styled
+from confide_proxy.cli.console import CommandContext, Output, command, count_noun, note, one_line, row, say, styled
 from confide_proxy.hooks.server.usage import SINKS_AFTER
 from confide_stats.local import usage_report
 from confide_stats.local.usage_report import DAYS, NAMES, UsageReport
@@ -26,11 +26,11 @@ def _tell(report: UsageReport) -> None:
         say("no note has been shown to an agent on this device yet")
         note("confide setup CLIENT --write --hooks brings notes to an agent automatically")
         return
-    shown, used = counted(total.notes, "time"), counted(total.used, "time")
+    shown, used = count_noun(total.notes, "time"), count_noun(total.used, "time")
     say(f"The last {DAYS} days on this device: notes were shown {shown}, and used {used}.")
     met, again = report.failures
     if met:
-        say(f"A note was there for {counted(met, 'failure')}; {again or 'none'} came again in the same session.")
+        say(f"A note was there for {count_noun(met, 'failure')}; {again or 'none'} came again in the same session.")
     say(f"The notes took about {total.tokens:,} tokens of the agents' context.")
     say("")
     say(styled((_line("shown at", "shown", "used", "not used", "tokens", "wait"), "dim")))

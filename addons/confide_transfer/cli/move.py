@@ -17,14 +17,14 @@ from confide_crypto.handshake.invite import Invite
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.pairing import parse_invite
 from confide_memory.commands.progress import Progress
-from confide_memory.commands.spelling import meant
+from confide_memory.commands.spelling import nearest_name
 from confide_proxy.cli.console import (
     CommandContext,
     Output,
     ProjectDir,
+    ask_confirmation,
     command,
-    confirmed,
-    counted,
+    count_noun,
     identified,
     note,
     say,
@@ -89,7 +89,7 @@ def _target(to: str | None) -> tuple[MoveEnd, Invite | None]:
         to = pasted_invite('paste the invite (not shown), or type "local"')
     if to.strip() == LOCAL:
         return MoveEnd(None), None
-    if "#" not in to and meant(to, [LOCAL], {}) == LOCAL:
+    if "#" not in to and nearest_name(to, [LOCAL], {}) == LOCAL:
         raise MoveError("this is not an invite", hint="did you mean confide daemon move --to local?")
     invite, pair = parse_invite(to)
     if pair is not None:
@@ -132,7 +132,7 @@ async def _move(
             if as_json or not sys.stdin.isatty():
                 raise MoveError("nothing was moved", hint="--yes moves without asking; --dry-run only looks")
             say(_plan_line(plan))
-            if not await confirmed(f"move it from {source.name} to {target.name}?"):
+            if not await ask_confirmation(f"move it from {source.name} to {target.name}?"):
                 raise MoveError("nothing was moved")
         with Progress() as bar:
             moved = await journey.Journey(here.paths, here.config, target, invite, with_tasks=with_tasks).go(
@@ -193,12 +193,12 @@ def _plan_line(plan: dict[str, Any]) -> str:
     size = plan["bytes"]
     shown = f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{-(-size // 1024):,} KiB"
     parts = [
-        f"{counted(plan['files'], 'file')} of {counted(plan['projects'], 'project')}",
-        counted(plan["revisions"], "revision"),
+        f"{count_noun(plan['files'], 'file')} of {count_noun(plan['projects'], 'project')}",
+        count_noun(plan["revisions"], "revision"),
     ]
     parts += [f"{plan['deleted']:,} deleted"] if plan["deleted"] else []
     rest = (("secrets", "sealed secret"), ("links", "link"), ("transcripts", "transcript"), ("tasks", "task"))
-    parts += [counted(plan[name], one) for name, one in rest if plan[name]]
+    parts += [count_noun(plan[name], one) for name, one in rest if plan[name]]
     return f"{', '.join(parts)}; {shown}"
 
 
@@ -245,9 +245,9 @@ def _output(
     if others:
         lines += [_of_others(others), "for each: confide device invite NAME here, and confide join there"]
     if moved.left.unreadable:
-        notes.append(f"{counted(len(moved.left.unreadable), 'revision')} could not be read, and stayed behind")
+        notes.append(f"{count_noun(len(moved.left.unreadable), 'revision')} could not be read, and stayed behind")
     if moved.left.unopened:
-        notes.append(f"{counted(len(moved.left.unopened), 'sealed secret')} could not be opened, and stayed behind")
+        notes.append(f"{count_noun(len(moved.left.unopened), 'sealed secret')} could not be opened, and stayed behind")
     if not moved.is_closed:
         notes.append(
             "the daemon that was left does not know yet, and has the tasks still; run confide daemon move again"

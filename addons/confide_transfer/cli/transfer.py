@@ -18,7 +18,7 @@ import typer
 
 from confide_crypto.errors import RequestError
 from confide_memory.commands.progress import Progress
-from confide_memory.documents import GLOBAL_PROJECT, NOTES, composed, local_time
+from confide_memory.documents import GLOBAL_PROJECT, NOTES, local_time, to_nfc
 from confide_memory.forms import MAX_LISTED
 from confide_memory.wire.revisions import DOCUMENTS, HISTORY, PROJECTS, DocumentItem, DocumentsRequest, HistoryRequest
 from confide_proxy.cli import trust
@@ -29,15 +29,15 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     agreed,
+    ask_confirmation,
+    ask_yes_no,
     command,
-    confirmed,
-    counted,
+    count_noun,
     identified,
     print_json,
     remark,
     row,
     say,
-    wanted,
 )
 from confide_proxy.errors import DeclinedError, ExportError, ToolError, UnreadableError
 from confide_proxy.mcp.client import CommandClient
@@ -108,8 +108,8 @@ async def export(
             report.skip("", "", f"there are more than {len(names)} projects; --only names one")
 
     def print_text() -> None:
-        sealed = f", and {counted(report.secrets, 'sealed secret')}" if report.secrets else ""
-        say(f"{_files(report)} in {folder}, {counted(report.notes, 'note')} among them{sealed}")
+        sealed = f", and {count_noun(report.secrets, 'sealed secret')}" if report.secrets else ""
+        say(f"{_files(report)} in {folder}, {count_noun(report.notes, 'note')} among them{sealed}")
         _print_skipped(report)
 
     data = {
@@ -124,7 +124,7 @@ async def export(
 
 
 def _files(report: ExportReport) -> str:
-    return f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}"
+    return f"{count_noun(report.files, 'file')} of {count_noun(report.projects, 'project')}"
 
 
 def _print_skipped(report: ExportReport) -> None:
@@ -144,7 +144,7 @@ def _check_outside(here: CommandContext, project: Project, into: Path) -> None:
     )
     for one in watched:
         root = one.root.resolve()
-        if place.is_relative_to(root) and one.could_hold(composed(place.relative_to(root).as_posix())):
+        if place.is_relative_to(root) and one.could_hold(to_nfc(place.relative_to(root).as_posix())):
             raise ExportError(f"{into} is watched for memory", hint="name a folder outside of memory/")
 
 
@@ -221,7 +221,7 @@ def offer(here: CommandContext, folder: Path) -> None:
     more = f" and {len(stores) - _OFFERED} more" if len(stores) > _OFFERED else ""
     named = ", ".join(store.shown for store in stores[:_OFFERED])
     remark(f"there are other memories: {named}{more}; to look at them: confide import")
-    if sys.stdin.isatty() and sys.stdout.isatty() and wanted("look at them now?"):
+    if sys.stdin.isatty() and sys.stdout.isatty() and ask_yes_no("look at them now?"):
         this = asyncio.run(identified(here, folder))
         _look_and_import(_ImportRequest(here, this), ImportPlan(stores, this, here.config))
 
@@ -269,7 +269,7 @@ async def _carry_out(asked: _ImportRequest, plan: ImportPlan) -> None:
             if asked.may_ask:
                 is_told = _counts(outcome)
                 say(is_told)
-                is_sure = bool(outcome.states["new"]) and await confirmed(f"import into {asked.this.name}?")
+                is_sure = bool(outcome.states["new"]) and await ask_confirmation(f"import into {asked.this.name}?")
             if not is_sure:
                 _show(asked, plan, outcome, is_dry=True, is_told=is_told)
                 if asked.is_sure is None:
@@ -307,7 +307,7 @@ def _preview(surveys: list[Survey], this: Project) -> None:
 
 def _line(survey: Survey, this: Project) -> str:
     parts = (
-        f"{survey.store.reader.title}: {counted(survey.notes, 'note')}",
+        f"{survey.store.reader.title}: {count_noun(survey.notes, 'note')}",
         f"for {_named(survey.projects)}" if set(survey.projects) - {this.name} else "",
         _named(survey.categories),
         f"importance {_named(survey.levels)}" if survey.levels else "",
@@ -326,7 +326,7 @@ def _counts(outcome: ImportOutcome) -> str:
     words = _TOLD | {"known": _TOLD["known"] + outcome.known_elsewhere}
     lines = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
     sealed = f"; credentials in it, which are sealed: {outcome.sealed:,}" if outcome.sealed else ""
-    return f"{counted(outcome.done, 'note')}: {', '.join(lines)}{sealed}"
+    return f"{count_noun(outcome.done, 'note')}: {', '.join(lines)}{sealed}"
 
 
 def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is_dry: bool, is_told: str) -> None:
@@ -343,7 +343,7 @@ def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is
         other = f"confide read {identity}" if identity else "another one of these"
         remark(f"not stored, since a note says just this: {origin}; it is {other}")
     if not is_dry and outcome.states["new"]:
-        say(f"imported {counted(outcome.states['new'], 'note')}: {_places(outcome, asked.this)}")
+        say(f"imported {count_noun(outcome.states['new'], 'note')}: {_places(outcome, asked.this)}")
 
 
 def _places(outcome: ImportOutcome, this: Project) -> str:
@@ -368,7 +368,7 @@ async def _undone(
         outcome = await deliver(plan, client.connection, client.sealing, is_dry=True)
         known = outcome.states["known"]
         if known and not is_dry:
-            question = f"delete {counted(known, 'note')} that came from there? They can be restored for a while"
+            question = f"delete {count_noun(known, 'note')} that came from there? They can be restored for a while"
             await agreed(question, is_sure=is_sure)
             with Progress() as bar:
                 for number, identity in enumerate(plan.ids, 1):
@@ -377,7 +377,7 @@ async def _undone(
             await client.files.compare()
     if not asked.as_json:
         if is_dry or not known:
-            row(f"{counted(known, 'note')} of {asked.this.name} and others came from there")
+            row(f"{count_noun(known, 'note')} of {asked.this.name} and others came from there")
         else:
             _print_deleted(deleted, failed)
     data = {"project": asked.this.name, "dryRun": is_dry, "known": known, "deleted": deleted, "failed": failed}
@@ -385,7 +385,7 @@ async def _undone(
 
 
 def _print_deleted(deleted: list[str], failed: list[dict[str, str]]) -> None:
-    row(f"deleted {counted(len(deleted), 'note')}; they come back with: confide restore --since 1h")
+    row(f"deleted {count_noun(len(deleted), 'note')}; they come back with: confide restore --since 1h")
     for one in failed[:_SHOWN_FAILURES]:
         remark(f"not deleted: {one['id']}: {one['why']}")
     if len(failed) > _SHOWN_FAILURES:
@@ -412,7 +412,7 @@ async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> t
             raise RequestError("not_found", f"{what} was undone already, {local_time(last.undone)}", hint)
         there, edited = await _unedited(client, last)
         if there and not is_dry:
-            question = f"delete {counted(len(there), 'note')} of {what}? They can be restored for a while"
+            question = f"delete {count_noun(len(there), 'note')} of {what}? They can be restored for a while"
             await agreed(question, is_sure=is_sure)
             with Progress() as bar:
                 for number, (identity, revision) in enumerate(there.items(), 1):
@@ -424,7 +424,7 @@ async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> t
     gone = last.count - len(there) - len(edited)
     if not asked.as_json:
         if is_dry:
-            row(f"{counted(len(there), 'note')} of {what} would be deleted")
+            row(f"{count_noun(len(there), 'note')} of {what} would be deleted")
         else:
             _print_deleted(deleted, failed)
         for path in edited[:_SHOWN]:
@@ -432,7 +432,7 @@ async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> t
         if len(edited) > _SHOWN:
             remark(f"and {len(edited) - _SHOWN:,} more that were edited")
         if gone:
-            remark(f"{counted(gone, 'note is', 'notes are')} gone already")
+            remark(f"{count_noun(gone, 'note is', 'notes are')} gone already")
     data = {"project": asked.this.name, "dryRun": is_dry, "importedAt": last.at, "known": len(there)}
     return {**data, "deleted": deleted, "kept": edited, "gone": gone, "failed": failed}, 7 if failed else 0
 
@@ -516,18 +516,18 @@ def _bring_back(asked: _ImportRequest, trees: list[Path]) -> None:
     if is_dry:
         remark(_NOT_IMPORTED)
     else:
-        say(f"done: {counted(report.counts.get('new', 0), 'file')} brought back")
+        say(f"done: {count_noun(report.counts.get('new', 0), 'file')} brought back")
 
 
 def _print_counts(report: ExportReport) -> None:
     said = [f"{report.counts[state]} {what}" for state, what in _BROUGHT.items() if report.counts.get(state)]
     say(f"{_files(report)}: {', '.join(said) or 'none'}")
     if report.secrets:
-        say(f"with them: {counted(report.secrets, 'sealed secret')}")
+        say(f"with them: {count_noun(report.secrets, 'sealed secret')}")
     if report.closed:
         verb = "is" if report.closed == 1 else "are"
         remark(
-            f"{counted(report.closed, 'sealed secret')} {verb} of a space whose devices this device is not among: what names them comes"
+            f"{count_noun(report.closed, 'sealed secret')} {verb} of a space whose devices this device is not among: what names them comes"
             " back, they do not; import on one of its devices"
         )
 
@@ -539,7 +539,7 @@ async def _filled(asked: _ImportRequest, folder: Path) -> tuple[ExportReport, bo
         report = await tree.fill(client.connection, client.sealing, folder, is_dry=is_dry)
         if is_dry and asked.may_ask and report.counts.get("new"):
             _print_counts(report)
-            if await confirmed("import them?"):
+            if await ask_confirmation("import them?"):
                 is_dry = False
                 report = await tree.fill(client.connection, client.sealing, folder, is_dry=False)
         if not is_dry:

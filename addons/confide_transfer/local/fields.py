@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from confide_memory.documents import parsed
+from confide_memory.documents import parse_time
 from confide_memory.note import IMPORTANCE, MAX_METADATA_BYTES, MAX_RELATIONS, MAX_TAGS, MAX_WORD, SCOPES
 from confide_memory.note_names import ID, MAX_TITLE, TASK_ID
 from confide_transfer.local.reader import Fields, MemoryRecord, kind_of, slug
@@ -88,7 +88,7 @@ def moment(value: Any) -> str | None:
     """
     if isinstance(value, str) and re.fullmatch(r"\d{9,13}(\.\d+)?", value.strip()):
         value = float(value)
-    utc = parsed(value.strip()) if isinstance(value, str) else None
+    utc = parse_time(value.strip()) if isinstance(value, str) else None
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         with suppress(OverflowError, OSError, ValueError):
             utc = datetime.fromtimestamp(value / 1000 if value > _MILLISECONDS else value, UTC)

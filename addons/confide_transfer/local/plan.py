@@ -19,7 +19,7 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError, printable
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_memory.documents import composed
+from confide_memory.documents import to_nfc
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import BlockedError, ToolError, UnreadableError
 from confide_proxy.sealing import sealed_calls
@@ -369,7 +369,7 @@ def reader_of(path: Path) -> Reader:
 
 def _is_memory(folder: Folder, file: Path) -> bool:
     try:
-        return folder.is_watched(composed(file.resolve().relative_to(folder.root.resolve()).as_posix()))
+        return folder.is_watched(to_nfc(file.resolve().relative_to(folder.root.resolve()).as_posix()))
     except ValueError:
         return False
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from confide_crypto.errors import printable
-from confide_memory.documents import parsed
+from confide_memory.documents import parse_time
 from confide_memory.note_names import SLUG_CHARACTERS
 
 _SAME = {
@@ -101,7 +101,7 @@ class MemoryRecord:
         digest = origin_hash(self.system, self.origin)
         # Not from the title: a change there would import the note a second time.
         name = slug(self.entity or "") or slug(self.system)
-        created = parsed(self.created or "")
+        created = parse_time(self.created or "")
         return f"mem_{name}_{max(0, int(created.timestamp())) if created else 0}_{digest}"
 
 

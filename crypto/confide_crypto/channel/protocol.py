@@ -298,7 +298,7 @@ class Channel:
         everything was sent; or the channel is already closed.
         """
         self._require_open()
-        if self._unfinished_out or self.outgoing.unfinished:
+        if self._unfinished_out or self.outgoing.open_streams:
             raise ConnectionLost(truncated=True)
         record = self._seal(_CLOSE, 0, 0, _word(code))
         self._close_sent = True
@@ -371,7 +371,7 @@ class Channel:
         if kind == _GOAWAY:
             return GoAway(payload.decode("ascii"))
         if kind == _CLOSE:
-            if self._partial or self.incoming.unfinished:
+            if self._partial or self.incoming.open_streams:
                 raise self._violation("a goodbye in the middle of a message")
             self.is_complete = True
             return Closed(payload.decode("ascii"))

@@ -68,7 +68,7 @@ class Streams:
         return sum(body.is_answered for body in self._bodies.values())
 
     @property
-    def unfinished(self) -> list[int]:
+    def open_streams(self) -> list[int]:
         """The streams whose bodies have no END or RESET yet."""
         return [stream for stream, body in self._bodies.items() if not body.is_ended]
 
@@ -82,7 +82,7 @@ class Streams:
 
         Raises StreamViolation: the stream has no open body, or not enough credit for this piece.
         """
-        body = self._unfinished(stream)
+        body = self._open_body(stream)
         if not length or length > body.credit or length > self.credit:
             raise StreamViolation("data beyond the credit")
         if body.length + length > MAX_BODY:
@@ -94,7 +94,7 @@ class Streams:
 
     def end(self, stream: int) -> bytes:
         """End a body that was sent, and return the payload of its END frame."""
-        body = self._unfinished(stream)
+        body = self._open_body(stream)
         self._finish(stream, body)
         return body.seal
 
@@ -102,14 +102,14 @@ class Streams:
         """Accept the END of a received body if `payload` is the body's seal. Raises StreamViolation:
         the stream has no open body, or the body is not what was sent.
         """
-        body = self._unfinished(stream)
+        body = self._open_body(stream)
         if payload != body.seal:
             raise StreamViolation("a body that is not what was sent")
         self._finish(stream, body)
 
     def reset(self, stream: int) -> None:
         """Give up a body. Raises StreamViolation: the stream has no open body."""
-        self._finish(stream, self._unfinished(stream))
+        self._finish(stream, self._open_body(stream))
 
     def answer(self, stream: int) -> None:
         """Note that the stream's RES was sent or received; does nothing for the stream of a REQ."""
@@ -134,7 +134,7 @@ class Streams:
         if max(self.credit, body.credit if body else 0) > MAX_CREDIT:
             raise StreamViolation("more credit than there can be")
 
-    def _unfinished(self, stream: int) -> _Body:
+    def _open_body(self, stream: int) -> _Body:
         body = self._bodies.get(stream)
         if body is None or body.is_ended:
             raise StreamViolation("a body's frame that does not belong here")

@@ -118,7 +118,7 @@ class ClientHandshake:
         try:
             self._message1 = self._noise.write_message(payload)
         except NoiseError:
-            raise _failed() from None
+            raise _failure() from None
         return self._message1
 
     def read_message2(self, message: bytes) -> None:
@@ -126,11 +126,11 @@ class ClientHandshake:
         was changed.
         """
         if len(message) != MESSAGE2_LENGTH:
-            raise _failed()
+            raise _failure()
         try:
             shared_secret = self._kem_key.decapsulate(self._noise.read_message(message))
         except NoiseError:
-            raise _failed() from None
+            raise _failure() from None
         self._t = transcript(self._daemon_static, self._message1, message)
         mode, invite_psk = (MODE_SESSION, _NO_PSK) if self._invite is None else (MODE_ENROLL, self._invite.invite_psk)
         self._noise.set_psk(derive_psk(shared_secret, mode, invite_psk, self._t))
@@ -170,16 +170,16 @@ class DaemonHandshake:
     def read_message1(self, message: bytes) -> None:
         """Read message 1 and set `invite_id`. Raises HandshakeError: it is malformed."""
         if len(message) != MESSAGE1_LENGTH:
-            raise _failed()
+            raise _failure()
         try:
             payload = self._open_message1(message)
             self._kem_public = MLKEM768PublicKey.from_public_bytes(payload[8 + INVITE_ID_LENGTH :])
         except (NoiseError, ValueError):
-            raise _failed() from None
+            raise _failure() from None
         self._mode, invite_id = payload[0], payload[8 : 8 + INVITE_ID_LENGTH]
         fits_mode = self._mode == MODE_ENROLL or (self._mode == MODE_SESSION and invite_id == _NO_INVITE)
         if not fits_mode or payload[1:8] != _RESERVED:
-            raise _failed()
+            raise _failure()
         self.invite_id = invite_id if self._mode == MODE_ENROLL else None
         self._message1 = message
 
@@ -190,7 +190,7 @@ class DaemonHandshake:
         message 3 as with any wrong psk.
         """
         if self._kem_public is None:
-            raise _failed()
+            raise _failure()
         shared_secret, ciphertext = self._kem_public.encapsulate()
         message = self._noise.write_message(ciphertext)
         self._t = transcript(self._daemon_static, self._message1, message)
@@ -201,15 +201,15 @@ class DaemonHandshake:
     def read_message3(self, message: bytes) -> ProvenPeer:
         """Return the authenticated client. Raises HandshakeError: any check failed."""
         if len(message) != MESSAGE3_LENGTH:
-            raise _failed()
+            raise _failure()
         try:
             payload = self._noise.read_message(message)
         except NoiseError:
-            raise _failed() from None
+            raise _failure() from None
         public_key, signature = payload[:KEY_LENGTH], payload[KEY_LENGTH : KEY_LENGTH + SIGNATURE_LENGTH]
         signed = self._t + (self._noise.remote_static or b"")
         if not verify(public_key, _SIGNATURE_LABEL, signed, signature):
-            raise _failed()
+            raise _failure()
         return ProvenPeer(public_key, _decode_hello(payload[KEY_LENGTH + SIGNATURE_LENGTH :]))
 
     def finish(self) -> TransportKeys:
@@ -238,7 +238,7 @@ def _finish(noise: HandshakeState) -> TransportKeys:
     try:
         sending, receiving = noise.split()
     except NoiseError:
-        raise _failed() from None
+        raise _failure() from None
     return TransportKeys(sending, receiving, noise.handshake_hash[:SESSION_ID_LENGTH].hex())
 
 
@@ -253,11 +253,11 @@ def _decode_hello(padded: bytes) -> dict[str, object]:
     try:
         hello = json.loads(padded.rstrip(b"\0").decode())
     except (ValueError, RecursionError):
-        raise _failed() from None
+        raise _failure() from None
     if not isinstance(hello, dict):
-        raise _failed()
+        raise _failure()
     return hello
 
 
-def _failed() -> HandshakeError:
+def _failure() -> HandshakeError:
     return HandshakeError("handshake failed")

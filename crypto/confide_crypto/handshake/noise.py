@@ -250,7 +250,7 @@ class HandshakeState:
             (pattern.responder_static_known, remote_static if initiator else own),
         ):
             if is_known:
-                self._state.mix_hash(_needed(key))
+                self._state.mix_hash(_require(key))
 
     @property
     def is_finished(self) -> bool:
@@ -316,7 +316,7 @@ class HandshakeState:
             self._mix_ephemeral(self._ephemeral.public)
             return self._ephemeral.public
         if token is NoiseToken.S:
-            return self._state.encrypt_and_hash(_needed(self._static).public)
+            return self._state.encrypt_and_hash(_require(self._static).public)
         self._mix(token)
         return b""
 
@@ -349,10 +349,10 @@ class HandshakeState:
         first, second = token.value if self._initiator else reversed(token.value)
         own = self._ephemeral if first == "e" else self._static
         remote = self._remote_ephemeral if second == "e" else self.remote_static
-        self._state.mix_key(dh(_needed(own).secret, _needed(remote)))
+        self._state.mix_key(dh(_require(own).secret, _require(remote)))
 
 
-def _needed(value: _T | None) -> _T:
+def _require(value: _T | None) -> _T:
     if value is None:
         raise NoiseError("a key that the pattern needs is missing")
     return value

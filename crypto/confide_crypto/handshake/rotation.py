@@ -88,7 +88,7 @@ class KeySuccession:
         """Create the statement that `new` replaces `old`, which ends at `until` (seconds since
         1970).
         """
-        signed = _signed(old.static_key, new.static_key, new.public_key, until)
+        signed = _signed_bytes(old.static_key, new.static_key, new.public_key, until)
         by_old, by_new = old.sign(_DAEMON_LABEL, signed), new.sign(_DAEMON_LABEL, signed)
         return cls(old.static_key, old.public_key, new.static_key, new.public_key, until, by_old, by_new)
 
@@ -125,7 +125,7 @@ class KeySuccession:
         lengths = [len(key) for key in (self.old_static, self.new_static, self.new_key)]
         if lengths != [KEY_LENGTH] * 3 or not 0 <= self.until <= _LATEST:
             return False
-        signed = _signed(self.old_static, self.new_static, self.new_key, self.until)
+        signed = _signed_bytes(self.old_static, self.new_static, self.new_key, self.until)
         by_old = verify(self.old_key, _DAEMON_LABEL, signed, self.by_old)
         return verify(self.new_key, _DAEMON_LABEL, signed, self.by_new) and by_old
 
@@ -170,5 +170,5 @@ def successor_in(welcome: dict[str, object], daemon_static: bytes, daemon_key: b
     return named
 
 
-def _signed(old_static: bytes, new_static: bytes, new_key: bytes, until: int) -> bytes:
+def _signed_bytes(old_static: bytes, new_static: bytes, new_key: bytes, until: int) -> bytes:
     return old_static + new_static + new_key + struct.pack(">Q", until)

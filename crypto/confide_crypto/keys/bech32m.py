@@ -66,12 +66,12 @@ def checksum(prefix: str, values: Iterable[int]) -> list[int]:
     If values and checksum have up to 89 characters, it detects every change of up to four
     (BIP-173).
     """
-    whole = _polymod(bytes(CHECKSUM_LENGTH), _polymod(values, _begun(prefix))) ^ _CONSTANT
+    whole = _polymod(bytes(CHECKSUM_LENGTH), _polymod(values, _checksum_start(prefix))) ^ _CONSTANT
     return [(whole >> 5 * (5 - place)) & 31 for place in range(CHECKSUM_LENGTH)]
 
 
 @cache
-def _begun(prefix: str) -> int:
+def _checksum_start(prefix: str) -> int:
     """Return the checksum register after a prefix."""
     return _polymod(_expand(prefix))
 
@@ -82,13 +82,13 @@ def _polymod(values: Iterable[int], check: int = 1) -> int:
     return check
 
 
-def _folded(top: int) -> int:
+def _checksum_term(top: int) -> int:
     """Return the value that is added to the register for the five bits that leave it at the top."""
     return reduce(xor, (term for place, term in enumerate(_GENERATOR) if top >> place & 1), 0)
 
 
-_FOLDED: Final = tuple(map(_folded, range(32)))
-"""The results of `_folded` for all five-bit values, since a scan of a text for secrets computes
+_FOLDED: Final = tuple(map(_checksum_term, range(32)))
+"""The results of `_checksum_term` for all five-bit values, since a scan of a text for secrets computes
 many checksums.
 """
 

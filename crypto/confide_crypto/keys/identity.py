@@ -130,7 +130,7 @@ class Identity:
         from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
         secret = crypto_sign_seed_keypair(self.seed)[1]
-        return bytes(crypto_sign(_labelled(label, data), secret)[:SIGNATURE_LENGTH])
+        return bytes(crypto_sign(_with_label(label, data), secret)[:SIGNATURE_LENGTH])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bo
     if len(public_key) != KEY_LENGTH or len(signature) != SIGNATURE_LENGTH:
         return False
     try:
-        crypto_sign_open(signature + _labelled(label, data), public_key)
+        crypto_sign_open(signature + _with_label(label, data), public_key)
     except CryptoError:
         return False
     return True
@@ -272,7 +272,7 @@ def from_hex(text: object, length: int) -> bytes:
     return data
 
 
-def _labelled(label: bytes, data: bytes) -> bytes:
+def _with_label(label: bytes, data: bytes) -> bytes:
     if b"\0" in label:
         raise ValueError("a label has no zero byte")
     return label + b"\0" + data

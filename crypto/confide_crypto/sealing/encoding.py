@@ -8,16 +8,16 @@ def u32(number: int) -> bytes:
     return number.to_bytes(4, "big")
 
 
-def joined(*parts: bytes) -> bytes:
+def join_parts(*parts: bytes) -> bytes:
     """Concatenate the parts, each after its length (u32)."""
     return b"".join(u32(len(part)) + part for part in parts)
 
 
-def labelled(label: bytes, *parts: bytes) -> bytes:
+def join_labelled(label: bytes, *parts: bytes) -> bytes:
     """Concatenate the label, a zero byte, and each part after its length: `F(label; …)` of the
     protocol.
     """
-    return label + b"\0" + joined(*parts)
+    return label + b"\0" + join_parts(*parts)
 
 
 class Cursor:

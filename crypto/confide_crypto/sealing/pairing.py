@@ -18,7 +18,7 @@ from confide_crypto.errors import PairingError
 from confide_crypto.handshake.invite import INVITE_ID_LENGTH, INVITE_PREFIX, Invite
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.encoding import Cursor, labelled, u32
+from confide_crypto.sealing.encoding import Cursor, join_labelled, u32
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import CARD_LENGTH, HASH_LENGTH, Card
 from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH
@@ -58,10 +58,10 @@ class Pair:
         body = self._body(message, REQUEST_LENGTH)
         card = body.take(CARD_LENGTH)
         if not hmac.compare_digest(self._request_mac(card), body.rest()):
-            raise _refused()
+            raise _refusal()
         found = Card.parse(card)
         if not found.verify():
-            raise _refused()
+            raise _refusal()
         return found
 
     def answer(self, card: Card, roster: Roster) -> bytes:
@@ -82,7 +82,7 @@ class Pair:
         body = self._body(message, ANSWER_LENGTH)
         space, number, head = (body.take(size) for size in (SPACE_ID_LENGTH, 4, HASH_LENGTH))
         if not hmac.compare_digest(self._answer_mac(card, space, number, head), body.rest()):
-            raise _refused()
+            raise _refusal()
         return Pin(space, int.from_bytes(number, "big"), head)
 
     def accept(self, message: bytes, identity: Identity, roster: Roster) -> Pin:
@@ -99,17 +99,17 @@ class Pair:
 
     def _body(self, message: bytes, length: int) -> Cursor:
         if len(message) != length:
-            raise _refused()
+            raise _refusal()
         cursor = Cursor(message)
         if cursor.number(1) != _VERSION or cursor.take(INVITE_ID_LENGTH) != self.invite_id:
-            raise _refused()
+            raise _refusal()
         return cursor
 
     def _request_mac(self, card: bytes) -> bytes:
-        return self._mac(_REQUEST_PERSON, labelled(_REQUEST_LABEL, self.invite_id, card))
+        return self._mac(_REQUEST_PERSON, join_labelled(_REQUEST_LABEL, self.invite_id, card))
 
     def _answer_mac(self, card: Card, *shown: bytes) -> bytes:
-        return self._mac(_ANSWER_PERSON, labelled(_ANSWER_LABEL, self.invite_id, card.encode(), *shown))
+        return self._mac(_ANSWER_PERSON, join_labelled(_ANSWER_LABEL, self.invite_id, card.encode(), *shown))
 
     def _mac(self, person: bytes, data: bytes) -> bytes:
         return hashlib.blake2b(data, key=self.secret, person=person, digest_size=_MAC_LENGTH).digest()
@@ -167,7 +167,7 @@ def parse_invite(text: str) -> tuple[Invite, Pair | None]:
     return invite, Pair(invite.invite_id, data[_PLAIN_LENGTH:])
 
 
-def _refused() -> PairingError:
+def _refusal() -> PairingError:
     return PairingError(
         "the other device has not shown that it has this invite's secret",
         hint="make a new one with confide device invite; if it happens again, an attacker in between tries to join",

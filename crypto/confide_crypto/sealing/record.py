@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from confide_crypto.errors import RecordError, WrongKeyError
-from confide_crypto.sealing.encoding import Cursor, labelled, u32
+from confide_crypto.sealing.encoding import Cursor, join_labelled, u32
 from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH, is_kind
 from confide_crypto.sealing.space_keys import SpaceKeys
 
@@ -86,10 +86,10 @@ class SealedRecord:
             secret_id, commitment = cursor.take(SECRET_ID_LENGTH), cursor.take(_COMMITMENT_LENGTH)
             nonce, ciphertext = cursor.take(_NONCE_LENGTH), cursor.rest()
         except ValueError:
-            raise _damaged() from None
+            raise _damage_error() from None
         sealed = len(ciphertext) - _TAG_LENGTH
         if epoch == 0 or not is_kind(kind) or sealed < _BLOCK or sealed % _BLOCK:
-            raise _damaged()
+            raise _damage_error()
         return cls(epoch, kind, secret_id, commitment, nonce, ciphertext)
 
     def encode(self) -> bytes:
@@ -121,10 +121,10 @@ class SealedRecord:
         try:
             plaintext = crypto_aead_xchacha20poly1305_ietf_decrypt(self.ciphertext, about, self.nonce, key)
         except CryptoError:
-            raise _damaged() from None
-        value = _unpadded(plaintext)
+            raise _damage_error() from None
+        value = _unpad(plaintext)
         if not hmac.compare_digest(self.secret_id, keys.secret_id(self.kind, value)):
-            raise _damaged()
+            raise _damage_error()
         return value
 
     def reseal(self, keys: SpaceKeys) -> Self:
@@ -136,21 +136,21 @@ class SealedRecord:
 
 
 def _about(space: bytes, epoch: int, secret_id: bytes, kind: str) -> bytes:
-    return labelled(_LABEL, space, u32(epoch), secret_id, kind.encode())
+    return join_labelled(_LABEL, space, u32(epoch), secret_id, kind.encode())
 
 
 def _commitment(key: bytes, nonce: bytes, about: bytes) -> bytes:
     return hashlib.blake2b(nonce + about, key=key, person=_COMMITMENT_PERSON, digest_size=_COMMITMENT_LENGTH).digest()
 
 
-def _unpadded(plaintext: bytes) -> bytes:
+def _unpad(plaintext: bytes) -> bytes:
     length = int.from_bytes(plaintext[:_LENGTH_BYTES], "big")
     end = _LENGTH_BYTES + length
     padding = plaintext[end:]
     if length == 0 or length > MAX_VALUE or end > len(plaintext) or len(padding) >= _BLOCK or any(padding):
-        raise _damaged()
+        raise _damage_error()
     return plaintext[_LENGTH_BYTES:end]
 
 
-def _damaged() -> RecordError:
+def _damage_error() -> RecordError:
     return RecordError("a sealed record is damaged", hint="seal the secret again from the file that holds it")

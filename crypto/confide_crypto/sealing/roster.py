@@ -230,14 +230,14 @@ class Roster:
         return has_epochs and len(self.entries) + others <= MAX_ENTRIES and size_bytes <= MAX_ROSTER_BYTES
 
     @classmethod
-    def found(cls, by: Identity, name: str, *, now: int, keys: SpaceKeys | None = None) -> tuple[Self, SpaceKeys]:
+    def create(cls, by: Identity, name: str, *, now: int, keys: SpaceKeys | None = None) -> tuple[Self, SpaceKeys]:
         """Found a space with this device as its only one; return its roster and keys.
 
         `now` is in seconds since 1970; `keys` is for tests only.
         """
         keys = keys or SpaceKeys.generate()
         device = Device(Card.of(by), name)
-        return cls(keys.space)._made(RosterChange.GENESIS, by, now, keys, device=device), keys
+        return cls(keys.space)._append(RosterChange.GENESIS, by, now, keys, device=device), keys
 
     def add(self, by: Identity, device: Device, keys: SpaceKeys, *, now: int) -> Self:
         """Return this roster with `device`, which gets the keys of all epochs.
@@ -251,7 +251,7 @@ class Roster:
         Raises RosterError: the device cannot be added, or `by` may not add it.
         """
         self._check_keys(keys)
-        return self._made(RosterChange.ADD, by, now, keys, device=device)
+        return self._append(RosterChange.ADD, by, now, keys, device=device)
 
     def remove(self, by: Identity, device: bytes, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
         """Return this roster without the device of that Ed25519 key, and the keys with a new
@@ -260,7 +260,7 @@ class Roster:
         """
         self._check_keys(keys)
         keys = keys.next_epoch()
-        return self._made(RosterChange.REMOVE, by, now, keys, removed=device), keys
+        return self._append(RosterChange.REMOVE, by, now, keys, removed=device), keys
 
     def rotate(self, by: Identity, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
         """Return this roster with a new epoch for the same devices, and its keys. Arguments as for
@@ -268,7 +268,7 @@ class Roster:
         """
         self._check_keys(keys)
         keys = keys.next_epoch()
-        return self._made(RosterChange.ROTATE, by, now, keys), keys
+        return self._append(RosterChange.ROTATE, by, now, keys), keys
 
     def open(self, wrap_key: WrapKey) -> SpaceKeys:
         """Unwrap the keys of all epochs with a device's wrap key.
@@ -294,7 +294,7 @@ class Roster:
         if keys.space != self.space or not hmac.compare_digest(shown, b"".join(self.commitments)):
             raise errors.WrapError("the keys are not those that the list of devices commits to")
 
-    def _made(
+    def _append(
         self,
         change: RosterChange,
         by: Identity,
@@ -320,9 +320,9 @@ class Roster:
             )
             for epoch, key in self._wraps_after(bare, after)
         )
-        made = self._after(replace(bare, commitment=commitment, wraps=wraps).signed(by))
+        made = self._after(replace(bare, commitment=commitment, wraps=wraps).sign(by))
         if change is not RosterChange.REMOVE and not made.leaves_room:
-            raise _oversized()
+            raise _oversize_error()
         return made
 
     def _after(self, entry: RosterEntry) -> Self:
@@ -340,7 +340,7 @@ class Roster:
         commitments = (*self.commitments, entry.commitment) if entry.commitment else self.commitments
         size_bytes = self.size_bytes + len(entry.encode())
         if len(devices) > MAX_DEVICES or len(commitments) > MAX_EPOCHS or size_bytes > MAX_ROSTER_BYTES:
-            raise _oversized()
+            raise _oversize_error()
         return replace(
             self,
             entries=(*self.entries, entry),
@@ -357,7 +357,7 @@ class Roster:
             raise errors.ForeignEntryError("a change to the list of devices is of another space", hint=_LIES)
         place = len(self.entries)
         if place >= MAX_ENTRIES:
-            raise _oversized()
+            raise _oversize_error()
         if entry.number > place:
             raise errors.MissingEntryError("a change to the list of devices is missing", hint=_AGAIN)
         if entry.number < place and self.hashes[entry.number] == entry.hash():
@@ -422,7 +422,7 @@ def descendants(roots: Iterable[bytes], parents: Mapping[bytes, bytes]) -> set[b
     return found - roots
 
 
-def _oversized() -> errors.OversizedRosterError:
+def _oversize_error() -> errors.OversizedRosterError:
     return errors.OversizedRosterError(
         f"a space has at most {MAX_DEVICES} devices at a time, {MAX_EPOCHS} epochs and {MAX_ENTRIES} changes to them",
         hint="remove devices that are no longer used, or begin a new space",

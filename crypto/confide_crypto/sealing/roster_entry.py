@@ -151,7 +151,7 @@ class RosterEntry:
         signature = cursor.take(SIGNATURE_LENGTH)
         return cls(change, space, number, previous, time, signer, device, removed, commitment, wraps, signature)
 
-    def signed(self, identity: Identity) -> Self:
+    def sign(self, identity: Identity) -> Self:
         """Return the entry with the signature of `identity`, which must be its signer."""
         return replace(self, signature=identity.sign(_ENTRY_LABEL, self._body()))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from confide_crypto.errors import UnknownEpochError, WrapError
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.encoding import joined, labelled, u32
+from confide_crypto.sealing.encoding import join_labelled, join_parts, u32
 from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class SpaceKeys:
         of the space. It reveals nothing without the space's keys.
         """
         id_key = hashlib.blake2b(key=self.epochs[0], person=_ID_KEY_PERSON, digest_size=KEY_LENGTH).digest()
-        named = joined(kind.encode(), value)
+        named = join_parts(kind.encode(), value)
         return hashlib.blake2b(named, key=id_key, person=_SECRET_ID_PERSON, digest_size=SECRET_ID_LENGTH).digest()
 
     def tie_key(self) -> bytes:
@@ -100,14 +100,14 @@ class SpaceKeys:
         It does not reveal the key, and proves to all devices that they got the same key. Raises
         UnknownEpochError.
         """
-        about = joined(self.space, u32(epoch))
+        about = join_parts(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_COMMITMENT_PERSON, digest_size=KEY_LENGTH).digest()
 
     def database_key(self, epoch: int) -> bytes:
         """Return the database key, 32 bytes, that devices hand to a daemon for a database under
         `caller` custody. Raises UnknownEpochError.
         """
-        about = joined(self.space, u32(epoch))
+        about = join_parts(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_DATABASE_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
 
@@ -208,4 +208,4 @@ def _suite() -> Suite:
 
 
 def _wrap_info(space: bytes, epoch: int, device: bytes, head: bytes) -> bytes:
-    return labelled(_WRAP_INFO_LABEL, space, u32(epoch), device, head)
+    return join_labelled(_WRAP_INFO_LABEL, space, u32(epoch), device, head)

@@ -71,12 +71,12 @@ class Connection:
         self._channel = channel
         self._timers = timers
         self._outbox = FrameOutbox(channel, ws)
-        self._inbox = Inbox(ws, channel, self._outbox, self._answered)
+        self._inbox = Inbox(ws, channel, self._outbox, self._receive_answer)
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
         self._pending: dict[int, asyncio.Future[dict[str, object]]] = {}
         self._was_served = False
         self._is_serving = False
-        self._ended: ConnectionLost | None = None
+        self._end_error: ConnectionLost | None = None
         _keep_unsent_short(ws)
 
     @property
@@ -235,7 +235,7 @@ class Connection:
                     await self._ws.wait_closed()
             return
         self._inbox.is_closing = True
-        for stream in self._channel.outgoing.unfinished:
+        for stream in self._channel.outgoing.open_streams:
             self._outbox.reset(stream, code)
         with contextlib.suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -286,9 +286,9 @@ class Connection:
     # -- bookkeeping ----------------------------------------------------------------------------------------------
 
     def _open_request(self) -> tuple[int, asyncio.Future[dict[str, object]]]:
-        if self._ended or self.is_going_away:
+        if self._end_error or self.is_going_away:
             self._slots.release()
-            raise self._ended or ConnectionLost(truncated=False, problem="the peer is going away")
+            raise self._end_error or ConnectionLost(truncated=False, problem="the peer is going away")
         stream = self._channel.open_request()
         answer: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
         self._pending[stream] = answer
@@ -309,7 +309,7 @@ class Connection:
             self._slots.release()
         return answer
 
-    def _answered(self, stream: int, data: bytes) -> None:
+    def _receive_answer(self, stream: int, data: bytes) -> None:
         outcome = decode_answer(data)
         if self._channel.outgoing.is_unfinished(stream):
             if not isinstance(outcome, RequestError):
@@ -324,9 +324,9 @@ class Connection:
             answer.set_result(outcome)
 
     def _end(self, reason: ConnectionLost) -> None:
-        if self._ended:
+        if self._end_error:
             return
-        self._ended = reason
+        self._end_error = reason
         self._outbox.fail(reason)
         for answer in self._pending.values():
             if not answer.done():

@@ -174,7 +174,7 @@ class RateLimit(Protocol):
         is refused.
         """
 
-    def answered(self, length: int) -> None:
+    def charge(self, length: int) -> None:
         """Charge for an answer of so many bytes."""
 
 
@@ -186,7 +186,7 @@ class Unlimited:
 
     async def request(self, _data: bytes) -> None: ...
 
-    def answered(self, _length: int) -> None: ...
+    def charge(self, _length: int) -> None: ...
 
 
 FREE: Final[RateLimit] = Unlimited()
@@ -208,8 +208,8 @@ class Inbox:
         self._is_delivering = False
         self._handlers: set[asyncio.Task[None]] = set()
         self._bodies: dict[int, Body] = {}
-        self._taken: dict[int, int] = {}
-        self._taken_in_all = 0
+        self._consumed: dict[int, int] = {}
+        self._consumed_total = 0
         self._held_bytes = 0
         self._has_room = asyncio.Event()
         self._is_over = asyncio.Event()
@@ -279,7 +279,7 @@ class Inbox:
         """Handle a message, and those that arrive meanwhile, in order."""
         self._is_delivering = True
         try:
-            await _watched(self._handle_message(data), self._replace_reader)
+            await _call_on_wait(self._handle_message(data), self._replace_reader)
             while self._waiting:
                 data = self._waiting.popleft()
                 self._release(data)
@@ -339,19 +339,19 @@ class Inbox:
         """Grant the credit of read bytes again, half a window at a time: a WINDOW for every piece
         would double the number of records.
         """
-        self._taken_in_all += amount
-        if self._taken_in_all >= CONNECTION_CREDIT // 2:
-            self._outbox.grant(0, self._taken_in_all)
-            self._taken_in_all = 0
+        self._consumed_total += amount
+        if self._consumed_total >= CONNECTION_CREDIT // 2:
+            self._outbox.grant(0, self._consumed_total)
+            self._consumed_total = 0
         if stream in self._bodies:
-            taken = self._taken.get(stream, 0) + amount
+            taken = self._consumed.get(stream, 0) + amount
             if taken >= STREAM_CREDIT // 2:
                 self._outbox.grant(stream, taken)
                 taken = 0
-            self._taken[stream] = taken
+            self._consumed[stream] = taken
 
     def _forget_body(self, stream: int) -> Body:
-        self._taken.pop(stream, None)
+        self._consumed.pop(stream, None)
         return self._bodies.pop(stream)
 
     async def _handle_stream(self, opened: BodyOpened, body: Body) -> None:
@@ -369,7 +369,7 @@ class Inbox:
     async def _answer(self, request: RequestReceived, on_request: OnRequest) -> None:
         try:
             answer = await self._respond(request.data, on_request)
-            self._toll.answered(len(answer))
+            self._toll.charge(len(answer))
             await self._outbox.send(FrameType.RES, request.stream, answer, bulk=request.is_bulk)
         except ConnectionLost:
             log.debug("session %s: no way left for an answer", self._channel.session_id)  # the reader reports it
@@ -411,7 +411,7 @@ class Inbox:
 
 
 @types.coroutine
-def _watched(work: Coroutine[Any, Any, None], on_wait: Callable[[], None]) -> Generator[Any, Any, None]:
+def _call_on_wait(work: Coroutine[Any, Any, None], on_wait: Callable[[], None]) -> Generator[Any, Any, None]:
     """Await `work` in this task, and call `on_wait` if it suspends, at its first suspension (PEP
     380's expansion of `yield from`).
     """

@@ -32,7 +32,7 @@ class TaskGroup:
         self._owner: asyncio.Task[Any]
         self._tasks: set[asyncio.Task[Any]] = set()
         self._errors: list[BaseException] = []
-        self._followed: list[BaseException] = []
+        self._later_errors: list[BaseException] = []
         self._cut: set[asyncio.Task[Any]] = set()
         self._cancelling = 0
         self._is_open = self._is_ending = self._has_cut = False
@@ -74,8 +74,8 @@ class TaskGroup:
                 raise asyncio.CancelledError
             return
         if error is not None and not is_cut:
-            (self._followed if self._has_cut else self._errors).append(error)
-        if (errors := self._errors or self._followed) and (first := _first(errors)) is not error:
+            (self._later_errors if self._has_cut else self._errors).append(error)
+        if (errors := self._errors or self._later_errors) and (first := _first(errors)) is not error:
             try:
                 raise first from None
             finally:
@@ -90,7 +90,7 @@ class TaskGroup:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        (self._followed if task in self._cut else self._errors).append(error)
+        (self._later_errors if task in self._cut else self._errors).append(error)
         if self._is_open and not self._is_ending:
             self._has_cut = True
             self._owner.cancel()

@@ -304,7 +304,7 @@ def _known(store: Store, lines: Sequence[str], blocks: Sequence[TextBlock]) -> l
         return []
     numbers = _numbers(lines, blocks)
     there = store.classes.known_marks(frozenset().union(*numbers.values()))
-    return text_marks.known(numbers, there)
+    return text_marks.blocks_with(numbers, there)
 
 
 def _numbers(lines: Sequence[str], blocks: Iterable[TextBlock]) -> dict[TextBlock, frozenset[int]]:

@@ -169,7 +169,7 @@ def _message(item: Any) -> TranscriptMessage:
 
 
 def _moment(text: str) -> datetime:
-    moment = documents.parsed(text)
+    moment = documents.parse_time(text)
     if moment is None:
         raise RequestError("invalid", "a message's time is not ISO 8601")
     if moment.year < 1970:

@@ -14,7 +14,7 @@ from confide_memory.actions import triggers
 from confide_memory.documents import iso
 from confide_memory.front_matter import FrontMatterError
 from confide_memory.markdown_blocks import MARK, style_of
-from confide_memory.mentions import folded
+from confide_memory.mentions import fold_name
 from confide_memory.note import MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Relation
 
 
@@ -78,7 +78,7 @@ class Draft:
             "relations": [relation.as_field() for relation in self.relations],
             "metadata": dict(self.metadata),
             note.SEEN: dict(self.seen),
-            **triggers.described(self.body),
+            **triggers.trigger_fields(self.body),
             "created": iso(self.created),
             "updated": iso(self.created if self.updated is None else self.updated),
         }
@@ -87,7 +87,7 @@ class Draft:
 
 def same_name(one: str | None, other: str | None) -> bool:
     """Return True if two names of entities are equal, ignoring case and form."""
-    return folded(one or "") == folded(other or "")
+    return fold_name(one or "") == fold_name(other or "")
 
 
 Change = Callable[[str], str]
@@ -154,7 +154,7 @@ def _described(text: str, content: str) -> dict[str, object]:
     values the old text does not give: their author wrote them.
     """
     parts = front_matter.parse(text)
-    old, new = triggers.described(parts.body), triggers.described(content)
+    old, new = triggers.trigger_fields(parts.body), triggers.trigger_fields(content)
     return {name: new.get(name) for name in note.DESCRIBED if parts.fields.get(name) == old.get(name)}
 
 

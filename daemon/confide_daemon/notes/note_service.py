@@ -33,7 +33,7 @@ from confide_memory import front_matter, note_names
 from confide_memory import note as notes
 from confide_memory.classes import DERIVED, TRUSTED, UNTRUSTED, lowest
 from confide_memory.documents import check_path, check_text
-from confide_memory.mentions import folded
+from confide_memory.mentions import fold_name
 from confide_memory.note import Note
 
 # Least similarity of names; below it they share little but letters.
@@ -69,7 +69,7 @@ def search(
         near = dict(matches(query, store.entities.keys(projects, tasks=tasks), limit=limit))
         # Count notes for these only: listing all 10,000 takes three times as long as finding
         # similar names.
-        found = [(one, near[folded(one.name)]) for one in store.entities.among(list(near), projects, tasks=tasks)]
+        found = [(one, near[fold_name(one.name)]) for one in store.entities.among(list(near), projects, tasks=tasks)]
     return sorted(found, key=lambda pair: -pair[1])[:limit]
 
 

@@ -23,7 +23,7 @@ from confide_daemon.retrieval.search.scoring import PACKAGED_MODEL
 from confide_daemon.store.rows import Filter, NotePiece, NoteRow
 from confide_daemon.store.space_store import Store
 from confide_memory.documents import STOP_WORDS
-from confide_memory.mentions import folded
+from confide_memory.mentions import fold_name
 from confide_memory.tools.question import keyword_query
 
 # The first chunks of a note that are compared: 8 by meaning (some 300 words), 64 by words.
@@ -102,7 +102,7 @@ def compared(
         sum(piece.tokens for piece in pieces),
         len(pieces) > FIRST,
         tuple(STANDIN.findall(text)) if only(text) else (),
-        NoteNames(folded(row.title if row else ""), folded((row and row.entity) or ""), _signs(text)),
+        NoteNames(fold_name(row.title if row else ""), fold_name((row and row.entity) or ""), _signs(text)),
     )
 
 

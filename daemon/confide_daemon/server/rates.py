@@ -190,7 +190,7 @@ class Rate:
         if wait_s:
             await asyncio.sleep(wait_s)
 
-    def answered(self, length: int) -> None:
+    def charge(self, length: int) -> None:
         """Pay for an answer of `length` bytes; the caller's next request waits for it."""
         if length > SMALL:
             self._bucket.borrow(math.inf, length / ANSWERED_BYTES)

@@ -62,7 +62,7 @@ from confide_daemon.tools.tool_context import ConnectionFacts, ToolContext
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES, iso, receive_text
 from confide_memory.forms import Carried
 from confide_memory.forms import project as project_of
-from confide_memory.versions import UNKNOWN, parsed
+from confide_memory.versions import UNKNOWN, parse_version
 from confide_memory.wire.operation import Answerer, Nothing, Operation
 from confide_memory.wire.session import ATTACH, CATALOGUE, LOOKUP, ROTATE, Attached, AttachRequest, RotationStatement
 
@@ -360,7 +360,7 @@ class Session:
         if data:
             # Charged to the caller's rate like the answer to a request: its next request waits for
             # it.
-            self._rate.answered(len(data))
+            self._rate.charge(len(data))
             # The reading task sees the same end, and reports if it came with a CLOSE.
             with contextlib.suppress(ConnectionLost):
                 await self.connection.send_message(data)
@@ -371,7 +371,7 @@ class Session:
         if op == "ping":
             return {}
         if op == "rotate":
-            return await ROTATE.answered(body, self._rotate)
+            return await ROTATE.answer_request(body, self._rotate)
         if op in _CHANGING_DEVICES and self._space is not None:
             async with self.held():
                 self._require_settled()
@@ -391,7 +391,7 @@ class Session:
     async def _on_request_of_space(self, op: str, body: Carried) -> dict[str, object]:
         self._require_settled(op)
         if op == "attach":
-            return await ATTACH.answered(body, self._attach)
+            return await ATTACH.answer_request(body, self._attach)
         if op not in self._requests and op not in _OF_TOOLS:
             raise _unknown()
         if op not in self._unattached:
@@ -485,7 +485,7 @@ class Session:
         """Record the device's version of confide, for the operator who upgrades. A failed write is
         repeated at the next `attach`.
         """
-        if parsed(version) is None or version == self.caller.proxy_version:
+        if parse_version(version) is None or version == self.caller.proxy_version:
             return
         with contextlib.suppress(StorageError):
             await asyncio.to_thread(self.registry.note_proxy_version, self.connection.peer_key, version)
@@ -508,7 +508,7 @@ class Session:
         """Send a request to the device and return its answer; `Operation.ask_machine` gives it its
         type.
         """
-        answer = await operation.sent(self.connection, body, timeout_s=timeout_s)
+        answer = await operation.send_raw(self.connection, body, timeout_s=timeout_s)
         try:
             return operation.read_answer(answer)
         except RequestError:

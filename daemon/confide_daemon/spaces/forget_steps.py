@@ -35,7 +35,7 @@ from confide_memory.forgetting import (
     ForgetPart,
     Hashes,
     PartSet,
-    named,
+    hash_names,
     whole_hash,
 )
 
@@ -130,7 +130,7 @@ def plan(
             documents,
             len(documents),
             shared,
-            named(key, project, asked, [path for _, path in documents])[:MOST_NAMES],
+            hash_names(key, project, asked, [path for _, path in documents])[:MOST_NAMES],
             tuple(whole_hash(key, content) for content in wholes[-MOST_TEXTS:]),
             _spread(kept),
             len(kept),
@@ -166,7 +166,7 @@ def _shared(
         still |= _sealed_in(text)
         if not one.is_newest or source_of(one.path) == _SESSIONS:
             continue  # a copy in the history or in a transcript goes too
-        found: set[ForgetPart | str] = {part for part, _, _ in own.found(text)}
+        found: set[ForgetPart | str] = {part for part, _, _ in own.find(text)}
         found |= {one.hash} & contents.keys()
         if found:
             theirs |= found

@@ -26,7 +26,7 @@ from confide_memory.documents import iso
 from confide_memory.front_matter import FrontMatterError
 from confide_memory.note import level_of
 from confide_memory.tools.call import NOTICE
-from confide_memory.tools.search_text import called
+from confide_memory.tools.search_text import reference_of
 
 # Limits on groups, and on notes per group, in one answer; `total` and merging cover all.
 MOST_LISTED = 50
@@ -185,9 +185,9 @@ def _lines(told: dict[str, Any]) -> list[str]:
     for group in groups:
         keep, preview = group["keep"], group["preview"]
         verb = "supersedes" if group["merged"] else "would supersede"
-        lines.append(f"- {keep['title']} ({called(keep)}) [{keep['project']}] {verb} {group['count']}:")
+        lines.append(f"- {keep['title']} ({reference_of(keep)}) [{keep['project']}] {verb} {group['count']}:")
         lines += [
-            f"  {older['similarity']:.2f} by {older['by']}: {older['title']} ({called(older)})"
+            f"  {older['similarity']:.2f} by {older['by']}: {older['title']} ({reference_of(older)})"
             for older in group["older"]
         ]
         lines.append(f"  importance: {preview['level']}; tags: {', '.join(preview['tags']) or '-'}")

@@ -25,7 +25,7 @@ from confide_daemon.tools.tool_context import (
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import iso
 from confide_memory.note import level_of, scope_of
-from confide_memory.tools.search_text import called
+from confide_memory.tools.search_text import reference_of
 
 # Limit on the relations shown, for a note that many others refer to; a note itself states fewer.
 MOST_RELATIONS = 100
@@ -203,7 +203,7 @@ def _text(found: FullNote, structured: dict[str, Any], short: Callable[[str], st
     lines.append("; ".join(said))
     for one in structured["relations"]:
         verb = one["relation"] if one["direction"] == "to" else f"is what {one['relation']} is said of by"
-        lines.append(f"{verb}: {one['title']} ({called(one)})")
+        lines.append(f"{verb}: {one['title']} ({reference_of(one)})")
     if (left := structured["relationCount"] - len(structured["relations"])) > 0:
         lines.append(f"and {left} more relations")
     lines += [f"superseded by {short(other)}" for other in structured["supersededBy"]]

@@ -17,7 +17,7 @@ from confide_memory import front_matter
 from confide_memory.classes import UNTRUSTED
 from confide_memory.tools.call import NOTICE
 from confide_memory.tools.past import is_over
-from confide_memory.tools.search_text import called
+from confide_memory.tools.search_text import reference_of
 
 SNIPPET_CHARS = 160
 MAX_OFFSET = 1_000_000
@@ -146,5 +146,10 @@ def _text(rows: list[NoteRow], entries: list[dict[str, Any]], total: int, offset
         said += [f"by {row.author}", *([f"from {row.source}"] if row.source else [])]
         said += ["untrusted"] if row.class_ == UNTRUSTED else []
         said += [f"{row.problems} problems in its front matter"] if row.problems else []
-        lines += ["", f"{row.title} ({called(entry)}) · {row.path} [{row.project}]", " · ".join(said), entry["snippet"]]
+        lines += [
+            "",
+            f"{row.title} ({reference_of(entry)}) · {row.path} [{row.project}]",
+            " · ".join(said),
+            entry["snippet"],
+        ]
     return "\n".join(lines)

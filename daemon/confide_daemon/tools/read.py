@@ -22,7 +22,7 @@ from confide_memory import note_names
 from confide_memory.classes import CLASSES, UNTRUSTED
 from confide_memory.documents import iso
 from confide_memory.tools.call import NOTICE
-from confide_memory.tools.read_text import page, placed
+from confide_memory.tools.read_text import page, with_lines_split
 
 DEFINITION = Definition(
     name="memory_read",
@@ -66,7 +66,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     Raises GrantError without access; ToolError if `fromLine` is past the end; NotFoundError if the
     document or revision does not exist; its hint names the nearest.
     """
-    arguments = placed(arguments)
+    arguments = with_lines_split(arguments)
     path, project, revision = arguments["path"], arguments.get("project"), arguments.get("revision")
     if note_names.is_id(path):
         context.grants.require_source("memory")

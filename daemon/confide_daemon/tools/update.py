@@ -16,7 +16,7 @@ from confide_daemon.tools.note_fields import FIELDS, ID, PROPERTIES, WITH_NOTES
 from confide_daemon.tools.tool_context import FLAG, OUTCOME, Definition, ToolContext, ToolResult, record
 from confide_memory.markdown_blocks import is_sensitive
 from confide_memory.note import SEEN
-from confide_memory.tools.search_text import called
+from confide_memory.tools.search_text import reference_of
 
 REVISION: dict[str, object] = {"type": "integer", "minimum": 1, "maximum": 2**53}
 _EARLIER_PLAIN: Final = (
@@ -184,5 +184,5 @@ async def _answer(
     structured["warnings"] = [*structured["warnings"], *more]
     await context.shorten(structured)
     said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
-    head = f"The note {called(structured)} in {path} [{project}] {said}: revision {found.row.revision}."
+    head = f"The note {reference_of(structured)} in {path} [{project}] {said}: revision {found.row.revision}."
     return ToolResult.warned(structured, [head])

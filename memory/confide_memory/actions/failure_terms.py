@@ -197,7 +197,7 @@ def of_note(text: str) -> NoteTerms | None:
     read = text[:_MOST_READ]
     has_failed = any(pattern.search(read) for pattern in (_CAUSE, _FAILS, error_messages.FAILS))
     is_explained = bool(_REMEDY.search(read) or _EXPLAINS.search(read))
-    weights = dict(_weighed(read))
+    weights = dict(_weigh_terms(read))
     has_code = any(weight > _WORD and not set("/.=") & set(term) for term, weight in weights.items())
     if not (has_failed or is_explained or has_code) or sum(weights.values()) < _LEAST_OF_NOTE:
         return None
@@ -214,12 +214,14 @@ def by_rarity(notes: Iterable[NoteTerms | None]) -> list[NoteTerms | None]:
     return [
         note
         if note is None
-        else replace(note, weights={term: _rated(term, weight, entries[term]) for term, weight in note.weights.items()})
+        else replace(
+            note, weights={term: _weight_of(term, weight, entries[term]) for term, weight in note.weights.items()}
+        )
         for note in given
     ]
 
 
-def _rated(term: str, weight: float, entries: int) -> float:
+def _weight_of(term: str, weight: float, entries: int) -> float:
     if term.startswith("="):
         return weight
     if weight != _WORD:
@@ -227,7 +229,7 @@ def _rated(term: str, weight: float, entries: int) -> float:
     return next((rated for most, rated in _RARE if entries <= most), _COMMONEST)
 
 
-def _weighed(text: str) -> Iterator[tuple[str, float]]:
+def _weigh_terms(text: str) -> Iterator[tuple[str, float]]:
     for match in _CAUSE.finditer(text):
         yield f"={match.lastgroup}", _CAUSES[match.lastgroup or ""][0]
     for number in (*_NUMBERED.findall(text), *_NUMBER.findall(text)):
@@ -286,7 +288,7 @@ class OutputTerms:
         self._heads = {(_stem(words[0]), _stem(_plain(words[1]))) for words in commands if len(words) > 1}
         self._lines: dict[str, set[int]] = {}
         self._rows: set[tuple[str, str, str]] = set()
-        for number, line in enumerate(_told(output)):
+        for number, line in enumerate(_failure_lines(output)):
             for term in _of_line(line):
                 self._lines.setdefault(term, set()).add(number)
             self._rows.update(_rows(_words(line)))
@@ -318,7 +320,7 @@ class OutputTerms:
         return not tools or any(tool in self._of_command or tool in self._lines for tool in tools)
 
 
-def _told(output: str) -> list[str]:
+def _failure_lines(output: str) -> list[str]:
     """Return the lines of an output that may say what failed."""
     lines = [line for line in error_messages.lines(output) if line.strip()]
     kept: set[int] = set(range(max(0, len(lines) - _ENDING), len(lines)))

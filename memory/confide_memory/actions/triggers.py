@@ -154,7 +154,7 @@ def entries(text: str) -> list[StatedEntry]:
     """
     parts = front_matter.parse(text)
     fields = parts.fields
-    stated = [*_stated(fields)]
+    stated = [*_in_fields(fields)]
     above = parts.head.count("\n")
     if "id" in fields or stated:
         return _note(parts.body, fields, stated, above)
@@ -190,7 +190,7 @@ def _is_cautious(fields: dict[str, object]) -> bool:
     return any(isinstance(word, str) and word.strip().lstrip("#").casefold() in _CAUTIOUS for word in said)
 
 
-def _stated(fields: dict[str, object]) -> Iterator[Trigger]:
+def _in_fields(fields: dict[str, object]) -> Iterator[Trigger]:
     """Yield the triggers of the fields `about`, `command` and `error`."""
     for one in _texts(fields.get("about")):
         if not one.startswith("git:") and (path := path_key(_PLACE.sub("", one))):
@@ -212,7 +212,7 @@ def _texts(value: object) -> list[str]:
 def _triggers(entry: str, *, is_cautious: bool) -> tuple[Trigger, ...]:
     """Return the triggers that an entry's text states."""
     found: list[Trigger] = []
-    fenced, prose = _parted(entry)
+    fenced, prose = _split_fences(entry)
     spans = _SPAN.findall(prose)
     quoted = [match[0] for match in (*_SPAN.finditer(prose), *QUOTED.finditer(prose))]
     for text in (*fenced, *(one[1:-1] for one in quoted if one[0] != "`" or _is_message(one))):
@@ -222,7 +222,7 @@ def _triggers(entry: str, *, is_cautious: bool) -> tuple[Trigger, ...]:
     found += [Trigger(ERROR, code) for code in codes(entry)]
     if is_cautious or _CAUTION.search(prose):
         for span in spans:
-            found += [] if _is_message(span) else _named(span)
+            found += [] if _is_message(span) else _in_span(span)
         found += [Trigger(PATH, path) for word in _BARE.findall(_SPAN.sub(" ", prose)) if (path := _bare_path(word))]
         for line in fenced:
             if (words := command_words(line.removeprefix("$ "))) and line.startswith("$ "):
@@ -230,7 +230,7 @@ def _triggers(entry: str, *, is_cautious: bool) -> tuple[Trigger, ...]:
     return _first(found)
 
 
-def _named(span: str) -> list[Trigger]:
+def _in_span(span: str) -> list[Trigger]:
     """Return the file or the command that a code span names."""
     span = span.strip()
     plain = _PLACE.sub("", span)
@@ -272,7 +272,7 @@ def _first(found: Iterable[Trigger]) -> tuple[Trigger, ...]:
     return tuple(dict.fromkeys(found))[:MAX_TRIGGERS]
 
 
-def _parted(entry: str) -> tuple[list[str], str]:
+def _split_fences(entry: str) -> tuple[list[str], str]:
     """Return the lines of fenced code, and the rest."""
     fence, fenced, prose = "", [], []
     for line in _MARK.sub("", entry[:MAX_ENTRY], count=1).split("\n"):
@@ -329,13 +329,13 @@ def _is_beside_fence(lines: Sequence[str], number: int, is_behind: bool) -> bool
 # -- new notes ----------------------------------------------------------------------------------------------------
 
 
-def described(text: str) -> dict[str, str | list[str]]:
+def trigger_fields(text: str) -> dict[str, str | list[str]]:
     """Return the fields `command` and `error` for a note of this text: the commands that it says
     fail or are not to be run, and the keys of the errors that it quotes. Prose without code, codes
     and quotes gives neither.
     """
     read = text[:MAX_ENTRY]
-    fenced, prose = _parted(read)
+    fenced, prose = _split_fences(read)
     commands, errors = list[str](), list[str]()
     for sentence in _SENTENCE_END.split(prose):
         has_failed = bool(_FAILED.search(sentence))

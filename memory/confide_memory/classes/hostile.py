@@ -55,7 +55,7 @@ def _rule(why: str, pattern: str, *near: str) -> _Rule:
     return _Rule(why, pattern, tuple(tuple(group.split("|")) for group in near))
 
 
-def _said(why: str, pattern: str, *near: str) -> _Rule:
+def _phrase_rule(why: str, pattern: str, *near: str) -> _Rule:
     """Return a rule for a phrase: a blank matches any gap, and ` ... ` up to five words."""
     between = rf"{_GAP}(?:[\w'’]+{_GAP}){{0,{_NEAR}}}?"
     return _rule(why, rf"(?<!\w)(?:{pattern.replace(' ... ', between).replace(' ', _GAP)})(?!\w)", *near)
@@ -86,14 +86,14 @@ _ORDERS: Final = "gives new orders"
 _CARRIES_OFF: Final = "carries secrets off"
 
 _PHRASES: Final = (
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         r"(?:ignore|ignores|ignoring|disregard|forget|override|overrides|bypass|discard|drop|abandon|skip) ... "
         rf"{_EARLIER} ... {_RULES_OF}",
         "ignor|disregard|forget|overrid|bypass|discard|drop|abandon|skip",
         _RULES_NEAR,
     ),
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         r"(?:ignore|disregard|forget|override|bypass) (?:all|any|every|everything|the|these|those|all of) ... "
         rf"(?:{_RULES_OF} (?:given|you were|you have|you received|that came|so far|before|above)|"
@@ -101,7 +101,7 @@ _PHRASES: Final = (
         "ignore|disregard|forget|override|bypass",
         f"{_RULES_NEAR}|told|said|line",
     ),
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         r"(?:do not|don t|don't|don’t|no longer|stop|never) (?:follow|obey|following|obeying|apply|adhere to|comply with) ... "
         rf"{_EARLIER} ... {_RULES_OF}",
@@ -109,7 +109,7 @@ _PHRASES: Final = (
         _RULES_NEAR,
         "not|don|longer|stop|never",
     ),
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         rf"{_EARLIER} {_RULES_OF} (?:are|is) (?:now )?(?:void|cancelled|canceled|revoked|suspended|"
         rf"obsolete|invalid|lifted|null|no longer "
@@ -117,7 +117,7 @@ _PHRASES: Final = (
         "void|cancel|revoked|suspended|obsolete|invalid|lifted|null|no longer",
         _RULES_NEAR,
     ),
-    _said(
+    _phrase_rule(
         _ORDERS,
         r"(?:new|updated|revised|real|actual|true|secret|hidden|important) (?:system )?(?:instructions?|prompt|directives?|orders) "
         rf"(?:for (?:you|(?:the )?{_MODEL})|follow|below|begin|start here|override|supersede|replace|take precedence)",
@@ -125,7 +125,7 @@ _PHRASES: Final = (
         "new|updated|revised|real|actual|true|secret|hidden|important",
         "for|follow|below|begin|start|override|supersede|replace|precedence",
     ),
-    _said(
+    _phrase_rule(
         _ORDERS,
         r"(?:system override|admin override|developer mode (?:enabled|on|activated|output)|"
         r"jailbreak mode|dan mode|god mode enabled|"
@@ -134,34 +134,34 @@ _PHRASES: Final = (
         "override|mode|prompt|message|instructions|input",
         "system|admin|developer|jailbreak|dan|god|user|hidden",
     ),
-    _said(
+    _phrase_rule(
         _NEW_ROLE,
         r"you are (?:now|no longer|henceforth) (?:an?|the|in|my|dan|bound|restricted|operating|acting|free|root|claude|gpt|codex)",
         "you",
         "now|longer|henceforth",
     ),
-    _said(
+    _phrase_rule(
         _NEW_ROLE,
         r"(?:from now on|from this point on|from this moment|henceforth|starting now) (?:you|the assistant|the model|the agent|"
         r"every answer|each answer|all your answers|your answers|answer only|respond only|reply only)",
         "from now|from this|henceforth|starting|now on",
         "you|assistant|model|agent|answer|respond|reply",
     ),
-    _said(
+    _phrase_rule(
         _NEW_ROLE,
         r"(?:act as|pretend to be|pretend you are|roleplay as|behave as|simulate) (?:an? |the |if you were )?(?:\w+ )?"
         r"(?:unrestricted|unfiltered|uncensored|jailbroken|evil|root|administrator|admin|developer mode|dan)",
         "unrestricted|unfiltered|uncensored|jailbroken|evil|root|admin|developer|dan",
         "act as|pretend|roleplay|behave|simulate|act",
     ),
-    _said(
+    _phrase_rule(
         _TO_MODEL,
         rf"(?:if|when|because|since|as) (?:you are|you re|you're|you’re|youre|reading this as) (?:an? |the )?{_MODEL}",
         "you|reading this",
         _MODELS,
         "if|when|because|since|as",
     ),
-    _said(
+    _phrase_rule(
         _TO_MODEL,
         rf"as an? {_MODEL} (?:(?:working|running|reading|operating|that|who|with|in) ... )?you (?:should|"
         rf"must|will|are|have|need|can|may)",
@@ -169,7 +169,7 @@ _PHRASES: Final = (
         _MODELS,
         "you",
     ),
-    _said(
+    _phrase_rule(
         _TO_MODEL,
         rf"(?:to|for) (?:the|any|every|each|all|whichever|whatever) (?:{_MODEL}|agents?|model) (?:that|which|who) "
         r"(?:loads?|reads?|sees?|finds?|gets?|process(?:es)?|summari[sz]es?|opens?|is given) (?:this|these|the following)",
@@ -177,13 +177,13 @@ _PHRASES: Final = (
         _MODELS,
         "this|these|following",
     ),
-    _said(
+    _phrase_rule(
         _TO_MODEL,
         rf"(?:attention|dear|hey|listen up),? (?:all |any |every |the )?(?:{_MODEL}|agents?|model)",
         "attention|dear|hey|listen",
         _MODELS,
     ),
-    _said(
+    _phrase_rule(
         _TO_MODEL,
         r"(?:note|notice|message|memo|warning|reminder|orders|directive|addressed|instructions?) (?:to|for) "
         rf"(?:all |any |every |the |whichever |future )?(?:{_MODEL}|agents?|model) "
@@ -192,7 +192,7 @@ _PHRASES: Final = (
         _MODELS,
         "reading|processing|read|summari|find|please|you",
     ),
-    _said(
+    _phrase_rule(
         _TO_MODEL,
         rf"(?:{_MODEL}|any agent|the agent|the model|agents?) (?:reading|that reads|who reads|"
         rf"processing|which reads|summari[sz]ing|"
@@ -201,7 +201,7 @@ _PHRASES: Final = (
         _MODELS,
         "this|these|following",
     ),
-    _said(
+    _phrase_rule(
         _TO_MODEL,
         rf"(?:{_MODEL}|agents?|model) (?:must|shall|should|is required to|are required to|has to|have to|is to|will) "
         r"(?:now |first |always |immediately |silently |quietly |then |also )?"
@@ -215,7 +215,7 @@ _PHRASES: Final = (
         "execute|exfiltrate|obey|comply|reveal|disclose|upload|forward|run|send|fetch|download|ignore|hide|conceal|append|include|"
         "repeat|delete|grant|approve|tell|mention|pretend",
     ),
-    _said(
+    _phrase_rule(
         "hides from a person",
         r"(?:do not|don t|don't|don’t|never|must not|without|avoid|instead of|rather than) (?:tell|telling|inform|informing|alert|"
         r"alerting|notify|notifying|warn|warning|mention (?:this|it|that) to|mentioning (?:this|it|that) to|reveal (?:this|it) to|"
@@ -225,7 +225,7 @@ _PHRASES: Final = (
         "tell|inform|alert|notify|warn|mention|reveal|show|say|disclose|report|ask|consult|confirm",
         "not|don|never|without|avoid|instead|rather",
     ),
-    _said(
+    _phrase_rule(
         "hides from a person",
         rf"(?:keep|hide|conceal|withhold) (?:this|it|that|all of this) (?:(?:a )?(?:secret|hidden|"
         rf"quiet) )?from (?:the |your |any )?{_PERSON}",
@@ -233,7 +233,7 @@ _PHRASES: Final = (
         "from",
         "user|human|owner|developer|operator|person|anyone|anybody",
     ),
-    _said(
+    _phrase_rule(
         "asks for the prompt",
         r"(?:reveal|print|output|repeat|leak|disclose|show|dump|recite|write out|expose|tell me|return|include) (?:me |us )?"
         r"(?:(?:all )?your|the (?:full|entire|whole|hidden|initial|secret|original|complete|exact|verbatim)) (?:\w+ ){0,2}"
@@ -244,7 +244,7 @@ _PHRASES: Final = (
         "system|hidden|initial|secret|original",
         "reveal|print|output|repeat|leak|disclose|show|dump|recite|write|expose|tell|return|include",
     ),
-    _said(
+    _phrase_rule(
         _CARRIES_OFF,
         r"(?:send|post|upload|forward|email|e mail|mail|exfiltrate|leak|copy|transmit|submit|"
         r"append|embed|encode|paste|put) (?:me |us )?"
@@ -262,15 +262,17 @@ _PHRASES: Final = (
         "http|www|ftp|webhook|url|address|server|following|pastebin|attacker|image|query|@|.com|.net|.org|.io|.xyz|.site|.ru|.example|"
         ".test|.invalid",
     ),
-    _said(_CARRIES_OFF, r"exfiltrate (?:the|all|your|any|every|it|them|this|data|secrets|credentials)", "exfiltrate"),
-    _said(
+    _phrase_rule(
+        _CARRIES_OFF, r"exfiltrate (?:the|all|your|any|every|it|them|this|data|secrets|credentials)", "exfiltrate"
+    ),
+    _phrase_rule(
         "opens secrets",
         r"(?:call|use|invoke|run|execute) (?:the )?(?:tool )?secret_get ... (?:and|then|for (?:every|"
         r"each|all)|on (?:every|each|all))",
         "secret_get|secret get",
     ),
     # The same in the most requested languages.
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         r"(?:ignorieren? sie|ignoriere?|vergiss|vergessen sie|missachten? sie|missachte|beachte nicht)"
         r" ... (?:vorherigen?|bisherigen?|"
@@ -278,14 +280,14 @@ _PHRASES: Final = (
         "ignorier|vergiss|vergessen|missacht|beachte",
         "anweisung|befehl|regel|instruktion|vorgaben|anordnung",
     ),
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         r"(?:ignore|ignorez|ignorer|oublie|oubliez|oublier) ... (?:instructions|consignes|directives|règles|ordres) ... "
         r"(?:précédentes?|précédents|antérieures?|antérieurs|ci dessus|reçues)",
         "ignore|oubli",
         "précédent|antérieur|ci-dessus|ci dessus|reçues",
     ),
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         r"(?:ignora|ignore|ignoren|olvida|olvide|olviden|ignorar|descarta|ignori|dimentica|esqueça|esqueca|desconsidere) ... "
         r"(?:instrucciones|órdenes|indicaciones|reglas|istruzioni|regole|ordini|instruções|instrucoes|regras|ordens) ... "
@@ -293,7 +295,7 @@ _PHRASES: Final = (
         "ignor|olvid|descarta|dimentica|esque|desconsidere",
         "anterior|previas|precedenti|prévias|recibidas|acima",
     ),
-    _said(
+    _phrase_rule(
         _TAKES_BACK,
         r"(?:игнорируй|игнорируйте|забудь|забудьте|отбрось) ... (?:предыдущие|прошлые|прежние|все) ... "
         r"(?:инструкции|указания|команды|правила)",
@@ -431,7 +433,7 @@ def find(text: str) -> list[SuspiciousLines]:
     """Return the lines that address a model or hide something, in order."""
     lines = text.split("\n")
     return sorted(
-        {*_hidden(lines), *_encoded(lines), *_spoken([_plain(line) for line in lines])},
+        {*_in_hidden(lines), *_in_encoded(lines), *_in_prose([_plain(line) for line in lines])},
         key=lambda one: (one.first, one.last, one.why),
     )
 
@@ -451,7 +453,7 @@ def _plain(line: str) -> str:
     return _MIXED.sub(lambda word: word[0].translate(_LOOK_ALIKE), seen)
 
 
-def _spoken(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
+def _in_prose(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
     whole = "\n".join(lines)
     starts = [0]
     for line in lines:
@@ -495,7 +497,7 @@ def _windows(whole: str, starts: Sequence[int], words: Iterable[str]) -> list[tu
     return found
 
 
-def _hidden(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
+def _in_hidden(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
     for number, line in enumerate(lines, 1):
         if line.isascii():
             continue
@@ -505,7 +507,7 @@ def _hidden(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
             yield SuspiciousLines(number, number, "has letters that cannot be seen")
 
 
-def _encoded(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
+def _in_encoded(lines: Sequence[str]) -> Iterator[SuspiciousLines]:
     run: list[int] = []
     is_public = False
     for number, line in enumerate([*lines, ""], 1):

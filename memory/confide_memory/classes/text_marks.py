@@ -58,7 +58,7 @@ def marks(lines: Sequence[str], among: Iterable[TextBlock]) -> dict[TextBlock, f
     return {block: _marks(lines[block.first - 1 : block.last], words) for block in among}
 
 
-def known(numbers: Mapping[TextBlock, frozenset[int]], there: frozenset[int]) -> list[TextBlock]:
+def blocks_with(numbers: Mapping[TextBlock, frozenset[int]], there: frozenset[int]) -> list[TextBlock]:
     """Return the blocks that have one of the numbers `there`."""
     return [block for block, own in numbers.items() if not own.isdisjoint(there)]
 
@@ -79,7 +79,7 @@ def _marks(lines: Sequence[str], known_words: _Words) -> frozenset[int]:
         return frozenset()
     numbers = [known_words[word] for word in words]
     if len(words) < SURE:
-        return frozenset([_signed(_joined(numbers))])
+        return frozenset([_to_signed(_hash(numbers))])
     factor = pow(_FACTOR, GRAM - 1, _BITS + 1)
     rolling = 0
     grams: list[int] = []
@@ -90,16 +90,16 @@ def _marks(lines: Sequence[str], known_words: _Words) -> frozenset[int]:
         if at >= GRAM - 1:
             grams.append(rolling)
     windows = range(len(grams) - WINDOW + 1)
-    return frozenset(_signed(min(grams[at : at + WINDOW])) for at in windows)
+    return frozenset(_to_signed(min(grams[at : at + WINDOW])) for at in windows)
 
 
-def _joined(numbers: Sequence[int]) -> int:
+def _hash(numbers: Sequence[int]) -> int:
     value = len(numbers)
     for number in numbers:
         value = (value * _FACTOR + number) & _BITS
     return value
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     # SQLite's integers are signed.
     return value - (1 << 64) if value >> 63 else value

@@ -11,7 +11,7 @@ import typer
 
 from confide_crypto.errors import ConfideError
 from confide_memory.commands.group import CommandGroup, long_options
-from confide_memory.commands.spelling import meant
+from confide_memory.commands.spelling import nearest_name
 
 _DASHES: Final = "-\N{EN DASH}\N{EM DASH}"
 """Characters that begin an option; text copied from a web page may have the longer ones."""
@@ -56,7 +56,7 @@ def complaint(error: typer.TyperException, name: str) -> tuple[str, str]:
         near = _option_meant(error, context) if context is not None else None
         hint = f"did you mean {near}? {hint}" if near else hint
     if isinstance(error, typer.BadParameter) and error.message:
-        where = _spelled(error)
+        where = _parameter_name(error)
         return (f"{where}: {error.message}" if where else error.message).rstrip("."), hint
     message = error.message or error.format_message()
     return (message[:1].lower() + message[1:]).rstrip("."), hint
@@ -67,7 +67,7 @@ def _option_meant(error: typer.TyperException, context: Any) -> str | None:
     typed = getattr(error, "option_name", "") if hasattr(error, "possibilities") else ""
     names = long_options(context)
     if typed.startswith("--"):
-        if found := meant(typed.removeprefix("--"), names, context.find_root().command.option_words):
+        if found := nearest_name(typed.removeprefix("--"), names, context.find_root().command.option_words):
             return f"--{found}"
         # An option follows its command.
         return f"{context.command_path} COMMAND {typed[:40]}" if isinstance(context.command, CommandGroup) else None
@@ -75,7 +75,7 @@ def _option_meant(error: typer.TyperException, context: Any) -> str | None:
     return next((f"--{word}" for each in left if (word := each.lstrip(_DASHES)) in names), None)
 
 
-def _spelled(error: typer.BadParameter) -> str:
+def _parameter_name(error: typer.BadParameter) -> str:
     """Return the wrong parameter as a user types it."""
     if error.param_hint is not None:
         return str(error.param_hint) if isinstance(error.param_hint, str) else max(error.param_hint, key=len)

@@ -154,11 +154,11 @@ def one_line(text: str) -> str:
 
 
 def row(text: str) -> None:
-    """Print one line of a list, `fitted` to the terminal."""
-    say("\n".join(fitted(one_line(text))))
+    """Print one line of a list, `wrap_line` to the terminal."""
+    say("\n".join(wrap_line(one_line(text))))
 
 
-def fitted(line: str, indent: int | None = None) -> list[str]:
+def wrap_line(line: str, indent: int | None = None) -> list[str]:
     """Wrap a line to the terminal's width, between words, with an indent at its second column. The
     indent keeps wrapped text from imitating a line of this program. In a pipe the line stays whole.
 
@@ -222,7 +222,7 @@ def remark(text: str) -> None:
 
 
 def _write(stream: TextIO, text: str, *, end: str = "\n") -> None:
-    with doing.cleared():
+    with doing.erase():
         stream.write(_writable(f"{text}{end}", stream))
         stream.flush()
 
@@ -241,7 +241,7 @@ def note(*warnings: str) -> None:
         remark(one_line(warning if warning.startswith(("hint: ", "note: ")) else f"note: {warning}"))
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def count_noun(number: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: `1 note`, `2 notes`; `plural` is for an irregular noun."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
@@ -276,7 +276,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-async def confirmed(question: str) -> bool:
+async def ask_confirmation(question: str) -> bool:
     """Ask the user at the terminal, and return True for yes; the end of the input means no.
 
     The command's connections stay alive meanwhile, since a user who compares words on another
@@ -284,7 +284,7 @@ async def confirmed(question: str) -> bool:
     loop, would block both.
     """
     while True:
-        with doing.paused():
+        with doing.pause():
             _write(sys.stderr, f"{shown(question)} [y/N]: ", end="")
             line = await _line()
         answer = line.strip().lower()
@@ -300,10 +300,10 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def wanted(question: str, *, by_default: bool = False) -> bool:
-    """Ask as `confirmed`, for commands without an open connection; Enter alone means `by_default`."""
+def ask_yes_no(question: str, *, by_default: bool = False) -> bool:
+    """Ask as `ask_confirmation`, for commands without an open connection; Enter alone means `by_default`."""
     while True:
-        with doing.paused():
+        with doing.pause():
             _write(sys.stderr, f"{shown(question)} {'[Y/n]' if by_default else '[y/N]'}: ", end="")
             line = sys.stdin.readline()
         answer = line.strip().lower()
@@ -316,9 +316,9 @@ def wanted(question: str, *, by_default: bool = False) -> bool:
         remark("please say y or n")
 
 
-async def typed(question: str) -> str:
-    """Read a line that the user types; "" at the end of the input. Waits as `confirmed` does."""
-    with doing.paused():
+async def read_line(question: str) -> str:
+    """Read a line that the user types; "" at the end of the input. Waits as `ask_confirmation` does."""
+    with doing.pause():
         _write(sys.stderr, f"{shown(question)}: ", end="")
         return (await _line()).strip()
 
@@ -332,7 +332,7 @@ def unseen(prompt: str) -> str:
     if not sys.stdin.isatty():
         return sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")
     try:
-        with doing.paused():
+        with doing.pause():
             return getpass.getpass(f"{prompt}: ")
     except EOFError:
         return ""

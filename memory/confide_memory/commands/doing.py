@@ -35,7 +35,7 @@ class Doing:
 
     def __init__(self) -> None:
         self._text = "working"
-        self._told = ""
+        self._line = ""
         self._is_drawn = False
         self._is_paused = False
         self._lock = threading.RLock()
@@ -63,14 +63,14 @@ class Doing:
             self._thread.join()
             self._thread = None
         self.clear()
-        self._text, self._told = "working", ""
+        self._text, self._line = "working", ""
 
     def __call__(self, text: str) -> None:
         """Set the text to show: `starting the daemon`."""
         self._text = text[:_MOST_CHARS]
 
     @contextmanager
-    def cleared(self) -> Iterator[None]:
+    def erase(self) -> Iterator[None]:
         """Erase the line while other output is written."""
         with self._lock:
             self.clear()
@@ -82,7 +82,7 @@ class Doing:
         return self._is_paused
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Pause the line while the user is asked, or while something else shows progress."""
         with self._lock:
             self.clear()
@@ -114,12 +114,12 @@ class Doing:
                     if is_animated:
                         sys.stderr.write(f"{_CLEAR}{frames[number % len(frames)]} {self._text}")
                         self._is_drawn = True
-                    elif self._text != self._told:
+                    elif self._text != self._line:
                         sys.stderr.write(f"{self._text} ...\n")
                     sys.stderr.flush()
                 except (OSError, ValueError):
                     return  # the terminal was closed
-                self._told = self._text
+                self._line = self._text
                 number += 1
 
 

@@ -67,7 +67,7 @@ class Command(NamedTuple):
     moved: Moved = MappingProxyType({})
 
 
-def placed(groups: Groups, commands: Iterable[Command]) -> Groups:
+def place_addons(groups: Groups, commands: Iterable[Command]) -> Groups:
     """Return the commands of a program with those of its add-ons, each in its place.
 
     Of two commands with the same name the first stays, so no add-on replaces a command of the

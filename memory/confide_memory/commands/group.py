@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from confide_memory.commands import entries
 from confide_memory.commands.entries import Entry, Groups
-from confide_memory.commands.spelling import OtherWords, Words, meant, read_words
+from confide_memory.commands.spelling import OtherWords, Words, nearest_name, read_words
 from confide_memory.commands.values import plain
 
 More = Callable[[], tuple[Iterable[entries.Command], OtherWords]]
@@ -89,9 +89,9 @@ class CommandGroup(_Ours, TyperGroup):
             if near is None and outer is not None:
                 moved = {old: new for old, new in getattr(outer.command, "moved", {}).items() if " " not in old}
                 names = [*outer.command.list_commands(outer), *moved]
-                found = meant(word, names, ctx.find_root().command.other_words)
+                found = nearest_name(word, names, ctx.find_root().command.other_words)
                 near = found and f"{outer.command_path} {moved.get(found, found)}"
-        if near is None and (option := meant(word, long_options(ctx), {})):
+        if near is None and (option := nearest_name(word, long_options(ctx), {})):
             near = f"{ctx.command_path} --{option}"
         raise UnknownCommandError(ctx, word, near)
 
@@ -134,9 +134,9 @@ class EntryGroup(CommandGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in self.commands:
-            entry = _named(self._own, cmd_name) or _named(self._with_addons(), cmd_name)
+            entry = _find_entry(self._own, cmd_name) or _find_entry(self._with_addons(), cmd_name)
             if entry is not None:
-                self.commands[cmd_name] = _made(entry, lambda: entry.commands)
+                self.commands[cmd_name] = _build(entry, lambda: entry.commands)
         return self.commands.get(cmd_name)
 
     def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
@@ -159,7 +159,7 @@ class CommandProgram(CommandGroup):
         if self._all is None:
             commands, words = self.more()
             commands = list(commands)
-            self._all = entries.placed(self.own, commands)
+            self._all = entries.place_addons(self.own, commands)
             self.other_words = {**self.other_words, **words}
             self.moved = {**{old: new for each in commands for old, new in each.moved.items()}, **self.moved}
         return self._all
@@ -198,7 +198,7 @@ class CommandProgram(CommandGroup):
         """Return the old spelling with which a command line begins; one that is the name of a group
         now counts only alone.
         """
-        old = _moved(words, self.moved)
+        old = _old_spelling(words, self.moved)
         is_group = old is not None and _entry(self.own, old) is not None
         return None if is_group and not _is_alone(words[1:]) else old
 
@@ -219,7 +219,7 @@ class CommandProgram(CommandGroup):
         if cmd_name not in self.commands:
             entry = _entry(self.own, cmd_name) or _entry(self.groups, cmd_name)
             if entry is not None:
-                self.commands[cmd_name] = _made(entry, lambda: self._commands_of(cmd_name))
+                self.commands[cmd_name] = _build(entry, lambda: self._commands_of(cmd_name))
         return self.commands.get(cmd_name)
 
     def _commands_of(self, name: str) -> Sequence[Entry]:
@@ -256,17 +256,17 @@ def _is_alone(rest: Sequence[str]) -> bool:
     return not rest or (rest[0].startswith("-") and rest[0] not in _HELP)
 
 
-def _moved(args: Sequence[str], moved: entries.Moved) -> str | None:
+def _old_spelling(args: Sequence[str], moved: entries.Moved) -> str | None:
     """Return the longest old spelling with which a command line begins."""
     beginnings = (" ".join(args[:count]) for count in range(min(len(args), _MOST_MOVED_WORDS), 0, -1))
     return next((each for each in beginnings if each in moved), None)
 
 
 def _entry(groups: Groups, name: str) -> Entry | None:
-    return next((entry for each in groups.values() if (entry := _named(each, name)) is not None), None)
+    return next((entry for each in groups.values() if (entry := _find_entry(each, name)) is not None), None)
 
 
-def _named(commands: Sequence[Entry], name: str) -> Entry | None:
+def _find_entry(commands: Sequence[Entry], name: str) -> Entry | None:
     return next((entry for entry in commands if entry.name == name), None)
 
 
@@ -309,7 +309,7 @@ def app(
     )
 
 
-def _made(entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> Any:
+def _build(entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> Any:
     """Return the command of an entry: a group of entries, a function, or a typer app."""
     if entry.commands:
         return EntryGroup(entry, with_addons)

@@ -52,12 +52,12 @@ class Progress:
             self._task = self._bar.add_task("waiting", total=None)
         self._quiet = ExitStack()
         self._part = ""
-        self._began = self._told = time.monotonic()
+        self._began = self._printed_at = time.monotonic()
         self._began_with = 0.0
 
     def __enter__(self) -> Self:
         if self._bar is not None:
-            self._quiet.enter_context(doing.paused())
+            self._quiet.enter_context(doing.pause())
             self._bar.start()
         return self
 
@@ -80,8 +80,8 @@ class Progress:
                 self._bar.reset(self._task, description=part)
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total)
-        elif total and self._name and now - self._told >= LINE_S:
-            self._told = now
+        elif total and self._name and now - self._printed_at >= LINE_S:
+            self._printed_at = now
             sys.stderr.write(f"{self._name}: {self._line(done, total, now)}\n")
 
     def step(self, part: str, done: int, total: int) -> None:

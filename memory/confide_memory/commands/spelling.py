@@ -31,7 +31,7 @@ def read_words(words: Words) -> OtherWords:
     return found
 
 
-def meant(word: str, names: Collection[str], other_words: OtherWords) -> str | None:
+def nearest_name(word: str, names: Collection[str], other_words: OtherWords) -> str | None:
     """Return the name that `word` probably means: by its alternative words, or by a similar
     spelling; else None.
     """
@@ -44,7 +44,7 @@ def meant(word: str, names: Collection[str], other_words: OtherWords) -> str | N
     known |= {name: name for name in names}
     if word in known:
         return known[word]
-    if swapped := _swapped(word) & {*names}:
+    if swapped := _swap_letters(word) & {*names}:
         return min(swapped)
     if begun := sorted((name for name in names if name.startswith(word)), key=len):
         is_enough = len(word) >= min(_SHORTEST_BEGINNING, len(begun[0]) - 1)
@@ -57,7 +57,7 @@ def meant(word: str, names: Collection[str], other_words: OtherWords) -> str | N
     return known[near[0]] if near else None
 
 
-def _swapped(word: str) -> set[str]:
+def _swap_letters(word: str) -> set[str]:
     """Return the word with each pair of neighbouring letters swapped: in a word of three letters,
     `_CLOSE` does not allow that.
     """

@@ -3,7 +3,7 @@
 The schemas use few keywords, and an agent needs an error message that it can act on, so this code
 reads the schema itself instead of translating a validator's error tree. Both spellings of a name
 are valid (`maxResults`, `max_results`). Models and inspectors send strings instead of other values;
-a string is converted if it can mean one value only (`_meant`).
+a string is converted if it can mean one value only (`_convert`).
 
 Several clients fill in every option that a tool lists, with null, "", [] or [""] for those that are
 not meant. A blank option counts as missing, and blank entries of a list are dropped. For an option
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from confide_crypto.errors import printable
-from confide_memory.documents import composed
+from confide_memory.documents import to_nfc
 from confide_memory.errors import ToolError
 from confide_memory.tools.call import ALSO_TAKES, CLEARS, NO_OBJECT, OBJECT_HINT, is_blank, spelled_out
 
@@ -90,7 +90,7 @@ def check(parameters: Parameters, given: Any) -> dict[str, Any]:
     Raises ToolError with all problems: unknown names, missing required ones, values outside their
     schema.
     """
-    named, problems = _named(parameters, _object(given))
+    named, problems = _by_wire_name(parameters, _object(given))
     checked: dict[str, object] = {}
     for name, value in _meant_ones(parameters, named).items():
         try:
@@ -100,7 +100,7 @@ def check(parameters: Parameters, given: Any) -> dict[str, Any]:
         except ToolError as error:
             problems.append(error)
     if isinstance(path := checked.get("path"), str):
-        checked["path"] = composed(path).removeprefix("./")
+        checked["path"] = to_nfc(path).removeprefix("./")
     missing = [name for name in parameters.required if name not in named]
     if missing:
         hint = f"{parameters.name} needs {', '.join(parameters.required)}" if parameters.is_own else None
@@ -120,7 +120,7 @@ def _object(given: Any) -> Mapping[str, Any]:
     return given or {}
 
 
-def _named(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolError]]:
+def _by_wire_name(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolError]]:
     """Return the values that are not null by their wire names, and the problems of the names."""
     named: dict[str, object] = {}
     problems: list[ToolError] = []
@@ -151,7 +151,7 @@ def _meant_ones(parameters: Parameters, named: Mapping[str, object]) -> dict[str
     options = named.keys() - set(parameters.required)
     kinds_of = {name: _kinds_of(parameters.properties[name]) for name in named}
     spelled = {
-        name: _meant(value, kinds_of[name]) if isinstance(value, str) and "string" not in kinds_of[name] else value
+        name: _convert(value, kinds_of[name]) if isinstance(value, str) and "string" not in kinds_of[name] else value
         for name, value in named.items()
     }
     is_filled_in = any(is_blank(spelled[name]) and name not in clears for name in options)
@@ -190,7 +190,7 @@ def _value(name: str, value: Any, schema: Mapping[str, Any], *, is_own: bool) ->
     known = [_KINDS.get(one, ("", (object,))) for one in asked]
     kind, types = " or ".join(words for words, _ in known), tuple(one for _, each in known for one in each)
     if isinstance(value, str) and "string" not in asked:
-        value = _meant(value, asked)
+        value = _convert(value, asked)
     if asked == ["integer"] and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one number type, and some clients write 8 as 8.0.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types and object not in types):
@@ -216,7 +216,7 @@ def _kinds_of(schema: Mapping[str, Any]) -> list[str]:
     return said if isinstance(said, list) else [said]
 
 
-def _meant(text: str, asked: Sequence[str]) -> Any:
+def _convert(text: str, asked: Sequence[str]) -> Any:
     """Convert a string where no string is valid: to the number, boolean, list or object that it
     spells, or to a list with it; return other strings unchanged.
     """

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from confide_memory.tools.question import DATE, MOST_OF_IT, PARTLY, SearchQuestion, Term
-from confide_memory.tools.words import COMPOUND, GROUPED, PLAIN, SHORT_HASH, fold, humps, is_hash, parts, ungrouped
+from confide_memory.tools.words import COMPOUND, GROUPED, PLAIN, SHORT_HASH, fold, humps, is_hash, parts, ungroup
 
 # Characters between the words of a name at most: getUserById, get_user_by_id, Get User -- By Id.
 MOST_BETWEEN = 3
@@ -64,7 +64,7 @@ class NameCheck:
             is_dated: the chunk is of the days that the query names.
         """
         folded = fold(text)
-        lower = GROUPED.sub(ungrouped, folded.lower())
+        lower = GROUPED.sub(ungroup, folded.lower())
         lacking = 0.0
         for is_identifier, places, share in self._kinds:
             terms = [self.terms[place] for place in places]

@@ -19,17 +19,17 @@ from confide_memory.tools.words import (
     RUN,
     SHORT_HASH,
     SIGNED,
-    beside,
     bigrams,
     fold,
     is_hash,
     is_identifier,
     is_name,
     may_go_on,
+    other_spellings,
     parts,
     runs,
     spelled_otherwise,
-    ungrouped,
+    ungroup,
 )
 from confide_memory.tools.written_days import dates_in, phrase
 
@@ -69,8 +69,8 @@ class Term:
     @property
     def match(self) -> str:
         """The FTS5 query of the rows that contain the term."""
-        own = [_quoted(way) + (" *" if self.is_beginning else "") for way in self.ways]
-        return " OR ".join([*own, *map(_quoted, self.shorter)])
+        own = [_quote(way) + (" *" if self.is_beginning else "") for way in self.ways]
+        return " OR ".join([*own, *map(_quote, self.shorter)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
     for quoted in QUOTED.findall(text):
         forming.take_phrase(quoted)
     also = [term for keyword in keywords if (term := _keyword(keyword)).ways]
-    forming.match.update((_quoted(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
+    forming.match.update((_quote(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
     compounds = list(dict.fromkeys(COMPOUND.findall(RUN.sub(" ", text))))[:MOST_COMPOUNDS]
     for compound in compounds:
         is_date = compound in of_dates or skipped.issuperset(parts(compound))
@@ -194,11 +194,11 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         forming.take_run(run)
     forming.look_for(day.split() for day in days)
     # Last, so that many keywords or forms of a hash do not displace the query's own words.
-    forming.match.update((_quoted(way), None) for term in also for way in term.ways[1:])
+    forming.match.update((_quote(way), None) for term in also for way in term.ways[1:])
     forming.look_for(way for term in forming.terms.values() for way in term.shorter)
     if text != raw:
         forming.take_unfolded(raw)
-    found = forming.done(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
+    found = forming.finish(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
     return replace(found, day=_day_term(days))
 
 
@@ -217,7 +217,7 @@ def _without(text: str, words: Iterable[str]) -> str:
 
 def _in_one(number: re.Match[str]) -> str:
     """Return 1,000 as 1000, but 1.000 as it is: it may be a version."""
-    return number[0] if "." in number[0] else ungrouped(number)
+    return number[0] if "." in number[0] else ungroup(number)
 
 
 @dataclass(slots=True)
@@ -232,15 +232,15 @@ class _Forming:
 
     def look_for(self, ways: Iterable[Sequence[str]]) -> None:
         """Add each of these word sequences to the keyword search."""
-        self.match.update((_quoted(way), None) for way in ways)
+        self.match.update((_quote(way), None) for way in ways)
 
     def take_phrase(self, phrase: str) -> None:
         """Add text that was in double quotes, as one phrase."""
         words = parts(RUN.sub(" ", phrase))
         if words:
-            self.match[_quoted(words)] = None
+            self.match[_quote(words)] = None
         if len(words) > 1:
-            self.exact[_quoted(words)] = None
+            self.exact[_quote(words)] = None
         elif not words:
             self.exact.update((_of_run(run), None) for run in runs(phrase) if len(run) > 1)
 
@@ -253,10 +253,10 @@ class _Forming:
         goes_on = name and all(may_go_on(way[-1]) for way in ways)
         shorter = _shorter(compound) if name else []
         for way in ways:
-            self.match[_quoted(way) + (" *" if goes_on and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
+            self.match[_quote(way) + (" *" if goes_on and len(way[-1]) >= SHORTEST_PREFIX else "")] = None
             if name:
-                self.exact[_quoted(way)] = None
-        self.exact.update((_quoted(way), None) for way in shorter)
+                self.exact[_quote(way)] = None
+        self.exact.update((_quote(way), None) for way in shorter)
         if name:
             self.terms[tuple(ways[0])] = Term(
                 tuple(map(tuple, ways)),
@@ -282,7 +282,7 @@ class _Forming:
             weight = min(len(word), LONGEST) ** 0.5
             if is_unstemmed(word):
                 beginning = word[: max(SHORTEST_PREFIX + 1, len(word) - ENDING)]
-                self.match[_quoted([beginning]) + " *"] = None
+                self.match[_quote([beginning]) + " *"] = None
                 self.terms[(beginning,)] = Term(((beginning,),), weight, is_beginning=True)
             else:
                 other = spelled_otherwise(word)
@@ -296,7 +296,7 @@ class _Forming:
                     is_number=word.isdecimal() and len(word) > 1,
                 )
         if is_single:
-            self.match[_quoted(chosen) + " *"] = None
+            self.match[_quote(chosen) + " *"] = None
         else:
             # Every text of a month or year contains the numbers of its date; the whole date is
             # searched anyway.
@@ -322,7 +322,7 @@ class _Forming:
             self.match[_of_run(run)] = None
             self.look_for([pair] for pair in bigrams(run))
 
-    def done(self, also: Sequence[Term], dates: tuple[str, ...]) -> SearchQuestion:
+    def finish(self, also: Sequence[Term], dates: tuple[str, ...]) -> SearchQuestion:
         """Return the finished query. `also`: the terms of the caller's keywords; `dates`: the days
         in it.
         """
@@ -332,7 +332,7 @@ class _Forming:
         share = 1.0 if self.exact and not names else names / total if total else 0.0
         own = {way for term in terms for way in term.ways}
         others = tuple(term for term in also if own.isdisjoint(term.ways))  # a repeated word counts once
-        return SearchQuestion(_joined(self.match), _joined(self.exact), terms[:MOST_TERMS], share, others, dates)
+        return SearchQuestion(_join_or(self.match), _join_or(self.exact), terms[:MOST_TERMS], share, others, dates)
 
 
 def _telling(plain: list[str]) -> list[str]:
@@ -356,7 +356,7 @@ def of_days(asked: SearchQuestion, days: DayRange) -> SearchQuestion | None:
     if asked.exact or asked.also or not (days.is_all or words <= OF_ANY_DAY):
         return None
     dates = days.phrases() or [day.replace("-", " ") for day in days.latest(MOST_TERMS)]
-    match = _joined({_quoted(day.split()): None for day in dates})
+    match = _join_or({_quote(day.split()): None for day in dates})
     return SearchQuestion(match, "", (), 0.0, dates=tuple(days.latest(MOST_TERMS)))
 
 
@@ -373,7 +373,7 @@ def _keyword(text: str) -> Term:
 
 
 def _of_run(run: str) -> str:
-    return _quoted(bigrams(run)) + (" *" if len(run) == 1 else "")
+    return _quote(bigrams(run)) + (" *" if len(run) == 1 else "")
 
 
 def _ways(compound: str) -> list[list[str]]:
@@ -385,7 +385,7 @@ def _ways(compound: str) -> list[list[str]]:
     words = parts(compound)
     if not words:
         return []
-    others = [other.split() for other in beside(compound) if other]
+    others = [other.split() for other in other_spellings(compound) if other]
     ways = [words] if len(words) > 1 or others or is_name(compound) else []
     return ways + others
 
@@ -404,9 +404,9 @@ def _shorter(compound: str) -> list[list[str]]:
     return [[compound.lower()[:length]] for length in SHORT_HASH if length < len(compound)] if is_hash(compound) else []
 
 
-def _quoted(words: Sequence[str]) -> str:
+def _quote(words: Sequence[str]) -> str:
     return '"' + " ".join(words) + '"'
 
 
-def _joined(terms: dict[str, None]) -> str:
+def _join_or(terms: dict[str, None]) -> str:
     return " OR ".join(list(terms)[:MOST_TERMS])

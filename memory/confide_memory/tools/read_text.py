@@ -47,7 +47,7 @@ def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) ->
     return TextPart("\n".join(shown[:count]), f"lines {first}-{last} of {total}{more}")
 
 
-def placed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def with_lines_split(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a read; a path in the form of a search hit (`memory/plan.md:3-7`) is
     split into path and lines.
     """

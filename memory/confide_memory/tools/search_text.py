@@ -106,13 +106,13 @@ def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> s
         lines.append(f"{len(hits)} found{how}. {NOTICE}")
         for place, hit in zip(_places(hits, project), hits, strict=True):
             scores = [_scores(hit)] if explanation is not None else []
-            lines += ["", place, *scores, *_beside(hit), hit["snippet"]]
+            lines += ["", place, *scores, *_related_lines(hit), hit["snippet"]]
     if explanation is not None:
         lines += ["", f"explained: {json.dumps(explanation, separators=(',', ':'), ensure_ascii=False)}"]
     return "\n".join(lines)
 
 
-def called(one: Mapping[str, object]) -> str:
+def reference_of(one: Mapping[str, object]) -> str:
     """Return the name by which a model refers to a note, or to a file that is not a note."""
     return str(one.get("shortId") or one.get("id") or one["path"])  # older daemons send no short id
 
@@ -136,7 +136,7 @@ def _places(hits: Sequence[ResultHit], project: str | None) -> Iterator[str]:
         else:
             document, shown = (hit["project"], hit["path"]), ""
             other = f" [{hit['project']}]" if hit["project"] != project else ""
-            where = called(hit) if "id" in hit else f"{hit['path']}:{lines}"
+            where = reference_of(hit) if "id" in hit else f"{hit['path']}:{lines}"
             day = "" if document in dated else f" {hit['updatedAt'][:10]}"
             said = [f"{where}{other}{day}"]
             dated.add(document)
@@ -168,15 +168,15 @@ def _scores(hit: ResultHit) -> str:
     return f"score {hit['score']}: {parts}"
 
 
-def _beside(hit: ResultHit) -> Iterator[str]:
+def _related_lines(hit: ResultHit) -> Iterator[str]:
     """Yield lines about notes that are related to the hit."""
     for newer in hit.get("supersededBy", ()):
-        yield f"superseded by: {newer['title']} ({called(newer)})"
+        yield f"superseded by: {newer['title']} ({reference_of(newer)})"
     for older in hit.get("supersedes", ()):
-        yield f"supersedes: {older['title']} ({called(older)})"
+        yield f"supersedes: {older['title']} ({reference_of(older)})"
     for one in hit.get("related", ()):
         how = one["relation"] if one["direction"] == "to" else f"{one['relation']} (stated there)"
-        yield f"related, {how}: {one['title']} ({called(one)})"
+        yield f"related, {how}: {one['title']} ({reference_of(one)})"
 
 
 def wanted_words(query: str) -> re.Pattern[str] | None:

@@ -73,7 +73,7 @@ def parts_of(text: str) -> list[str]:
         return [text]
     lines = [_MARK.sub("", line).strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1:
-        return _bounded(lines) if all(_is_question(line) for line in lines) else [text]
+        return _limit_parts(lines) if all(_is_question(line) for line in lines) else [text]
     pieces = [part for sentence in _split(_SENTENCE, lines[0]) for part in _of_sentence(sentence)]
     parts: list[str] = []
     for piece in pieces:
@@ -83,8 +83,8 @@ def parts_of(text: str) -> list[str]:
         else:
             parts.append(piece)
     if len(parts) > 1:
-        return _bounded(parts) if all(_ASKS.search(part) or _has_mark(part) for part in parts) else [text]
-    return _compared(lines[0]) or [text]
+        return _limit_parts(parts) if all(_ASKS.search(part) or _has_mark(part) for part in parts) else [text]
+    return _compared_things(lines[0]) or [text]
 
 
 def _of_sentence(sentence: str) -> list[str]:
@@ -135,7 +135,7 @@ def _is_name(word: str) -> bool:
     return any(letter.isdigit() for letter in word) or "_" in word or word[1:] != word[1:].lower()
 
 
-def _compared(text: str) -> list[str] | None:
+def _compared_things(text: str) -> list[str] | None:
     """Return the two things that a text asks to compare, or None."""
     for form in _COMPARED:
         if found := form.fullmatch(text.rstrip("?？.! ")):
@@ -146,6 +146,6 @@ def _compared(text: str) -> list[str] | None:
     return None
 
 
-def _bounded(parts: list[str]) -> list[str]:
+def _limit_parts(parts: list[str]) -> list[str]:
     parts = list(dict.fromkeys(parts))
     return [*parts[: MOST_PARTS - 1], " ".join(parts[MOST_PARTS - 1 :])] if len(parts) > MOST_PARTS else parts

@@ -218,7 +218,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://(?:www\.)?", re.IGNORECASE)
 MOST_JOINED = 40  # letters of a name that is also searched in one word
 
 
-def beside(compound: str) -> list[str]:
+def other_spellings(compound: str) -> list[str]:
     """Return other spellings as word sequences: the parts of camel case, all parts in one word, a
     version without its v, an address without its scheme, a number without its groups, a number and
     its unit apart, a note's name without its extension.
@@ -238,14 +238,14 @@ def beside(compound: str) -> list[str]:
     return [*others, *_numbers_in(compound)]
 
 
-def ungrouped(number: re.Match[str]) -> str:
+def ungroup(number: re.Match[str]) -> str:
     """Return the digits of a number that was written in groups."""
     return re.sub("[^0-9]", "", number[0])
 
 
 def _numbers_in(text: str) -> list[str]:
     """Return the numbers of a text without their groups, and those that have a unit apart from it."""
-    found = [ungrouped(number) for number in GROUPED.finditer(text)]
+    found = [ungroup(number) for number in GROUPED.finditer(text)]
     return found + [re.sub("(?<=[0-9])(?=[a-z])", " ", number.lower()) for number in _UNIT.findall(text)]
 
 
@@ -284,7 +284,7 @@ def bigrams(run: str) -> list[str]:
     return [one + other for one, other in pairwise(run)] or [run]
 
 
-def indexed(run: str) -> list[str]:
+def index_terms(run: str) -> list[str]:
     """Return the index terms of a run: its pairs, and its last letter, so that every single letter
     begins a term.
     """
@@ -300,10 +300,10 @@ def index_words(text: str) -> str:
     `ChunkSettings.name` must change too: then the rows of older documents are rebuilt in the
     background.
     """
-    return " ".join(dict.fromkeys(_beside(text)))
+    return " ".join(dict.fromkeys(_other_spellings(text)))
 
 
-def _beside(text: str) -> Iterator[str]:
+def _other_spellings(text: str) -> Iterator[str]:
     yield from others_in(text)
     if text.isascii():
         return
@@ -321,4 +321,4 @@ def _beside(text: str) -> Iterator[str]:
     for run in runs(text):
         # One entry for each run: its pairs must stay neighbours, or a word of three letters would
         # not be found.
-        yield " ".join(indexed(run))
+        yield " ".join(index_terms(run))

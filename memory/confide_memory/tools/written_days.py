@@ -299,7 +299,7 @@ class StatedDay(NamedTuple):
     moment: float | None = None
 
     @property
-    def here(self) -> DaySpan:
+    def in_local_time(self) -> DaySpan:
         """The days in the time zone of this machine."""
         if self.moment is None:
             return self.span
@@ -324,12 +324,12 @@ def day_of_matter(text: str, fields: Sequence[str] = _FIELDS) -> StatedDay | Non
         lines = properties[0]
     stated = {name.lower(): value.strip() for name, value in reversed(_MATTER_FIELD.findall(lines))}
     for name in fields:
-        if found := _stated(stated.get(name, "")):
+        if found := _parse_moment(stated.get(name, "")):
             return found
     return None
 
 
-def _stated(value: str) -> StatedDay | None:
+def _parse_moment(value: str) -> StatedDay | None:
     if match := _MOMENT.match(value):
         try:
             moment = datetime.fromisoformat(match[0]).timestamp()

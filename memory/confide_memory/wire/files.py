@@ -25,7 +25,7 @@ from confide_memory.forms import (
     content_hash,
     each,
     items,
-    listed,
+    list_of,
     optional,
     records,
     revision,
@@ -56,27 +56,27 @@ def _entry(item: Any) -> tuple[str, str, int]:
     raise RequestError("invalid", "an entry is not [path, hash, base]")
 
 
-def _gone(item: Any) -> tuple[str, int]:
+def _missing_file(item: Any) -> tuple[str, int]:
     match item:
         case [str(path), int(base)] if 0 <= base <= MAX_REVISION:
             return path, base
     raise RequestError("invalid", "a missing file is not [path, base]")
 
 
-def _sent(item: Any) -> str:
+def _text_hash(item: Any) -> str:
     if isinstance(item, str) and len(item) == HASH_CHARS:
         return item
     raise RequestError("invalid", "a text is not named by its hash")
 
 
-def _placed(item: Any) -> tuple[str, int]:
+def _revision_entry(item: Any) -> tuple[str, int]:
     match item:
         case [str(path), _]:
             return path, revision({"": item[1]}, "")
     raise RequestError("invalid", "an entry is not [path, revision]")
 
 
-def _pulled(item: Any) -> tuple[str, int, str]:
+def _pull_entry(item: Any) -> tuple[str, int, str]:
     match item:
         case [str(path), _, str(digest)]:
             return path, revision({"": item[1]}, ""), digest
@@ -99,7 +99,7 @@ def _lines(item: Any) -> tuple[int, int]:
     raise RequestError("invalid", "lines are not [first, last]")
 
 
-def _held(kind: Kind) -> Kind:
+def _if_not_applied(kind: Kind) -> Kind:
     """Return the form of a field that is read only if the device did not apply the change."""
     return lambda body, name: None if body.get("applied") is True else kind(body, name)
 
@@ -113,9 +113,9 @@ def _trouble(body: Carried, name: str) -> str:
     return printable(text(body, name)[:MAX_TOLD_CHARS])
 
 
-Sent = Annotated[Sequence[str], optional(items(MAX_SENT, _sent), ())]
-Paths = Annotated[list[str], listed(_MAX_NAMED, text)]
-Placed = Annotated[list[tuple[str, int]], items(_MAX_NAMED, _placed)]
+Sent = Annotated[Sequence[str], optional(items(MAX_SENT, _text_hash), ())]
+Paths = Annotated[list[str], list_of(_MAX_NAMED, text)]
+Placed = Annotated[list[tuple[str, int]], items(_MAX_NAMED, _revision_entry)]
 Count = Annotated[int, optional(Size.__metadata__[0], 0)]
 Beginning = Annotated[str | None, _beginning]
 _FromAgent = TypedDict("_FromAgent", {"class": NotRequired[Annotated[str, optional(choice(CLASSES), OWNER)]]})
@@ -139,16 +139,16 @@ Differing = TypedDict("Differing", {"differ": Annotated[frozenset[int], buckets]
 class CompareRequest(OfProject):
     buckets: NotRequired[Annotated[frozenset[int] | None, optional(buckets)]]
     entries: Annotated[list[tuple[str, str, int]], items(MAX_FILES, _entry)]
-    gone: Annotated[list[tuple[str, int]], items(MAX_FILES, _gone)]
+    gone: Annotated[list[tuple[str, int]], items(MAX_FILES, _missing_file)]
     goneHashes: NotRequired[Annotated[Sequence[str | None] | None, optional(items(MAX_FILES, each(content_hash)))]]
 
 
 class CompareAnswer(TypedDict):
     send: Paths
     adopt: Placed
-    pull: Annotated[list[tuple[str, int, str]], items(_MAX_NAMED, _pulled)]
+    pull: Annotated[list[tuple[str, int, str]], items(_MAX_NAMED, _pull_entry)]
     drop: Placed
-    forgotten: NotRequired[Annotated[Sequence[str], optional(listed(_MAX_NAMED, text), ())]]
+    forgotten: NotRequired[Annotated[Sequence[str], optional(list_of(_MAX_NAMED, text), ())]]
 
 
 class Upon(TypedDict):
@@ -238,18 +238,18 @@ class Applied(TypedDict):
     """A device's answer that it has applied a change, or else the current content of its file."""
 
     applied: bool
-    text: NotRequired[Annotated[str, _held(text)]]
-    hash: NotRequired[Annotated[str, _held(_hash_of_text)]]
+    text: NotRequired[Annotated[str, _if_not_applied(text)]]
+    hash: NotRequired[Annotated[str, _if_not_applied(_hash_of_text)]]
     base: NotRequired[Revision | None]
     baseHash: NotRequired[ContentHash | None]
-    sent: NotRequired[Annotated[Sequence[str], optional(listed(MAX_SENT, content_hash), ())]]
+    sent: NotRequired[Annotated[Sequence[str], optional(list_of(MAX_SENT, content_hash), ())]]
 
 
 class Backlog(TypedDict):
     pendingUploads: NotRequired[Size | None]
     queuedOffline: NotRequired[Size | None]
     deadLetters: NotRequired[Size | None]
-    troubles: NotRequired[Annotated[Sequence[str], optional(listed(MAX_TROUBLES, _trouble), ())]]
+    troubles: NotRequired[Annotated[Sequence[str], optional(list_of(MAX_TROUBLES, _trouble), ())]]
 
 
 Repository = TypedDict("Repository", {"repository": Beginning, "branch": Beginning, "remote": Beginning})

@@ -7,7 +7,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH
 from confide_memory.documents import MAX_PATH_BYTES
 from confide_memory.forgetting import MOST_NAMES, MOST_PARTS, MOST_RECORD, MOST_SEALED, MOST_TEXTS
-from confide_memory.forms import MAX_LISTED, Shown, Size, data, flag, hexed, items, optional, shown
+from confide_memory.forms import MAX_LISTED, Shown, Size, data, flag, hex_of, items, optional, printable_text
 from confide_memory.wire.operation import Operation
 
 MOST_RECORDS: Final = 10_000
@@ -23,18 +23,18 @@ def _name(item: object) -> str:
 
 
 def _id(item: object) -> str:
-    found: bytes = hexed(16)({"id": item}, "id")
+    found: bytes = hex_of(16)({"id": item}, "id")
     return found.hex()
 
 
-_Id = Annotated[bytes, hexed(16)]
+_Id = Annotated[bytes, hex_of(16)]
 _Ids = Annotated[list[str], optional(items(MOST_RECORDS, _id), ())]
-_Signature = Annotated[bytes, hexed(SIGNATURE_LENGTH)]
-_Key = Annotated[bytes, hexed(KEY_LENGTH)]
+_Signature = Annotated[bytes, hex_of(SIGNATURE_LENGTH)]
+_Key = Annotated[bytes, hex_of(KEY_LENGTH)]
 _Record = Annotated[bytes, data(MOST_RECORD)]
 _Lifted = Annotated[bytes, optional(data(16 * (MOST_NAMES + MOST_TEXTS + MOST_PARTS)), b"")]
 """Hashes that a person has stored again, each after a byte with its length."""
-_Of = Annotated[str, optional(shown, "")]
+_Of = Annotated[str, optional(printable_text, "")]
 
 
 class ForgetPlanRequest(TypedDict):

@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar
 from confide_crypto.errors import RequestError
 from confide_memory.documents import RequestChannel, send_text
 from confide_memory.errors import UnfitAnswerError, UnknownRequestError
-from confide_memory.forms import Carried, Fields, fields_of, fields_of_type, written
+from confide_memory.forms import Carried, Fields, fields_of, fields_of_type, to_json
 from confide_memory.versions import SINCE, UNKNOWN
 
 _Request = TypeVar("_Request", bound=Carried)
@@ -111,12 +111,14 @@ class Operation(Generic[_Request, _Answer]):
         found: _Answer = fields_of(body, self.answer_fields)
         return found
 
-    async def answered(self, body: Carried, answer: Callable[[_Request], Awaitable[_Answer]]) -> dict[str, object]:
+    async def answer_request(
+        self, body: Carried, answer: Callable[[_Request], Awaitable[_Answer]]
+    ) -> dict[str, object]:
         """Answer a request that was received by `answer`, and return the answer in wire form.
 
         Raises RequestError: a field is missing or not of its form; and what `answer` raises.
         """
-        return written(await answer(self.read(body)), self.answer_fields)
+        return to_json(await answer(self.read(body)), self.answer_fields)
 
     def by(
         self, answer: Callable[[_Request], Awaitable[_Answer]], *, may: Callable[[Carried], object] | None = None
@@ -130,7 +132,7 @@ class Operation(Generic[_Request, _Answer]):
         async def answered(body: Carried) -> dict[str, object]:
             if may is not None:
                 may(body)
-            return await self.answered(body, answer)
+            return await self.answer_request(body, answer)
 
         return self.name, answered
 
@@ -148,7 +150,7 @@ class Operation(Generic[_Request, _Answer]):
             RequestError, ConnectionLost, TimeoutError: as `Connection.request`.
         """
         try:
-            answer = await self.sent(link, body, timeout_s=timeout_s, bulk=bulk, whole=whole)
+            answer = await self.send_raw(link, body, timeout_s=timeout_s, bulk=bulk, whole=whole)
         except RequestError as error:
             if not error.message.endswith(UNKNOWN):
                 raise
@@ -166,13 +168,13 @@ class Operation(Generic[_Request, _Answer]):
         answer: _Answer = await machine(self, body, timeout_s)
         return answer
 
-    async def sent(
+    async def send_raw(
         self, link: RequestChannel, body: Carried, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> dict[str, Any]:
         """Send a request and return the raw answer. Raises RequestError, ConnectionLost,
         TimeoutError.
         """
-        said = written(body, self.request_fields)
+        said = to_json(body, self.request_fields)
         if whole is not None:
             return await link.upload(self.name, said, whole, timeout_s=timeout_s)
         if self.text_follows and isinstance(text := said.get("text"), str):

@@ -24,17 +24,17 @@ from confide_memory.forms import (
     Revision,
     Shown,
     Size,
+    bytes_of,
     choice,
     count,
     data,
-    decoded,
-    encoded,
     flag,
-    hexed,
+    from_base64,
+    hex_of,
     place,
     raw,
-    sized,
     text,
+    to_base64,
 )
 from confide_memory.wire.operation import Nothing, Operation
 from confide_memory.wire.session import CUSTODIES
@@ -56,7 +56,7 @@ def _keys(body: Carried, name: str) -> dict[int, bytes]:
     if not isinstance(said, dict) or not 0 < len(said) <= MAX_EPOCHS:
         problem = f"'{name}' must be 1 to {MAX_EPOCHS} keys of the space's database, by their epochs"
         raise RequestError("invalid", problem)
-    found = {_epoch_in(epoch): decoded(key, name, DATABASE_KEY_LENGTH) for epoch, key in said.items()}
+    found = {_epoch_in(epoch): from_base64(key, name, DATABASE_KEY_LENGTH) for epoch, key in said.items()}
     if any(len(key) != DATABASE_KEY_LENGTH for key in found.values()):
         raise RequestError("invalid", f"a key of a database has {DATABASE_KEY_LENGTH} bytes")
     return found
@@ -94,18 +94,18 @@ def _changes(body: Carried, name: str) -> list[Any]:
     return value
 
 
-_secret_id: Final = hexed(SECRET_ID_LENGTH)
-Key = Annotated[bytes, hexed(KEY_LENGTH)]
+_secret_id: Final = hex_of(SECRET_ID_LENGTH)
+Key = Annotated[bytes, hex_of(KEY_LENGTH)]
 SecretId = Annotated[bytes, _secret_id]
-Head = Annotated[bytes, hexed(HASH_LENGTH, or_empty=True)]
+Head = Annotated[bytes, hex_of(HASH_LENGTH, or_empty=True)]
 Number = Annotated[int, count(MAX_ENTRIES - 1, least=-1)]
 Epoch = Annotated[int, count(2**32 - 1, least=1)]
 Entry = Annotated[bytes, data(MAX_ENTRY_BYTES)]
-PairRequest = Annotated[bytes, sized(REQUEST_LENGTH)]
-PairAnswer = Annotated[bytes, sized(ANSWER_LENGTH)]
-Card = Annotated[bytes, sized(CARD_LENGTH)]
+PairRequest = Annotated[bytes, bytes_of(REQUEST_LENGTH)]
+PairAnswer = Annotated[bytes, bytes_of(ANSWER_LENGTH)]
+Card = Annotated[bytes, bytes_of(CARD_LENGTH)]
 _Keys = Annotated[
-    dict[int, bytes], Coded(_keys, lambda keys: {str(epoch): encoded(key) for epoch, key in keys.items()})
+    dict[int, bytes], Coded(_keys, lambda keys: {str(epoch): to_base64(key) for epoch, key in keys.items()})
 ]
 Scope = Annotated[str, choice(SCOPES)]
 GatewayScope = Annotated[str, choice(SCOPES[:2])]
@@ -172,8 +172,8 @@ PairAnswerRequest = TypedDict("PairAnswerRequest", {"key": Key, "answer": PairAn
 
 
 class InviteRequest(TypedDict):
-    inviteId: Annotated[bytes, hexed(INVITE_ID_LENGTH)]
-    psk: Annotated[bytes, hexed(PSK_LENGTH)]
+    inviteId: Annotated[bytes, hex_of(INVITE_ID_LENGTH)]
+    psk: Annotated[bytes, hex_of(PSK_LENGTH)]
     name: str
     ttlS: Annotated[int, count(LONGEST_TTL_S, least=1)]
     scope: Scope
@@ -207,7 +207,7 @@ RecordAnswer = TypedDict("RecordAnswer", {"record": Annotated[bytes, data(MAX_RE
 
 
 class RecordListRequest(TypedDict):
-    after: Annotated[bytes, hexed(SECRET_ID_LENGTH, or_empty=True)]
+    after: Annotated[bytes, hex_of(SECRET_ID_LENGTH, or_empty=True)]
     limit: Annotated[int, count(MAX_LISTED_RECORDS, least=1)]
     below: NotRequired[Annotated[int, count(2**32 - 1)] | None]
 

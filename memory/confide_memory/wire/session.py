@@ -12,13 +12,13 @@ from confide_memory.forms import (
     Mark,
     Moment,
     Project,
-    bounded,
     choice,
     count,
     flag,
-    listed,
+    list_of,
     optional,
     text,
+    text_up_to,
 )
 from confide_memory.wire.operation import Nothing, Operation
 
@@ -94,10 +94,10 @@ class Devices(TypedDict):
     """The state of the space's devices that a device gets when it attaches."""
 
     number: Annotated[int, count(_MOST, least=-1)]
-    head: Annotated[str, optional(bounded(256), "")]
+    head: Annotated[str, optional(text_up_to(256), "")]
     epoch: NotRequired[Annotated[int, UNREAD]]
     custody: Annotated[str, choice(CUSTODIES)]
-    needs: Annotated[Sequence[int], optional(listed(_MAX_NEEDS, count(_MOST)), ())]
+    needs: Annotated[Sequence[int], optional(list_of(_MAX_NEEDS, count(_MOST)), ())]
 
 
 Limits = TypedDict("Limits", {"documentBytes": int})
@@ -106,14 +106,14 @@ Limits = TypedDict("Limits", {"documentBytes": int})
 class Attached(TypedDict):
     space: Mark
     project: NotRequired[Annotated[str, UNREAD]]
-    daemonVersion: Annotated[str, optional(bounded(256), "")]
+    daemonVersion: Annotated[str, optional(text_up_to(256), "")]
     limits: NotRequired[Annotated[Limits, UNREAD]]
     catalogue: Annotated[str, optional(text, "")]
     sealing: Devices | None
-    receipt: Annotated[str, optional(bounded(256), "")]
+    receipt: Annotated[str, optional(text_up_to(256), "")]
     restores: Annotated[int, optional(count(_MOST), 0)]
     bounds: bool
-    forgotten: Annotated[str, optional(bounded(64), "")]
+    forgotten: Annotated[str, optional(text_up_to(64), "")]
     backTo: Moment | None
 
 

@@ -19,18 +19,19 @@ from confide_crypto.errors import ConfideError
 from confide_memory.commands.console import (
     AsJson,
     Output,
+    ask_confirmation,
+    ask_yes_no,
     can_ask,
     clock,
     commands,
-    confirmed,
-    counted,
+    count_noun,
     doing,
-    fitted,
     json_text,
     note,
     one_line,
     print_json,
     print_output,
+    read_line,
     remark,
     row,
     say,
@@ -38,9 +39,8 @@ from confide_memory.commands.console import (
     size,
     styled,
     terminal,
-    typed,
     unseen,
-    wanted,
+    wrap_line,
 )
 from confide_memory.commands.group import ProgramCommand
 from confide_memory.documents import GLOBAL_PROJECT, MAX_TEXT_BYTES
@@ -54,8 +54,29 @@ from confide_proxy.sync.project import Basis, Project
 from confide_proxy.sync.project_names import allow, named
 
 __all__ = [
-    "AsJson", "Output", "can_ask", "clock", "confirmed", "counted", "doing", "fitted", "json_text", "note", "one_line",
-    "print_json", "print_output", "remark", "row", "say", "shown", "size", "styled", "terminal", "typed", "unseen", "wanted",
+    "AsJson",
+    "Output",
+    "ask_confirmation",
+    "ask_yes_no",
+    "can_ask",
+    "clock",
+    "count_noun",
+    "doing",
+    "json_text",
+    "note",
+    "one_line",
+    "print_json",
+    "print_output",
+    "read_line",
+    "remark",
+    "row",
+    "say",
+    "shown",
+    "size",
+    "styled",
+    "terminal",
+    "unseen",
+    "wrap_line",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -201,7 +222,7 @@ async def _is_the_same(here: CommandContext, project: Project) -> bool:
     if not files:
         return False
     of = f" of {newest[0]['author']}" if newest else ""
-    return await confirmed(f"is this the project {project.claim}{of} ({counted(files, 'file')})?")
+    return await ask_confirmation(f"is this the project {project.claim}{of} ({count_noun(files, 'file')})?")
 
 
 def seconds(duration: str, units: str, *, most_days: int, option: str, examples: str) -> int:
@@ -231,6 +252,6 @@ async def agreed(question: str, *, is_sure: bool, compared: str = "") -> None:
         raise DeclinedError(
             f"{what}, and there is no terminal to ask in", hint=f"run it in a terminal, or with --yes{then}"
         )
-    if not await confirmed(question):
+    if not await ask_confirmation(question):
         hint = "if the words differ, another server answers: do not go on" if compared else None
         raise DeclinedError("nothing was changed", hint=hint)

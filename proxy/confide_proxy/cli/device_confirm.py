@@ -14,7 +14,7 @@ from confide_crypto.errors import ForkedRosterError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Device, RosterChange, RosterEntry
-from confide_proxy.cli.console import CommandContext, Output, agreed, command, confirmed, remark, row, say
+from confide_proxy.cli.console import CommandContext, Output, agreed, ask_confirmation, command, remark, row, say
 from confide_proxy.cli.devices import Words, compare, connected
 from confide_proxy.devices.fork import Fork
 from confide_proxy.devices.space_connection import SpaceConnection
@@ -94,7 +94,7 @@ async def _resolve_fork(space: SpaceConnection, words: str | None, add_again: bo
 
 
 async def _is_wanted(device: Device) -> bool:
-    return sys.stdin.isatty() and await confirmed(f"add {_shown(device)} again?")
+    return sys.stdin.isatty() and await ask_confirmation(f"add {_shown(device)} again?")
 
 
 def _print_fork(fork: Fork) -> None:

@@ -27,8 +27,8 @@ from confide_proxy.cli.console import (
     Output,
     Yes,
     agreed,
+    ask_confirmation,
     command,
-    confirmed,
     identified,
     remark,
     row,
@@ -97,7 +97,7 @@ async def _remove(
         if takes_added or is_sure or not sys.stdin.isatty():
             return takes_added
         shown = f"{printable(device.name)}  {fingerprint_words(device.key)}"
-        return await confirmed(f"{removed['name']} has added {shown}: remove it too?")
+        return await ask_confirmation(f"{removed['name']} has added {shown}: remove it too?")
 
     keyring = space.keyring
     assert keyring.roster is not None

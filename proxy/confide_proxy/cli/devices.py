@@ -23,11 +23,11 @@ from confide_proxy.cli.console import (
     clock,
     command,
     print_json,
+    read_line,
     remark,
     row,
     say,
     seconds,
-    typed,
 )
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.members import add, card_of, checked, facts, invite, iso, listed, require_keys, waiting
@@ -214,7 +214,7 @@ async def compare(what: str, right: Collection[str], *, given: str | None) -> st
             hint="run it in a terminal, or give them with --words",
         )
     for left in reversed(range(1 if given is not None else _TRIES)):
-        words = typed_words(given if given is not None else await typed(f"type {what}"))
+        words = typed_words(given if given is not None else await read_line(f"type {what}"))
         if words in right:
             return words
         if not words:

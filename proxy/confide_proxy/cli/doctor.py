@@ -33,13 +33,13 @@ from confide_proxy.cli.console import (
     ProjectDir,
     clock,
     command,
-    counted,
-    fitted,
+    count_noun,
     folder_of,
     one_line,
     say,
     size,
     styled,
+    wrap_line,
 )
 from confide_proxy.clients import client_files, hooks, known_clients, presence
 from confide_proxy.clients.client_files import WriteReceipts
@@ -101,10 +101,10 @@ async def doctor(
         for each in found:
             state = "fixed" if each.isFixed else each.state
             style = {"problem": "red", "hint": "yellow"}.get(state, "green")
-            lines = fitted(f"{state:<7} {each.check:<{width}}  {one_line(each.detail)}", width + _STATE)
+            lines = wrap_line(f"{state:<7} {each.check:<{width}}  {one_line(each.detail)}", width + _STATE)
             say(styled((lines[0][:7], style), "\n".join([lines[0][7:], *lines[1:]])))
             if each.hint and not each.isFixed:
-                say("\n".join(fitted(f"{'':<{width + _STATE}}{one_line(each.hint)}", width + _STATE)))
+                say("\n".join(wrap_line(f"{'':<{width + _STATE}}{one_line(each.hint)}", width + _STATE)))
 
     return Output([each._asdict() for each in found], print_text, exit_code=0 if is_well else 1)
 
@@ -312,7 +312,7 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
         return problem("files", error)
     if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
         return DoctorFinding("files", "hint", "; ".join(missing))
-    message = f"{counted(count, 'memory file')} in {project.root}"
+    message = f"{count_noun(count, 'memory file')} in {project.root}"
     if here.config.extra and here.config.chosen(project.root) is None:
         state = "holds here, where files of it went up before" if extra else "does not hold here"
         message += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 import typer
 
 from confide_crypto.errors import ConfideError, RequestError
-from confide_memory.documents import GLOBAL_PROJECT, composed, is_in_memory, local_time
+from confide_memory.documents import GLOBAL_PROJECT, is_in_memory, local_time, to_nfc
 from confide_memory.tools import call as call_keys
 from confide_memory.wire.files import REMOVE
 from confide_memory.wire.revisions import DELETED, HISTORY, HistoryRequest
@@ -34,7 +34,7 @@ from confide_proxy.cli.console import (
     Yes,
     agreed,
     command,
-    counted,
+    count_noun,
     identified,
     note,
     row,
@@ -270,7 +270,7 @@ def _is_path(name: str) -> bool:
 
 
 def _path(name: str) -> str:
-    return composed(name).removeprefix("./")
+    return to_nfc(name).removeprefix("./")
 
 
 async def _found(client: CommandClient, this: Project, name: str, *, is_global: bool) -> EditTarget:
@@ -317,7 +317,7 @@ def _found_here(here: CommandContext, this: Project, names: list[str], is_global
 def _question(targets: list[EditTarget]) -> str:
     named = ", ".join(target.shown for target in targets[:_SHOWN])
     more = f" and {len(targets) - _SHOWN} more" if len(targets) > _SHOWN else ""
-    return f"delete {counted(len(targets), 'file')}: {named}{more}?"
+    return f"delete {count_noun(len(targets), 'file')}: {named}{more}?"
 
 
 class DeleteOutcome(TypedDict):

@@ -32,7 +32,7 @@ from confide_proxy.cli.console import (
     Yes,
     agreed,
     command,
-    counted,
+    count_noun,
     identified,
     input_text,
     note,
@@ -227,7 +227,7 @@ def _question(plan: ForgetPlanned, project: str, *, with_files: bool) -> str:
 
 
 def _files(plan: ForgetPlanned) -> str:
-    return counted(plan["total"], "file")
+    return count_noun(plan["total"], "file")
 
 
 async def _undone(client: CommandClient, targets: ForgetTargets) -> Output:
@@ -329,7 +329,7 @@ def _output(plan: ForgetPlanned, project: str, done: Removal, receipt: KeptRecei
             row(f"removed from snapshot {name}")
         if held:
             note(
-                f"it is still in {counted(len(held), 'snapshot')} of the server; confide forget --backups removes it there"
+                f"it is still in {count_noun(len(held), 'snapshot')} of the server; confide forget --backups removes it there"
             )
         if waiting := receipt.names(place="device", level="gone when it connects"):
             note(f"gone on {', '.join(waiting)} when it next connects")

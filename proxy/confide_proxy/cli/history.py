@@ -30,7 +30,7 @@ from confide_proxy.cli.console import (
     TakesRevision,
     asking,
     command,
-    counted,
+    count_noun,
     identified,
     one_line,
     remark,
@@ -97,7 +97,7 @@ async def history(
     width = max((len(entry["author"]) for entry in revisions), default=0)
     lines = []
     for entry in revisions:
-        size = "deleted" if entry["deleted"] else counted(entry["bytes"], "byte")
+        size = "deleted" if entry["deleted"] else count_noun(entry["bytes"], "byte")
         clash = "  conflict" if entry["clash"] else ""
         clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
         lines.append(f"{entry['revision']:>4}  {local_time(entry['time'])}  {entry['author']:<{width}}  {size}{clash}")

@@ -21,7 +21,7 @@ from confide_proxy.cli.console import (
     AsJson,
     CommandContext,
     agreed,
-    counted,
+    count_noun,
     identified,
     note,
     print_json,
@@ -120,7 +120,7 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
             status = await client.call("memory_status", {})
             problem = client.sealing.keyring.problem
         result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
-        files, pieces = counted(status["totalFiles"], "file"), counted(status["totalChunks"], "chunk")
+        files, pieces = count_noun(status["totalFiles"], "file"), count_noun(status["totalChunks"], "chunk")
         message = f"the link works: {files}, {pieces} in this space"
         if problem is not None:
             message += f"\n{problem}\n{problem.hint}"

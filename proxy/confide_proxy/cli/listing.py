@@ -15,7 +15,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.classes import UNTRUSTED
-from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, iso, local_time
+from confide_memory.documents import GLOBAL_PROJECT, has_clash, iso, local_time, to_nfc
 from confide_memory.front_matter import split
 from confide_memory.markdown_blocks import lines_of
 from confide_memory.note_names import title_of
@@ -28,7 +28,7 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     command,
-    counted,
+    count_noun,
     identified,
     note,
     remark,
@@ -248,7 +248,7 @@ def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, 
     def print_text() -> None:
         width = max((len(f"{entry['path']}{_of(entry, this)}") for entry in shown), default=0)
         for entry in shown:
-            size = "" if entry["lines"] is None else counted(entry["lines"], "line")
+            size = "" if entry["lines"] is None else count_noun(entry["lines"], "line")
             clash = "  conflict" if entry["clash"] else ""
             clash += "  untrusted" if entry["class"] == UNTRUSTED else ""
             place = f"{entry['path']}{_of(entry, this)}"
@@ -272,7 +272,7 @@ def too_old(option: str) -> RequestError:
 
 
 def _below(path: str) -> str:
-    below = composed(path).removeprefix("./").rstrip("/")
+    below = to_nfc(path).removeprefix("./").rstrip("/")
     return "" if below == "." else below
 
 

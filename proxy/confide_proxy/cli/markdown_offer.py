@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from confide_memory.documents import is_memory, path_problem
 from confide_proxy import config as configuration
 from confide_proxy.cli import own_config
-from confide_proxy.cli.console import CommandContext, can_ask, counted, remark, row, say, size, wanted
+from confide_proxy.cli.console import CommandContext, ask_yes_no, can_ask, count_noun, remark, row, say, size
 from confide_proxy.config import ProxyConfig
 from confide_proxy.sync.walk import Narrowing, tree
 
@@ -41,7 +41,7 @@ class Markdown(NamedTuple):
     is_all: bool
 
     def __str__(self) -> str:
-        count = counted(self.files, "markdown file")
+        count = count_noun(self.files, "markdown file")
         more = ", …" if self.files > len(self.names) else ""
         return f"{count if self.is_all else f'over {count}'}, {size(self.size)}: {', '.join(self.names)}{more}"
 
@@ -108,7 +108,7 @@ def asked(here: CommandContext, root: Path) -> CommandContext:
         say("and then: confide sync")
         return here
     remark("their texts go to your daemon, to be found by searches; the files are only read, never written")
-    if not wanted("index them?"):
+    if not ask_yes_no("index them?"):
         return here
     write(file, root, ALL)
     row(f"written to {file}; to take it back, delete that section, and: confide forget '**/*.md'")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confide_memory.commands.group import ProgramCommand, parsed_by
-from confide_memory.documents import GLOBAL_PROJECT, composed
+from confide_memory.documents import GLOBAL_PROJECT, to_nfc
 from confide_proxy.cli.console import (
     CommandContext,
     IsGlobal,
@@ -92,7 +92,7 @@ def store(
         "relatedTo": related,
     }
     fields = {name: value for name, value in fields.items() if value is not None}
-    place = {"path": composed(path) if path else None, "heading": heading, "mode": "replace" if replace else None}
+    place = {"path": to_nfc(path) if path else None, "heading": heading, "mode": "replace" if replace else None}
     place = {name: value for name, value in place.items() if value}
     if fields and place:
         first = {"path": "--path", "heading": "--heading", "mode": "--replace"}[next(iter(place))]

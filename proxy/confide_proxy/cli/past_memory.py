@@ -14,7 +14,7 @@ from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import local_time
 from confide_memory.globs import matches
 from confide_memory.wire.revisions import DOCUMENTS, RESTORE, DocumentItem, DocumentsRequest, RestoreRequest
-from confide_proxy.cli.console import DEADLINE_S, Output, counted, note, remark, row
+from confide_proxy.cli.console import DEADLINE_S, Output, count_noun, note, remark, row
 from confide_proxy.cli.listing import MOST, too_old
 from confide_proxy.sync.folder import Folder
 
@@ -99,7 +99,7 @@ async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str]
         def print_plan() -> None:
             for each in changed:
                 row(f"{each['path']}  revision {each['revision']}  {local_time(each['time'])} by {each['author']}")
-            row(f"{counted(len(changed), 'file')} of {project} would get the text of {local_time(at)}")
+            row(f"{count_noun(len(changed), 'file')} of {project} would get the text of {local_time(at)}")
             _print_rest(newer, past.lost)
 
         return Output({"project": project, "documents": changed, **rest}, print_plan)
@@ -111,7 +111,7 @@ async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str]
             assert callable(report.tell)
             report.tell()
         else:
-            row(f"{counted(len(then), 'file')} of {project} had these texts at {local_time(at)} already")
+            row(f"{count_noun(len(then), 'file')} of {project} had these texts at {local_time(at)} already")
         _print_rest(newer, past.lost)
         if done:
             remark(
@@ -123,10 +123,10 @@ async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str]
 
 def _print_rest(newer: list[str], lost: int) -> None:
     if newer:
-        remark(f"{counted(len(newer), 'newer file stays', 'newer files stay')}: {_some(newer)}")
+        remark(f"{count_noun(len(newer), 'newer file stays', 'newer files stay')}: {_some(newer)}")
     if lost:
         note(
-            f"{counted(lost, 'file was', 'files were')} deleted since then, and the daemon no longer keeps their texts: "
+            f"{count_noun(lost, 'file was', 'files were')} deleted since then, and the daemon no longer keeps their texts: "
             "memory of that time may have held more"
         )
 
@@ -194,14 +194,14 @@ async def restored(
     await asyncio.to_thread(note_disk)
 
     def print_text() -> None:
-        row(f"restored {counted(len(done), 'file')} of {folder.project}: {_some(list(done))}")
+        row(f"restored {count_noun(len(done), 'file')} of {folder.project}: {_some(list(done))}")
         for path, why in failed.items():
             remark(f"not restored: {path}: {why}")
         missing = [path for path, each in done.items() if not each.get("onDisk")]
         if missing:
             why = skipped.get(missing[0], "no file of this folder")
             note(
-                f"{counted(len(missing), 'file is', 'files are')} on the daemon alone: {_some(missing)}; {missing[0]}: {why}"
+                f"{count_noun(len(missing), 'file is', 'files are')} on the daemon alone: {_some(missing)}; {missing[0]}: {why}"
             )
 
     failures = [{"path": path, "why": why} for path, why in failed.items()]

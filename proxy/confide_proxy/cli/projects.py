@@ -21,7 +21,7 @@ from confide_proxy.cli.console import (
     ProjectDir,
     asking,
     command,
-    counted,
+    count_noun,
     folder_of,
     note,
     remark,
@@ -67,7 +67,7 @@ async def ls(
         width = max((len(entry["name"]) for entry in found), default=0)
         for entry in found:
             about = "  this folder" if entry["name"] == name else "  linked" if entry["linked"] else ""
-            count = counted(entry["files"], "file")
+            count = count_noun(entry["files"], "file")
             row(f"{entry['name']:<{width}}  {count:>10}  {local_time(entry['updated'])}{about}")
         if name not in (entry["name"] for entry in found):
             remark(f"this folder is the project {name}, which holds no file yet")

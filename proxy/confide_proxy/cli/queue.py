@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.cli.console import CommandContext, Output, agreed, clock, counted, row, say
+from confide_proxy.cli.console import CommandContext, Output, agreed, clock, count_noun, row, say
 from confide_proxy.errors import ToolError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.offline.journal import Journal, QueuedCall
@@ -41,7 +41,7 @@ def listed(here: CommandContext, *, with_text: bool) -> Output:
                     say(f"    {line}")
         if counts.damaged:
             where = journal.damaged_file
-            say(f"{counted(counts.damaged, 'damaged record')} cannot be read; Confide moves such records to {where}")
+            say(f"{count_noun(counts.damaged, 'damaged record')} cannot be read; Confide moves such records to {where}")
         if not entries and not counts.damaged:
             say("nothing waits")
 
@@ -76,7 +76,7 @@ async def drop(here: CommandContext, identity: str, *, is_sure: bool) -> Output:
     if identity == DAMAGED:
         await agreed("delete all records that cannot be read, for good?", is_sure=is_sure)
         count = journal.drop_damaged()
-        return Output({"dropped": count}, f"dropped {counted(count, 'damaged record')}")
+        return Output({"dropped": count}, f"dropped {count_noun(count, 'damaged record')}")
     entry = _found(journal, identity)
     await agreed(f"delete {entry.id[:8]}: {entry.path} [{entry.target}], for good?", is_sure=is_sure)
     journal.drop(entry.id)

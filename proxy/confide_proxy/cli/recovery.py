@@ -24,8 +24,8 @@ from confide_proxy.cli.console import (
     Output,
     Yes,
     agreed,
+    ask_confirmation,
     command,
-    confirmed,
     print_json,
     remark,
     say,
@@ -173,5 +173,5 @@ async def _lost(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
     return [
         device
         for device in others
-        if await confirmed(f"is {printable(device.name)} ({fingerprint_words(device.key)}) lost, to be removed?")
+        if await ask_confirmation(f"is {printable(device.name)} ({fingerprint_words(device.key)}) lost, to be removed?")
     ]

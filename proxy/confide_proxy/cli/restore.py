@@ -25,7 +25,7 @@ from confide_proxy.cli.console import (
     Output,
     asking,
     command,
-    counted,
+    count_noun,
     identified,
     remark,
     row,
@@ -202,6 +202,6 @@ def _look(name: str, meant: list[DeletedRow]) -> Output:
     def print_text() -> None:
         for each in meant:
             row(f"{each['path']}  deleted {local_time(each['time'])} by {each['author']}")
-        row(f"{counted(len(meant), 'file')} of {name} would come back")
+        row(f"{count_noun(len(meant), 'file')} of {name} would come back")
 
     return Output({"project": name, "documents": meant}, print_text)

@@ -28,7 +28,7 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     command,
-    counted,
+    count_noun,
     folder_of,
     note,
     remark,
@@ -153,7 +153,9 @@ def _scan_outgoing(here: CommandContext, paths: list[Path], project: Path, *, sh
             note(
                 "--allow needs fingerprints, which exist once this device is set up: confide quickstart or confide join"
             )
-        remark(f"{counted(len(held), 'credential') if held else 'no credentials'} in {counted(count, 'text')}{rest}")
+        remark(
+            f"{count_noun(len(held), 'credential') if held else 'no credentials'} in {count_noun(count, 'text')}{rest}"
+        )
 
     data = {
         "texts": count,

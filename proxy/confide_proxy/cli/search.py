@@ -20,7 +20,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError, printable
 from confide_memory.classes import OWNER
-from confide_memory.documents import GLOBAL_PROJECT, composed, has_clash, local_time
+from confide_memory.documents import GLOBAL_PROJECT, has_clash, local_time, to_nfc
 from confide_memory.note_names import is_id
 from confide_memory.tools import call as call_keys
 from confide_memory.tools.search_text import ResultHit, wanted_words
@@ -29,7 +29,6 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     command,
-    fitted,
     identified,
     note,
     one_line,
@@ -38,6 +37,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
     terminal,
+    wrap_line,
 )
 from confide_proxy.errors import (
     BlockedError,
@@ -151,7 +151,7 @@ def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None
     where = f"{hit['path']}:{hit['startLine']}-{hit['endLine']}"
     about = [mark, _when(hit), f"[{hit['project']}]", str(hit.get("shortId", "")), str(hit["heading"])]
     facts = "  ".join(one_line(part) for part in about if part.strip())
-    lines = fitted(f"{one_line(where)}  {facts}", 4)
+    lines = wrap_line(f"{one_line(where)}  {facts}", 4)
     head = lines[0][: len(where)]
     say(styled((head, "bold"), ("\n".join([lines[0][len(head) :], *lines[1:]]), "dim")))
     if stale := hit.get("stale"):
@@ -163,7 +163,7 @@ def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None
     if has_clash(hit["snippet"]):
         row(f"    conflict: keep what is right, and delete the marks: confide edit {hit['path']}")
     for line in hit["snippet"].splitlines():
-        for part in fitted(f"    {line.rstrip()}"):
+        for part in wrap_line(f"    {line.rstrip()}"):
             say(styled(*_marked(part, words)) if part.strip() else "")
 
 
@@ -278,7 +278,7 @@ async def document_of(client: CommandClient, name: str, project: str) -> tuple[s
     or if several begin with the short one.
     """
     if not is_id(name):
-        return project, composed(name)
+        return project, to_nfc(name)
     found = await client.call("memory_history", {"id": name, "limit": 1})
     return found["project"], found["path"]
 

@@ -15,7 +15,7 @@ import typer
 from confide_crypto import portable
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy import addons
-from confide_proxy.cli.console import CommandContext, confirmed, doing, identified, remark
+from confide_proxy.cli.console import CommandContext, ask_confirmation, doing, identified, remark
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.server.question_form import Choice, Question
@@ -191,7 +191,7 @@ async def _approved(here: CommandContext, use: PlannedUse) -> str:
         raise RunRefusedError(
             f"{use.arguments[0]} needs a person's approval to use this secret, and there was none", hint=_WAYS
         )
-    if not await confirmed(use.question):
+    if not await ask_confirmation(use.question):
         raise RunRefusedError("the command may not use this secret", hint="it was not run")
     approvals.add(use)
     return "terminal"

@@ -21,9 +21,9 @@ from confide_proxy.cli.console import (
     CommandContext,
     Output,
     ProjectDir,
+    ask_confirmation,
     command,
-    confirmed,
-    counted,
+    count_noun,
     identified,
     remark,
     say,
@@ -100,7 +100,7 @@ async def _rescan(
                 _print_preview(outcome)
             if is_sure is False:
                 return outcome, True
-            if outcome.found and not await confirmed(_question(outcome)):
+            if outcome.found and not await ask_confirmation(_question(outcome)):
                 return outcome, True
         with Progress() as bar:
             sealing = rescan(bar)
@@ -208,7 +208,7 @@ def _print_preview(outcome: RescanOutcome) -> None:
     if more > 0:
         remark(f"and {more:,} more documents")
     found = (
-        f"{counted(outcome.found.total(), 'credential')} in clear ({_kinds(outcome.found)})"
+        f"{count_noun(outcome.found.total(), 'credential')} in clear ({_kinds(outcome.found)})"
         if outcome.found
         else "no credentials in clear"
     )
@@ -221,7 +221,7 @@ def _print_run(outcome: RescanOutcome) -> None:
         say(f"nothing to seal in {outcome.texts:,} stored texts")
     else:
         redacted = f", {outcome.redacted:,} of them redacted as your policy says" if outcome.redacted else ""
-        done = counted(outcome.found.total() - outcome.outgrown, "credential")
+        done = count_noun(outcome.found.total() - outcome.outgrown, "credential")
         say(f"sealed {done} in {outcome.sealed:,} stored texts{redacted}; the database no longer holds them in clear")
     _print_remaining(outcome)
 
@@ -236,7 +236,7 @@ def _print_remaining(outcome: RescanOutcome) -> None:
         )
     if outcome.outgrown:
         remark(
-            f"{counted(outcome.outgrown, 'credential')} cannot be sealed: with placeholders their texts would be over "
+            f"{count_noun(outcome.outgrown, 'credential')} cannot be sealed: with placeholders their texts would be over "
             f"{MAX_TEXT_BYTES // 2**20} MiB; split these files"
         )
     if outcome.unreadable:
@@ -251,7 +251,7 @@ def _print_remaining(outcome: RescanOutcome) -> None:
 def _question(outcome: RescanOutcome) -> str:
     redacted = f" ({outcome.redacted:,} are redacted: no device can decrypt them)" if outcome.redacted else ""
     documents = len(outcome.documents) + outcome.more_documents
-    return f"seal {counted(outcome.found.total(), 'credential')} in {documents:,} documents{redacted}?"
+    return f"seal {count_noun(outcome.found.total(), 'credential')} in {documents:,} documents{redacted}?"
 
 
 def _line(document: UnsealedDocument) -> str:

@@ -14,10 +14,20 @@ from typing import Annotated, Final
 
 import typer
 
-from confide_memory.commands.spelling import meant
+from confide_memory.commands.spelling import nearest_name
 from confide_proxy import addons
 from confide_proxy.cli import markdown_offer
-from confide_proxy.cli.console import CommandContext, ProjectDir, can_ask, counted, folder_of, note, remark, say, wanted
+from confide_proxy.cli.console import (
+    CommandContext,
+    ProjectDir,
+    ask_yes_no,
+    can_ask,
+    count_noun,
+    folder_of,
+    note,
+    remark,
+    say,
+)
 from confide_proxy.clients import auto_memory as own
 from confide_proxy.clients import client_files, presence
 from confide_proxy.clients import hooks as hooking
@@ -48,7 +58,7 @@ class UnknownClientError(typer.BadParameter):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no client '{name[:40]}'", param_hint="CLIENT")
-        near = meant(name, _SHOWN_CLIENTS, {})
+        near = nearest_name(name, _SHOWN_CLIENTS, {})
         everything = "confide setup --help lists them all"
         self.hint = f"did you mean confide setup {near}? {everything}" if near else everything
 
@@ -144,7 +154,7 @@ def _offered(here: CommandContext, client: KnownClient, folder: Path, *, for_use
         return False
     say(f"{client.title} would get:")
     _preview(changes, entries)
-    if is_asked and wanted(f"write this for {client.title}?"):
+    if is_asked and ask_yes_no(f"write this for {client.title}?"):
         _carry_out(here, client, changes, parts, folder, for_user=for_user)
     return True
 
@@ -244,7 +254,7 @@ def _in_place_of_another(entry: ServerEntry) -> ServerEntry:
     if host is None:
         return entry
     message = f"{entry.file} has an entry confide that calls {host}"
-    if can_ask() and wanted(f"{message}: replace it by one that starts confide here?"):
+    if can_ask() and ask_yes_no(f"{message}: replace it by one that starts confide here?"):
         return replace(entry, replaces=True)
     note(f"{message}: it is left as it is", "hint: take it out there, or run this in a terminal and say yes")
     return entry
@@ -342,8 +352,8 @@ def _may_take_notes(folder: Path) -> bool:
     number = own.count(place)
     if not number or client_files.is_in(own.entry(folder, projects.identify(folder).root)):
         return True
-    message = f"{counted(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
-    if not can_ask() or wanted(f"{message}: take them along?", by_default=True):
+    message = f"{count_noun(number, 'note')} of Claude Code's own {'is' if number == 1 else 'are'} in {place}"
+    if not can_ask() or ask_yes_no(f"{message}: take them along?", by_default=True):
         return True
     note("they stay where Claude Code reads them, and so does its setting: --auto-memory is left out")
     return False
@@ -351,7 +361,7 @@ def _may_take_notes(folder: Path) -> bool:
 
 def _print_notes(carried: own.Carried, verb: str, place: Path) -> None:
     if carried.names:
-        say(f"{verb} {counted(len(carried.names), 'note')} of Claude Code's own: {place}")
+        say(f"{verb} {count_noun(len(carried.names), 'note')} of Claude Code's own: {place}")
     for why in carried.left:
         remark(f"left where it is: {why}")
 
@@ -388,13 +398,13 @@ def _preview(changes: Sequence[FileChange], entries: Sequence[ConfigEntry]) -> N
     events = sum(isinstance(each, Items) and each.path[:1] == ("hooks",) for each in entries)
     rules = sum(len(each.items) for each in entries if isinstance(each, Items) and each.path[-1] == "allow")
     parts = (
-        counted(lines, "line"),
-        f"hooks at {counted(events, 'event')}" if events else "",
-        counted(rules, "rule") if rules else "",
+        count_noun(lines, "line"),
+        f"hooks at {count_noun(events, 'event')}" if events else "",
+        count_noun(rules, "rule") if rules else "",
     )
     where = " and ".join(str(change.path) for change in new)
     say(f"{', '.join(filter(None, parts))} for {where}")
-    if wanted("show them?"):
+    if ask_yes_no("show them?"):
         for change in new:
             _show(change, most=lines)
 

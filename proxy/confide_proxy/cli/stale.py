@@ -14,7 +14,7 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     command,
-    counted,
+    count_noun,
     identified,
     one_line,
     remark,
@@ -45,7 +45,7 @@ async def stale(here: CommandContext, project: ProjectDir = Path()) -> Output:
         if not found:
             remark("no note of this project names a file of it")
         elif not listed:
-            remark(f"nothing has changed since: {counted(len(found), 'note')} checked")
+            remark(f"nothing has changed since: {count_noun(len(found), 'note')} checked")
         else:
             remark(
                 "hint: confide fresh PATH confirms a note, confide edit PATH corrects it, confide rm PATH deletes it"

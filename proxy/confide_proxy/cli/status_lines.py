@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from confide_memory.commands.console import counted, size
+from confide_memory.commands.console import count_noun, size
 from confide_memory.documents import GLOBAL_PROJECT, local_time
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION
@@ -57,7 +57,7 @@ def details(facts: Mapping[str, object]) -> Iterator[str]:
 
 def waiting_line(queued: int, dead: int) -> str:
     """Describe the calls that wait on this device for the daemon, and those that it has refused."""
-    parts = [f"{counted(queued, 'store')} for the daemon"] if queued else []
+    parts = [f"{count_noun(queued, 'store')} for the daemon"] if queued else []
     parts += [f"{dead:,} that it refused"] if dead else []
     return (
         f"{'; '.join(parts)}: confide sync --queue shows {'it' if queued + dead == 1 else 'them'}"
@@ -70,7 +70,7 @@ def duration(seconds: float) -> str:
     """Format a duration for users."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
-            return counted(int(seconds // length), unit)
+            return count_noun(int(seconds // length), unit)
     return f"{seconds:.1f} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
 
 
@@ -84,8 +84,8 @@ def _daemon(facts: Mapping[str, Any]) -> str:
 def _space(facts: Mapping[str, Any]) -> str:
     link, sealing = facts["link"], facts["sealing"]
     codes = sealing.get("recoveryCodes", 0)
-    devices = counted(sealing["devices"] - codes, "device")
-    devices += f" and {counted(codes, 'recovery code')}" if codes else ""
+    devices = count_noun(sealing["devices"] - codes, "device")
+    devices += f" and {count_noun(codes, 'recovery code')}" if codes else ""
     name = link.get("device") or link["caller"]
     seals = "secrets are sealed" if sealing["canSeal"] else "secrets cannot be sealed here yet"
     return f"{link['space']}, {devices}, {seals}; this device is {name}: {link['words']}"
@@ -94,19 +94,19 @@ def _space(facts: Mapping[str, Any]) -> str:
 def _project(facts: Mapping[str, Any]) -> str:
     allow = f" (calls itself {facts['claim']}: confide project allow)" if "claim" in facts else ""
     name = "none here, the memory that all projects share" if facts["project"] == GLOBAL_PROJECT else facts["project"]
-    parts = [f"{name}{allow}", counted(facts["filesHere"], "file") + " here"]
+    parts = [f"{name}{allow}", count_noun(facts["filesHere"], "file") + " here"]
     if facts["lastSync"]:
         parts.append(f"compared {local_time(facts['lastSync'])}")
     else:
         parts.append("not compared yet: confide sync")
     if facts["pendingUploads"]:
-        parts.append(f"{counted(facts['pendingUploads'], 'change')} not sent")
+        parts.append(f"{count_noun(facts['pendingUploads'], 'change')} not sent")
     clashes = len(facts.get("clashes", ()))
-    return ", ".join([*parts, counted(clashes, "conflict") if clashes else "no conflict"])
+    return ", ".join([*parts, count_noun(clashes, "conflict") if clashes else "no conflict"])
 
 
 def _index(facts: Mapping[str, Any]) -> str:
-    pieces = f"{counted(facts['totalChunks'], 'chunk')} of {counted(facts['totalFiles'], 'file')} in the space"
+    pieces = f"{count_noun(facts['totalChunks'], 'chunk')} of {count_noun(facts['totalFiles'], 'file')} in the space"
     waits = facts["queuedChunks"]
     return f"{pieces}; {f'{waits:,} wait for the model' if waits else 'all ready'} ({facts['model'] or 'no model'})"
 

@@ -24,10 +24,10 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     Yes,
+    ask_confirmation,
     can_ask,
     command,
-    confirmed,
-    counted,
+    count_noun,
     doing,
     identified,
     note,
@@ -128,7 +128,7 @@ async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: b
             say("transcripts: {messages} messages of {sessions} sessions sent, {skipped} lines skipped".format(**sent))
         if clashes := result["clashes"]:
             named = ", ".join(f"{one['path']}" for one in clashes)
-            say(f"{counted(len(clashes), 'conflict')}: {named}")
+            say(f"{count_noun(len(clashes), 'conflict')}: {named}")
         _print_skipped(result["skipped"])
         note(*result["notices"], *result["warnings"])
 
@@ -147,11 +147,11 @@ def _print_skipped(skipped: list[dict[str, str]]) -> None:
         if item["reason"] not in (ELSEWHERE, FORGOTTEN):
             remark(f"skipped {item['path']}: {item['reason']}")
     if elsewhere := [item["path"] for item in skipped if item["reason"] == ELSEWHERE]:
-        files = counted(len(elsewhere), "file is", "files are")
+        files = count_noun(len(elsewhere), "file is", "files are")
         note(f"{files} on the daemon, but not memory on this device: {_some(elsewhere)}")
         note("hint: confide forget PATH deletes them there; to have them indexed from here: docs/notes.md")
     if forgotten := [item["path"] for item in skipped if item["reason"] == FORGOTTEN]:
-        files = counted(len(forgotten), "file is", "files are")
+        files = count_noun(len(forgotten), "file is", "files are")
         note(f"{files} not sent, because you had them forgotten: {_some(forgotten)}")
         note("hint: to send them again: confide forget --undo PATH")
 
@@ -192,7 +192,7 @@ def quickstart(
         is_project = this.name != GLOBAL_PROJECT  # otherwise a note has said that the folder is no project
         if is_project:
             row(f"this folder is the project {this.name} in the space {info['link']['space']}")
-        files, pieces = counted(result["filesScanned"], "memory file"), counted(info["totalChunks"], "chunk")
+        files, pieces = count_noun(result["filesScanned"], "memory file"), count_noun(info["totalChunks"], "chunk")
         say(f"{files} compared, {pieces} indexed")
         asyncio.run(_offer_trust(here, this))
         if write:
@@ -263,8 +263,8 @@ async def _is_meant(client: CommandClient, project: Project) -> bool:
         return False  # the sync reports it
     if not lost:
         return False
-    said = f"{counted(lost, 'memory file')} went missing in {project.root}: delete {'them' if lost > 1 else 'it'} everywhere?"
-    return await confirmed(said)
+    said = f"{count_noun(lost, 'memory file')} went missing in {project.root}: delete {'them' if lost > 1 else 'it'} everywhere?"
+    return await ask_confirmation(said)
 
 
 async def until_indexed(

@@ -30,10 +30,10 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     agreed,
+    ask_confirmation,
     can_ask,
     command,
-    confirmed,
-    counted,
+    count_noun,
     identified,
     one_line,
     remark,
@@ -110,17 +110,17 @@ async def offer(client: CommandClient, projects: Iterable[str], path: str, *, id
     if not found:
         return False
     is_one = len(found) == 1
-    said = counted(len(found), "file is untrusted and comes", "files are untrusted and come")
+    said = count_noun(len(found), "file is untrusted and comes", "files are untrusted and come")
     them = "it" if is_one else "them"
-    if not await confirmed(f"{said} to an agent only when it searches; look at {them}, to trust {them}?"):
+    if not await ask_confirmation(f"{said} to an agent only when it searches; look at {them}, to trust {them}?"):
         later = found[0][1] if is_one else path or "'**/*.md'"
         remark(f"to do it later: confide trust {later}")
         return True
     _, doubts = await _looked_at(client, found)
     if doubts:
         await _show(doubts)
-        if await confirmed(f"{_question(doubts)}?"):
-            row(f"trusted: {counted(len(await _vouched(client, doubts)), 'file')}")
+        if await ask_confirmation(f"{_question(doubts)}?"):
+            row(f"trusted: {count_noun(len(await _vouched(client, doubts)), 'file')}")
     return True
 
 
@@ -155,7 +155,7 @@ async def _looked_at(
 
 def _question(doubts: Sequence[_Doubt]) -> str:
     is_one = len(doubts) == 1
-    what = doubts[0].of_file["path"] if is_one else counted(len(doubts), "file")
+    what = doubts[0].of_file["path"] if is_one else count_noun(len(doubts), "file")
     return f"Trust {what} as {'it is' if is_one else 'they are'} now"
 
 
@@ -211,7 +211,7 @@ async def _show(doubts: Iterable[_Doubt]) -> None:
     else:
         import pydoc  # loads much, and other commands import this module
 
-        with doing.paused():
+        with doing.pause():
             # In a thread: the user may read for longer than a link survives without a keepalive.
             await asyncio.to_thread(pydoc.pager, shown("\n".join(lines) + "\n"))
 
@@ -237,5 +237,5 @@ def _lines(path: str, text: str, doubted: list[Doubt]) -> Iterator[str]:
             yield f"  {number:>5}  {one_line(lines[number - 1])[:_MOST_CHARS]}"
             left -= 1
             if left <= 0:
-                yield f"         … of {counted(len(lines), 'line')}; all of it: confide read {path}"
+                yield f"         … of {count_noun(len(lines), 'line')}; all of it: confide read {path}"
                 break

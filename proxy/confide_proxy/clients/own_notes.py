@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from confide_memory.documents import MEMORY_FOLDER, composed
+from confide_memory.documents import MEMORY_FOLDER, to_nfc
 
 KEY: Final = "autoMemoryDirectory"
 _INDEX: Final = "memory.md"
@@ -90,4 +90,4 @@ def _said(file: Path) -> str:
 
 def _folded(path: str) -> str:
     """Fold case and Unicode forms, which some file systems don't distinguish."""
-    return composed(path.lower())
+    return to_nfc(path.lower())

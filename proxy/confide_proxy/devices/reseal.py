@@ -13,7 +13,7 @@ from confide_crypto.errors import RequestError, SealingError
 from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import RequestChannel
-from confide_memory.forms import encoded
+from confide_memory.forms import to_base64
 from confide_memory.wire.sealing import RECORD, RECORDS
 from confide_proxy.devices.roster_client import records
 
@@ -81,4 +81,4 @@ class Resealing:
             again = record.reseal(self._keys)
         except (ValueError, SealingError):
             return None
-        return encoded(again.encode())
+        return to_base64(again.encode())

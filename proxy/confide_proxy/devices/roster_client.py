@@ -219,7 +219,7 @@ async def founded(link: RequestChannel, identity: Identity, name: str) -> Roster
     Raises RequestError, ConnectionLost, TimeoutError from the link; `denied` if this device may not
     write.
     """
-    made, _ = await asyncio.to_thread(Roster.found, identity, name, now=int(time.time()))
+    made, _ = await asyncio.to_thread(Roster.create, identity, name, now=int(time.time()))
     try:
         await extend(link, made.entries[0])
     except RequestError as error:

@@ -24,7 +24,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from confide_crypto.sealing.encoding import joined
+from confide_crypto.sealing.encoding import join_parts
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import front_matter
 from confide_memory.actions.triggers import path_key, places
@@ -410,13 +410,13 @@ def _text(data: bytes) -> str:
 
 def _hash(key: bytes, part: ProjectPart, content: bytes) -> str:
     return hashlib.blake2b(
-        joined(part.name.encode(), content), key=key, person=b"confide-part-1", digest_size=8
+        join_parts(part.name.encode(), content), key=key, person=b"confide-part-1", digest_size=8
     ).hexdigest()
 
 
 def _raw(key: bytes, part: ProjectPart, data: bytes) -> str:
     return hashlib.blake2b(
-        joined(part.path.encode(), data), key=key, person=b"confide-file-1", digest_size=8
+        join_parts(part.path.encode(), data), key=key, person=b"confide-file-1", digest_size=8
     ).hexdigest()
 
 

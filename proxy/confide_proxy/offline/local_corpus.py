@@ -352,7 +352,7 @@ class LocalIndex:
     def put(self, name: Name, text: str) -> None:
         self.remove(name)
         stated = stated_day(name[1], text)
-        around = stated.here if stated else year_of_path(name[1])
+        around = stated.in_local_time if stated else year_of_path(name[1])
         header = re.sub(r"[-_/.]+", " ", name[1].removesuffix(".md"))
         if is_note(name[1]):
             words, text = _parted(text)

@@ -26,7 +26,7 @@ from confide_memory.tools.call import ToolAnswer
 from confide_memory.tools.days import DayRange, days_of
 from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former
 from confide_memory.tools.question import SearchQuestion, of_days, question
-from confide_memory.tools.read_text import page, placed
+from confide_memory.tools.read_text import page, with_lines_split
 from confide_memory.tools.several import parts_of
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline import local_notes
@@ -242,7 +242,7 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
     Raises ToolError: the file does not exist, or not here; the hint lists similar paths;
     FolderError: it cannot be read.
     """
-    arguments = placed(arguments)
+    arguments = with_lines_split(arguments)
     path, asked = arguments["path"], arguments.get("project")
     if arguments.get("revision") is not None:
         raise ToolError("older revisions are on the daemon", hint=f"leave 'revision' out: {trouble.sentence}")

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from confide_crypto import portable
 from confide_crypto.errors import printable
 from confide_memory import documents
-from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, composed, text_hash
+from confide_memory.documents import MAX_TEXT_BYTES, MEMORY_FILES, MEMORY_FOLDER, text_hash, to_nfc
 from confide_memory.globs import fixed_part, matches
 from confide_proxy import folder_access
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
@@ -174,7 +174,7 @@ class Folder:
         linked: set[str] = set()
         excludes = self.narrowing.now()
         for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
-            if (file := self._watched(composed(spelled), spelled, entry, excludes, linked)) is not None:
+            if (file := self._watched(to_nfc(spelled), spelled, entry, excludes, linked)) is not None:
                 self._check_count(seen := seen + 1)
                 yield file
 
@@ -194,7 +194,7 @@ class Folder:
         found: list[ScannedFile] = []
         passed_by = [(MEMORY_FOLDER, _SYMLINK)] if (self.root / MEMORY_FOLDER).is_symlink() else []
         for spelled, entry in self._entries():
-            path = composed(spelled)
+            path = to_nfc(spelled)
             # Composed on the disk as well: no other file is that document.
             if path == spelled and (plain := _plain(path, entry)) is not None and is_known(*plain):
                 self._check_count(seen := seen + 1)
@@ -584,7 +584,7 @@ def is_spelled_so(name: str, parent: OpenFolder, fd: int) -> bool:
         return True
     with folder_access.entries(parent) as entries:
         # Such a disk may not distinguish Unicode spellings either.
-        return any(composed(entry.name) == composed(name) for entry in entries)
+        return any(to_nfc(entry.name) == to_nfc(name) for entry in entries)
 
 
 def _is_alive(pid: str) -> bool:

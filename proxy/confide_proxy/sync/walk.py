@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confide_crypto import portable
-from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, composed
+from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, to_nfc
 from confide_memory.globs import leaves_out
 from confide_proxy import folder_access
 from confide_proxy.clients.own_notes import OwnNotes
@@ -207,7 +207,7 @@ def load_project_file(root: Path) -> ProjectFile:
 
 
 def _folded(name: str) -> str:
-    return composed(name.lower())
+    return to_nfc(name.lower())
 
 
 def _broken(problem: str) -> ProjectFile:

@@ -21,7 +21,7 @@ OLD, NEW, OTHER, STRANGER = (Identity.generate() for _ in range(4))
 
 
 def _roster() -> Roster:
-    roster, keys = Roster.found(OLD, "laptop", now=int(time.time()))
+    roster, keys = Roster.create(OLD, "laptop", now=int(time.time()))
     for identity, name in ((NEW, "laptop"), (OTHER, "desktop")):
         roster = roster.add(OLD, Device(Card.of(identity), name), keys, now=int(time.time()))
     return roster
@@ -81,7 +81,7 @@ async def test_only_what_the_old_key_has_signed_is_signed_anew() -> None:
 
 async def test_a_key_that_has_left_the_list_has_nothing_signed_for_it() -> None:
     """Else whoever has a stolen key that was removed could have orders made of it."""
-    roster, keys = Roster.found(NEW, "laptop", now=int(time.time()))
+    roster, keys = Roster.create(NEW, "laptop", now=int(time.time()))
     roster = roster.add(NEW, Device(Card.of(OLD), "laptop"), keys, now=int(time.time()))
     roster, _ = roster.remove(NEW, OLD.public_key, keys, now=int(time.time()))
     own = order(OLD)

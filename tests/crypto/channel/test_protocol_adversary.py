@@ -159,9 +159,9 @@ class Adversary(RuleBasedStateMachine):
     def send_body(self, end: int, place: int, size: int, count: int) -> None:
         """Once in a while all that the credit allows."""
         half = self.can_send(end)
-        if half is None or not half.channel.outgoing.unfinished:
+        if half is None or not half.channel.outgoing.open_streams:
             return
-        unfinished = half.channel.outgoing.unfinished
+        unfinished = half.channel.outgoing.open_streams
         stream = unfinished[place % len(unfinished)]
         for _ in range(count):
             piece = self._text(half, max(1, size))[: min(MAX_PAYLOAD, half.channel.outgoing.credit_of(stream))]
@@ -172,9 +172,9 @@ class Adversary(RuleBasedStateMachine):
     @rule(end=ENDS, place=st.integers(0, 63), is_whole=st.booleans())
     def finish_body(self, end: int, place: int, is_whole: bool) -> None:
         half = self.can_send(end)
-        if half is None or not half.channel.outgoing.unfinished:
+        if half is None or not half.channel.outgoing.open_streams:
             return
-        unfinished = half.channel.outgoing.unfinished
+        unfinished = half.channel.outgoing.open_streams
         stream = unfinished[place % len(unfinished)]
         if is_whole:
             self.emit(end, BodyEnded(stream), half.channel.seal_end(stream))
@@ -187,7 +187,7 @@ class Adversary(RuleBasedStateMachine):
         half = self.can_send(end)
         if half is None:
             return
-        wanted = [stream for stream in half.channel.incoming.unfinished if half.channel.incoming.wants_credit(stream)]
+        wanted = [stream for stream in half.channel.incoming.open_streams if half.channel.incoming.wants_credit(stream)]
         streams = [0, *wanted]
         stream = streams[place % len(streams)]
         if stream == 0:
@@ -218,7 +218,7 @@ class Adversary(RuleBasedStateMachine):
         half = self.can_send(end)
         if half is None:
             return
-        if half.writing or half.channel.outgoing.unfinished:  # what is half sent is never called complete
+        if half.writing or half.channel.outgoing.open_streams:  # what is half sent is never called complete
             with pytest.raises(ConnectionLost) as caught:
                 half.channel.seal_close("done")
             assert caught.value.truncated

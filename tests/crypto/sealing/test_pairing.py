@@ -145,7 +145,7 @@ def test_a_card_that_its_device_has_not_signed_is_refused() -> None:
 def test_the_daemon_cannot_show_another_space() -> None:
     """One that it founded itself, with the new device in it: everything sealed there would be its own to read."""
     answer = PAIR.answer(CARD, PAIRED)
-    theirs, keys = Roster.found(STRANGER, "laptop", now=NOW, keys=KEYS)
+    theirs, keys = Roster.create(STRANGER, "laptop", now=NOW, keys=KEYS)
     theirs = theirs.add(STRANGER, device(DESKTOP), keys, now=NOW)
     with pytest.raises(ForkedRosterError):
         PAIR.accept(answer, DESKTOP, theirs)

@@ -230,7 +230,7 @@ def test_the_pin_refuses_less_and_other_histories() -> None:
     with pytest.raises(errors.ForkedRosterError):
         Roster.read(encoded(shared()[0]), pin=pin)
     with pytest.raises(errors.ForeignEntryError):
-        Roster.read(encoded(Roster.found(LAPTOP, "laptop", now=NOW)[0]), pin=pin)
+        Roster.read(encoded(Roster.create(LAPTOP, "laptop", now=NOW)[0]), pin=pin)
     for bad in (
         pin.to_line()[:-1],
         encode("confide-roster-", bytes(53)),
@@ -281,7 +281,7 @@ def test_a_known_key_is_not_added_with_another_wrap_key(identity: Identity) -> N
 
 def test_a_space_begins_once() -> None:
     """A stranger who founds it again, behind what is there or in its place, is not a device of it."""
-    genesis = Roster.found(STRANGER, "mine", now=NOW, keys=KEYS)[0].entries[0]
+    genesis = Roster.create(STRANGER, "mine", now=NOW, keys=KEYS)[0].entries[0]
     behind = {"number": 3, "previous": SHARED.head}
     refused(errors.MalformedEntryError, resigned(genesis, STRANGER, **behind))
     refused(errors.ForkedRosterError, genesis.encode())

@@ -12,7 +12,7 @@ from tests.support.crypto.channels import Door, answering, dial, hosting, no_mes
 from confide_crypto.channel.protocol import MAX_PAYLOAD
 from confide_crypto.errors import ConnectionLost, RequestError
 from confide_crypto.limits import MAX_MESSAGE
-from confide_crypto.transport.inbox import _watched
+from confide_crypto.transport.inbox import _call_on_wait
 from confide_crypto.transport.open_channel import Connection
 
 MIB = 1024 * 1024
@@ -134,7 +134,7 @@ def test_a_watched_coroutine_is_closed_with_its_watcher() -> None:
         finally:
             events.append("closed")
 
-    watcher = _watched(work(), lambda: events.append("waits"))
+    watcher = _call_on_wait(work(), lambda: events.append("waits"))
     assert watcher.send(None) == "waiting"
     watcher.close()
     assert events == ["waits", "closed"]

@@ -266,7 +266,7 @@ class _Toll:
         if b"refused" in data:
             raise RequestError("busy", "not now")
 
-    def answered(self, length: int) -> None:
+    def charge(self, length: int) -> None:
         self.paid.append(f"answer of {length}")
 
 

@@ -180,7 +180,7 @@ def test_spaces_have_nothing_to_do_with_each_other(registry: Registry, home: str
     assert rosters.current(away) is None
     with pytest.raises(errors.MissingEntryError):
         rosters.extend(away, encoded(roster)[-1], by="phone")
-    theirs, _ = Roster.found(PHONE, "phone", now=NOW)
+    theirs, _ = Roster.create(PHONE, "phone", now=NOW)
     bring(rosters, away, encoded(theirs))
     with pytest.raises(errors.ForeignEntryError):
         rosters.extend(away, encoded(roster)[-1], by="phone")

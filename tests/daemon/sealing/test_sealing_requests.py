@@ -50,7 +50,7 @@ class Member(Machine):
 
     async def found(self, name: str = "laptop") -> tuple[Roster, SpaceKeys]:
         """Begin the space's roster."""
-        roster, keys = Roster.found(self.identity, name, now=NOW)
+        roster, keys = Roster.create(self.identity, name, now=NOW)
         await self.extend(roster)
         return roster, keys
 
@@ -181,7 +181,7 @@ async def test_who_reaches_a_part_of_a_space_does_not_begin_its_devices(
 ) -> None:
     """It would have the say on who opens the secrets of all of it. Where nobody else is there, somebody has to."""
     narrow, laptop = await member(daemon, "narrow", **rights), await member(daemon)
-    theirs, _ = Roster.found(narrow.identity, "narrow", now=NOW)
+    theirs, _ = Roster.create(narrow.identity, "narrow", now=NOW)
     assert await narrow.refused("extend", {"entry": wire(theirs.entries[0].encode())}) == "denied"
     daemon.state.registry.revoke("laptop")
     await narrow.extend(theirs)
@@ -190,7 +190,7 @@ async def test_who_reaches_a_part_of_a_space_does_not_begin_its_devices(
 
 async def test_a_machine_founds_with_itself_and_with_the_right_to_write(daemon: Serving) -> None:
     laptop, reader = await member(daemon), await member(daemon, "reader", scope="read")
-    theirs, _ = Roster.found(reader.identity, "reader", now=NOW)
+    theirs, _ = Roster.create(reader.identity, "reader", now=NOW)
     genesis = {"entry": wire(theirs.entries[0].encode())}
     assert await reader.refused("extend", genesis) == "denied"
     assert await laptop.refused("extend", genesis) == "invalid"
@@ -203,7 +203,7 @@ async def test_a_machine_founds_with_itself_and_with_the_right_to_write(daemon: 
 
 async def test_of_two_that_found_at_once_one_does(daemon: Serving) -> None:
     laptop, desktop = await member(daemon), await member(daemon, "desktop")
-    made = [Roster.found(one.identity, "m", now=NOW)[0] for one in (laptop, desktop)]
+    made = [Roster.create(one.identity, "m", now=NOW)[0] for one in (laptop, desktop)]
     outcomes = await asyncio.gather(laptop.extend(made[0]), desktop.extend(made[1]), return_exceptions=True)
     codes = [one.code for one in outcomes if isinstance(one, RequestError)]
     assert codes == ["conflict"]
@@ -240,12 +240,12 @@ async def test_nobody_comes_in_or_changes_anything_without_a_devices_signature(d
     real = with_desktop.add(laptop.identity, device(mallory.identity, "mallory"), keys, now=NOW)
     # Not on the roster, it signs by itself, for another, or brings what it has seen before.
     forged = resigned(real.entries[-1], mallory.identity, signer=mallory.identity.public_key)
-    lying = replace(real.entries[-1], signer=laptop.identity.public_key).signed(mallory.identity).encode()
-    old = replace(real.entries[-1], number=1, previous=roster.head).signed(laptop.identity).encode()
+    lying = replace(real.entries[-1], signer=laptop.identity.public_key).sign(mallory.identity).encode()
+    old = replace(real.entries[-1], number=1, previous=roster.head).sign(laptop.identity).encode()
     codes = [await mallory.refused("extend", {"entry": wire(entry)}) for entry in (forged, lying, old)]
     assert codes == ["invalid", "invalid", "conflict"]
     assert await mallory.bring(with_desktop.entries[-1].encode()) == {"number": 1}
-    other, _ = Roster.found(mallory.identity, "mine", now=NOW)
+    other, _ = Roster.create(mallory.identity, "mine", now=NOW)
     assert await mallory.refused("extend", {"entry": wire(other.entries[0].encode())}) == "conflict"
     without, keys = with_desktop.remove(laptop.identity, desktop.identity.public_key, keys, now=NOW)
     await laptop.extend(without)
@@ -507,7 +507,7 @@ async def test_an_invite_does_not_tell_who_else_is_on_the_daemon(daemon: Serving
 
 async def test_records_are_stored_once_under_the_newest_epoch(daemon: Serving) -> None:
     laptop, desktop = await member(daemon), await member(daemon, "desktop")
-    _, early = Roster.found(laptop.identity, "x", now=NOW)
+    _, early = Roster.create(laptop.identity, "x", now=NOW)
     assert await laptop.refused("records", {"records": [wire(secret(early).encode())]}) == "conflict"
     roster, keys = await laptop.found()
     kept = [secret(keys, number) for number in range(3)]

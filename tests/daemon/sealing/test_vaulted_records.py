@@ -310,7 +310,7 @@ class Laptop:
         async with await self.ready.connect(self.identity) as machine:
             await machine.attach()
             if self.keys is None:
-                roster, self.keys = Roster.found(self.identity, "laptop", now=int(time.time()))
+                roster, self.keys = Roster.create(self.identity, "laptop", now=int(time.time()))
                 await machine.request("extend", {"entry": wire(roster.entries[-1].encode())})
             yield machine
 

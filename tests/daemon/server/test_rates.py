@@ -321,7 +321,7 @@ async def test_what_came_is_paid_by_its_records_and_its_values() -> None:
         left = BURST - 1 - (200_001 + 2) / 256 - 200_001 / 4096
         clock.now += (BURST - left) / REQUESTS_PER_S + 0.001
         assert rate._bucket.is_full
-        rate.answered(16 * 2**20)
+        rate.charge(16 * 2**20)
         clock.now += 255 / REQUESTS_PER_S
         assert not rate._bucket.is_full, "an answer is paid for as well"
         clock.now += 2 / REQUESTS_PER_S

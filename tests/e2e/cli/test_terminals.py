@@ -20,7 +20,7 @@ from tests.support.programs.processes import Machine, wait_until
 
 from confide_memory.commands.doing import Doing, doing
 from confide_proxy.cli import app
-from confide_proxy.cli.console import confirmed, typed, wanted
+from confide_proxy.cli.console import ask_confirmation, ask_yes_no, read_line
 from confide_proxy.sync.ledger import path_locks
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m|\x1b\[K|\r")
@@ -160,7 +160,7 @@ class Person(io.TextIOWrapper):
         return "y\n"
 
 
-@pytest.mark.parametrize("ask", [confirmed, typed, wanted])
+@pytest.mark.parametrize("ask", [ask_confirmation, read_line, ask_yes_no])
 def test_nothing_is_drawn_over_a_question(
     ask: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

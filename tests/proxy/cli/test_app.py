@@ -19,14 +19,14 @@ from tests.support.programs.processes import Machine
 
 from confide_daemon.cli import app as daemon_app
 from confide_memory.commands.command_runner import complaint
-from confide_memory.commands.entries import Entry, placed
+from confide_memory.commands.entries import Entry, place_addons
 from confide_memory.commands.group import long_options
-from confide_memory.commands.spelling import OtherWords, meant, read_words
+from confide_memory.commands.spelling import OtherWords, nearest_name, read_words
 from confide_proxy.cli.app import COMMANDS, WORDS, app, of_addons
 
 _MORE, _MORE_WORDS = of_addons()
 OTHER_WORDS = {**read_words(WORDS), **_MORE_WORDS}
-ENTRIES = {entry.name: entry for entries in placed(COMMANDS, _MORE).values() for entry in entries}
+ENTRIES = {entry.name: entry for entries in place_addons(COMMANDS, _MORE).values() for entry in entries}
 PROGRAM: Any = typer.main.get_command(app)
 HEAVY = {"rich", "pydantic", "pydantic_core", "sqlite3", "numpy", "mcp", "httpx2", "yaml", "watchdog"}
 """Libraries of which each costs a warm command more than it has time for."""
@@ -46,7 +46,7 @@ PROGRAMS: dict[str, tuple[Any, dict[str, Entry], OtherWords]] = {
         typer.main.get_command(daemon_app.app),
         {
             entry.name: entry
-            for entries in placed(daemon_app.COMMANDS, daemon_app.of_addons()[0]).values()
+            for entries in place_addons(daemon_app.COMMANDS, daemon_app.of_addons()[0]).values()
             for entry in entries
         },
         read_words(daemon_app.WORDS),
@@ -109,7 +109,7 @@ def test_other_words_lead_to_commands_that_exist(program: str) -> None:
     ],
 )
 def test_what_was_meant(word: str, command: str | None) -> None:
-    assert meant(word, ENTRIES, OTHER_WORDS) == command
+    assert nearest_name(word, ENTRIES, OTHER_WORDS) == command
 
 
 @pytest.mark.addons
@@ -172,7 +172,7 @@ def test_a_slip_in_a_word_leads_back_to_it_or_nowhere(program: str) -> None:
         for names, others in ((options, root.option_words), ([*inner_commands(command)], words)):
             for name in names:
                 for slip in slips(name) - {*names, *others}:
-                    found, tried = meant(slip, names, others), tried + 1
+                    found, tried = nearest_name(slip, names, others), tried + 1
                     if found is None:
                         lost.append(slip)
                     elif found != name:

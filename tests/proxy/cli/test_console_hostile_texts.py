@@ -73,7 +73,7 @@ def test_a_text_keeps_what_is_no_control() -> None:
 def test_what_goes_on_for_long_is_told_in_text(capsys: pytest.CaptureFixture[str]) -> None:
     """Progress in the daemon's words, and the lines of `confide sync --watch`."""
     progress = Progress()
-    progress._told -= 10
+    progress._printed_at -= 10
     progress.follow(1, 2, EVIL)
     for as_json in (False, True):
         Teller(as_json=as_json).say("down", EVIL, reason=EVIL)

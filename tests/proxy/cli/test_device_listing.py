@@ -17,14 +17,14 @@ from confide_proxy.errors import DeviceError
 @pytest.mark.parametrize("now", [0, 1_800_000_000, 2**33, 2**63, 2**64 - 1])
 def test_any_time_is_shown(now: int) -> None:
     """It is the clock of who signs, or whatever a hostile one writes there."""
-    roster, _ = Roster.found(STRANGER, "evil", now=now)
+    roster, _ = Roster.create(STRANGER, "evil", now=now)
     since = facts(roster, roster.devices[STRANGER.public_key])["since"]
     assert since == "" or since[4] == "-"
     assert since or now > 2**40
 
 
 def test_a_name_commands_no_terminal() -> None:
-    roster, keys = Roster.found(STRANGER, "evil", now=1)
+    roster, keys = Roster.create(STRANGER, "evil", now=1)
     other = Identity.generate()
     roster = roster.add(STRANGER, Device(Card.of(other), "lap\u202etop"), keys, now=2)
     assert facts(roster, roster.devices[other.public_key])["name"] == "lap?top"
@@ -47,7 +47,7 @@ def said(monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[str]:
         assert "-" not in question, "no words to copy are shown"
         return left.pop(0)
 
-    monkeypatch.setattr(devices, "typed", typed)
+    monkeypatch.setattr(devices, "read_line", typed)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     return left
 
@@ -81,5 +81,5 @@ async def test_the_words_of_the_newest_change_tell_the_age_of_a_list(monkeypatch
         return True
 
     said(monkeypatch, roster.words)
-    monkeypatch.setattr(console, "confirmed", confirmed)
+    monkeypatch.setattr(console, "ask_confirmation", confirmed)
     assert (await device_confirm._recognized(roster, None)).number == 0

@@ -14,7 +14,7 @@ from tests.support.programs.command import Ended, confide
 from tests.support.programs.commands import inner_commands
 from tests.support.programs.processes import Machine
 
-from confide_memory.commands.entries import Entry, placed
+from confide_memory.commands.entries import Entry, place_addons
 from confide_proxy.cli.app import COMMANDS, EVERYDAY, app, of_addons
 from confide_proxy.cli.old_spellings import MOVED
 
@@ -51,7 +51,7 @@ def test_help_fits_on_one_screen(machine: Machine) -> None:
     assert tuple(line.split()[0] for line in listed) == EVERYDAY
     assert len(EVERYDAY) == 12
     whole = confide(machine, "help", "all").out
-    for heading, entries in placed(COMMANDS, of_addons()[0]).items():
+    for heading, entries in place_addons(COMMANDS, of_addons()[0]).items():
         assert f"\n{heading}:\n" in whole
         for entry in entries:
             assert bool(re.search(rf"^  {entry.name}\b", whole, re.MULTILINE)) != entry.is_hidden
@@ -60,7 +60,9 @@ def test_help_fits_on_one_screen(machine: Machine) -> None:
 @pytest.mark.addons
 def test_there_are_few_commands() -> None:
     """At the top, without the tasks' group, which has a heading of its own; and in all."""
-    entries = [entry for each in placed(COMMANDS, of_addons()[0]).values() for entry in each if not entry.is_hidden]
+    entries = [
+        entry for each in place_addons(COMMANDS, of_addons()[0]).values() for entry in each if not entry.is_hidden
+    ]
     assert len([entry for entry in entries if entry.name != "task"]) <= MOST_AT_THE_TOP
     assert len(list(leaves(tuple(entries)))) <= MOST_IN_ALL
 

@@ -38,7 +38,7 @@ def terminal() -> Iterator[list[str]]:
         asked.append(question)
         return "VS Code" not in question
 
-    with patch.object(setup, "can_ask", lambda: True), patch.object(setup, "wanted", yes):
+    with patch.object(setup, "can_ask", lambda: True), patch.object(setup, "ask_yes_no", yes):
         yield asked
 
 
@@ -264,7 +264,7 @@ def test_notes_of_both_folders_are_kept(machine: Machine) -> None:
 
 def test_whoever_says_no_keeps_notes_and_setting(machine: Machine) -> None:
     claude_notes(machine)
-    with patch.object(setup, "can_ask", lambda: True), patch.object(setup, "wanted", lambda *_, **__: False):
+    with patch.object(setup, "can_ask", lambda: True), patch.object(setup, "ask_yes_no", lambda *_, **__: False):
         ended = confide(machine, "setup", "claude-code", "--write", "--auto-memory")
     assert "they stay where Claude Code reads them" in ended.err
     assert not (machine.project / ".claude/settings.local.json").exists()
@@ -388,7 +388,7 @@ def test_a_long_difference_is_summed_up_at_a_terminal(machine: Machine) -> None:
     asked: list[str] = []
     with (
         patch.object(setup, "can_ask", lambda: True),
-        patch.object(setup, "wanted", lambda question, **_: asked.append(question) or len(asked) > 1),
+        patch.object(setup, "ask_yes_no", lambda question, **_: asked.append(question) or len(asked) > 1),
     ):
         ended = confide(machine, "setup", "claude-code", "--write", "--hooks", "--allow")
         assert "hooks at " in ended.out
@@ -423,5 +423,5 @@ def test_an_answer_that_is_none_is_asked_for_again(capsys: pytest.CaptureFixture
         ("", True, False),
     ):
         with patch("sys.stdin", io.StringIO(said)):
-            assert console.wanted("sure?", by_default=by_default) == is_yes
+            assert console.ask_yes_no("sure?", by_default=by_default) == is_yes
     assert "please say y or n" in capsys.readouterr().err

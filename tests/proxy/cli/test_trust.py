@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         questions.append(question)
         return True
 
-    monkeypatch.setattr(trust, "confirmed", confirmed)
+    monkeypatch.setattr(trust, "ask_confirmation", confirmed)
     monkeypatch.setattr(trust, "can_ask", lambda: True)
     return questions
 
@@ -84,7 +84,7 @@ async def test_who_has_looked_has_not_said_yes(
     async def only_looks(question: str) -> bool:
         return not question.startswith("Trust")
 
-    monkeypatch.setattr(trust, "confirmed", only_looks)
+    monkeypatch.setattr(trust, "ask_confirmation", only_looks)
     async with attached(tmp_path) as laptop:
         await put(laptop, "docs/a.md")
         assert await offer(laptop, "proj") is True
@@ -114,7 +114,7 @@ async def test_a_no_names_the_command_and_trusts_nothing(
     async def declined(_question: str) -> bool:
         return False
 
-    monkeypatch.setattr(trust, "confirmed", declined)
+    monkeypatch.setattr(trust, "ask_confirmation", declined)
     async with attached(tmp_path) as laptop:
         await put(laptop, "memory/notes/a.md", **{"class": "untrusted"})
         assert await offer(laptop, "proj", path="memory/notes") is True

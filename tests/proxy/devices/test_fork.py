@@ -120,8 +120,8 @@ def test_lists_that_go_on_from_each_other_have_not_parted_and_of_two_beginnings_
     earlier = Roster.read(rosters.encoded(fork.known)[:2])
     assert Fork.between(fork.known, earlier) is None
     assert Fork.between(earlier, fork.known) is None
-    again, _ = Roster.found(LAPTOP, "again", now=NOW + 9, keys=rosters.KEYS)
-    elsewhere, _ = Roster.found(LAPTOP, "elsewhere", now=NOW)
+    again, _ = Roster.create(LAPTOP, "again", now=NOW + 9, keys=rosters.KEYS)
+    elsewhere, _ = Roster.create(LAPTOP, "elsewhere", now=NOW)
     for other in (again, elsewhere):
         with pytest.raises(ForkedRosterError):
             Fork.between(fork.known, other)

@@ -354,8 +354,8 @@ async def test_a_daemon_that_lies_about_the_devices_gets_nothing_sealed(
     bob.take(ann.invite(space.space, "bob", time.time() + 60))
     await bob.visit()
     await ann.visit()
-    evil, _ = Roster.found(STRANGER, "evil", now=1)
-    fork, _ = Roster.found(STRANGER, "evil", now=1, keys=space.keys)
+    evil, _ = Roster.create(STRANGER, "evil", now=1)
+    fork, _ = Roster.create(STRANGER, "evil", now=1, keys=space.keys)
     shown: dict[str, list[RosterEntry]] = {
         "shorter": list(space.roster.entries[:1]) if space.roster else [],
         "nothing": [],
@@ -411,7 +411,7 @@ async def test_a_newcomer_is_not_taken_in_by_a_space_of_the_daemons_making(daemo
     ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
     space = await ann.visit()
     bob.take(ann.invite(space.space, "bob", time.time() + 60))
-    evil, keys = Roster.found(STRANGER, "evil", now=1)
+    evil, keys = Roster.create(STRANGER, "evil", now=1)
     evil = evil.add(STRANGER, roster_entry.Device(roster_entry.Card.of(bob.identity), "bob"), keys, now=2)
     keyring = bob.keyring()
     async with bob.connected() as link:

@@ -115,7 +115,7 @@ async def test_another_name_from_the_daemon_is_no_new_space(daemon: Serving, tmp
     """Nothing is begun, handed over or sealed there before a person has said that the machine was moved."""
     ann, _, _, space = await robbed(tmp_path, daemon)
     assert space.roster is not None
-    stranger = Roster.found(Device(tmp_path, daemon, "eve").identity, "eve", now=1)[0]
+    stranger = Roster.create(Device(tmp_path, daemon, "eve").identity, "eve", now=1)[0]
     entries = {"all of the list": space.roster.entries, "nothing": (), "a space of another's making": stranger.entries}
     evil = Relabelling(LABEL, entries[shown])
     for _ in range(2):
@@ -184,7 +184,7 @@ async def test_the_name_of_a_space_stands_for_one_list_of_devices(daemon: Servin
     assert space.roster is not None
     cache = RosterCache(ann.paths.rosters)
     with pytest.raises(ForeignEntryError):
-        cache.keep(space.space, Roster.found(ann.identity, "ann", now=1)[0])
+        cache.keep(space.space, Roster.create(ann.identity, "ann", now=1)[0])
     old = Roster.read([entry.encode() for entry in before])
     assert cache.keep(LABEL, old) == space.roster
     assert cache.read(LABEL) == cache.read(space.space) == cache.of(space.roster.space)

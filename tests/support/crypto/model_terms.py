@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from bench.proof import FORMAL
 
 from confide_crypto.keys.identity import Identity
-from confide_crypto.sealing.encoding import labelled
+from confide_crypto.sealing.encoding import join_labelled
 
 LABELS = {
     "label_id": b"confide/handshake-id/1",
@@ -68,7 +68,9 @@ class Term:
         if self.name == "mac":
             label, person = LABELS[self.parts[1].name]
             parts = [each.bytes(known, signer) for each in self.parts[2].parts]
-            return hashlib.blake2b(labelled(label, *parts), key=known["pair"], person=person, digest_size=32).digest()
+            return hashlib.blake2b(
+                join_labelled(label, *parts), key=known["pair"], person=person, digest_size=32
+            ).digest()
         assert not self.name, f"the code knows nothing of {self}"
         return b"".join(each.bytes(known, signer) for each in self.parts)
 

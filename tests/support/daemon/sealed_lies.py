@@ -127,7 +127,7 @@ def _half(draw: random.Random, told: dict[str, Any]) -> None:
 
 
 def _forked(draw: random.Random, told: dict[str, Any]) -> None:
-    roster, keys = Roster.found(STRANGER, "stranger", now=NOW)
+    roster, keys = Roster.create(STRANGER, "stranger", now=NOW)
     for name in ("other", "desk")[: draw.randrange(3)]:
         identity = DESKTOP if name == "other" else STRANGER
         if identity is not STRANGER:

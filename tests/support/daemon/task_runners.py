@@ -55,7 +55,7 @@ class Device(Machine):
 
     async def found(self, name: str = "laptop") -> Roster:
         """Begin the space's list of devices."""
-        self.roster, self.keys = Roster.found(self.identity, name, now=int(time.time()))
+        self.roster, self.keys = Roster.create(self.identity, name, now=int(time.time()))
         entry = base64.b64encode(self.roster.entries[-1].encode()).decode()
         await self.request("extend", {"entry": entry})
         return self.roster

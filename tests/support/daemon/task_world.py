@@ -26,7 +26,7 @@ from confide_daemon.errors import GrantError
 from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.space_store import Store
-from confide_memory.forms import written
+from confide_memory.forms import to_json
 from confide_night.daemon import claims, moving, planning, task_actions
 from confide_night.daemon.claims import Ending, Runner, SlotId
 from confide_night.daemon.task_queue import queue
@@ -309,7 +309,7 @@ class World:
                     of_key = ORDERS.read(body)
                     rows = queue(self.store).tasks.bearing(of_key["key"].hex(), of_key["after"], limit=MAX_ORDERS)
                     page = {"orders": [one.wire for one in rows], "next": rows[-1].id if rows else None}
-                    return written(page, ORDERS.answer_fields)
+                    return to_json(page, ORDERS.answer_fields)
                 case "task-resign":
                     anew = RESIGN.read(body)
                     order, signature = anew["order"], anew["signature"]
@@ -393,7 +393,7 @@ class World:
 
     def given(self, _op: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the daemon that was left answers to who brings them."""
-        return written(moving.page(self.left[-1], body["after"]), MOVE_TASKS.answer_fields)
+        return to_json(moving.page(self.left[-1], body["after"]), MOVE_TASKS.answer_fields)
 
     def taken(self, _op: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the daemon answers to tasks that come."""

@@ -97,7 +97,7 @@ async def prepare(root: Path, keeper: Keeper) -> None:
     space_id = state.registry.spaces()[SPACE]
     if keeper == "caller":
         first = SpaceKeys(KEYS.space, KEYS.epochs[:1])
-        roster, _ = Roster.found(DEVICE, SPACE, now=0, keys=first)
+        roster, _ = Roster.create(DEVICE, SPACE, now=0, keys=first)
         spaces.rosters.extend(space_id, roster.entries[0].encode(), by=SPACE)
         await spaces.unlock(space_id, {1: KEYS.database_key(1)}, may_change=True)
     space = await spaces.get(space_id)

@@ -19,7 +19,7 @@ class Device:
 
     def __init__(self, identity: Identity, name: str = "laptop") -> None:
         self.identity = identity
-        self.roster, self.keys = Roster.found(identity, name, now=int(time.time()))
+        self.roster, self.keys = Roster.create(identity, name, now=int(time.time()))
 
     def database_keys(self, *epochs: int) -> dict[str, str]:
         """As `unlock` takes them; of all epochs where none is named."""

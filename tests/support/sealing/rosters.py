@@ -27,7 +27,7 @@ def device(identity: Identity, name: str = "machine", *, is_paper: bool = False)
 
 def founded() -> tuple[Roster, SpaceKeys]:
     """A space with the laptop alone, in its first epoch."""
-    return Roster.found(LAPTOP, "laptop", now=NOW, keys=KEYS)
+    return Roster.create(LAPTOP, "laptop", now=NOW, keys=KEYS)
 
 
 def shared() -> tuple[Roster, SpaceKeys]:
@@ -44,7 +44,7 @@ def encoded(roster: Roster) -> list[bytes]:
 
 def resigned(entry: RosterEntry, by: Identity, **changes: Any) -> bytes:
     """The entry with something changed, signed by somebody who holds the key."""
-    return replace(entry, **changes).signed(by).encode()
+    return replace(entry, **changes).sign(by).encode()
 
 
 def flipped(data: bytes, bits: Iterable[int] | None = None) -> Iterator[bytes]:

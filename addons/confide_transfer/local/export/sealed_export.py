@@ -27,7 +27,7 @@ from confide_crypto.sealing.record import MAX_RECORD, SealedRecord
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_memory.documents import RequestChannel
-from confide_memory.forms import encoded
+from confide_memory.forms import to_base64
 from confide_memory.wire.sealing import RECORD
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.keyring import Keyring
@@ -83,14 +83,14 @@ async def write(link: RequestChannel, into: Path, named: set[bytes], *, is_whole
         for record in await asyncio.gather(*(_record(link, secret_id) for secret_id in wanted[at : at + _AT_ONCE])):
             if record is not None:
                 lines[record.secret_id.hex()] = export_manifest.as_json(
-                    {"id": record.secret_id.hex(), "kind": record.kind, "record": encoded(record.encode())}
+                    {"id": record.secret_id.hex(), "kind": record.kind, "record": to_base64(record.encode())}
                 )
     if not lines:
         with suppress(OSError):
             (into / SECRETS).unlink()
         return 0
     roster = export_manifest.as_json(
-        {"roster": [encoded(entry) for entry in (await roster_client.roster(link, 0)).entries]}
+        {"roster": [to_base64(entry) for entry in (await roster_client.roster(link, 0)).entries]}
     )
     export_manifest.put(
         into / SECRETS, "".join(f"{line}\n" for line in [roster, *(lines[name] for name in sorted(lines))])

@@ -19,7 +19,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import RequestChannel
 from confide_memory.errors import UnknownRequestError
-from confide_memory.forms import encoded
+from confide_memory.forms import to_base64
 from confide_memory.wire.sealing import MOVE_ROSTER, RECORD, RECORDS, MoveRosterRequest
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import MoveError
@@ -229,7 +229,7 @@ class Carrier:
             ids = missing[at : at + MOST_RECORDS]
             found = [one for one in await self._records(self._source, ids) if one is not None]
             for batch in batches(found, len, most=MOST_RECORDS, most_size=MOST_RECORD_BYTES):
-                await RECORDS.ask(self._target, {"records": [encoded(one) for one in batch]}, timeout_s=DEADLINE_S)
+                await RECORDS.ask(self._target, {"records": [to_base64(one) for one in batch]}, timeout_s=DEADLINE_S)
 
     async def _records(self, link: RequestChannel, ids: Sequence[str]) -> list[bytes | None]:
         found: list[bytes | None] = []

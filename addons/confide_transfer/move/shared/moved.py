@@ -15,7 +15,6 @@ from confide_memory.forms import (
     Carried,
     Coded,
     Kind,
-    bounded,
     choice,
     content_hash,
     count,
@@ -23,14 +22,15 @@ from confide_memory.forms import (
     each,
     fields_of_type,
     items,
-    listed,
+    list_of,
     optional,
     place,
     project,
     record,
     revision,
     text,
-    written,
+    text_up_to,
+    to_json,
 )
 from confide_memory.wire.operation import HAS_LEFT as HAS_LEFT
 from confide_memory.wire.operation import Nothing, Operation
@@ -72,7 +72,7 @@ def _lines(item: Any) -> tuple[int, int]:
 
 _Project = Annotated[str, project]
 _Revision = Annotated[int, revision]
-_Mark = Annotated[str, bounded(_MAX_MARK)]
+_Mark = Annotated[str, text_up_to(_MAX_MARK)]
 _Whole = Annotated[int, count(2**53 - 1)]
 _Id = Annotated[int, optional(count(2**53 - 1), 0)]
 _Class = Annotated[str | None, optional(choice(CLASSES))]
@@ -174,7 +174,7 @@ def _carried(record_type: type[Any], *, but: Collection[str] = ()) -> Kind:
         return record_type(**read(body, name))
 
     def write(one: NamedTuple) -> object:
-        return written({name: value for name, value in one._asdict().items() if name not in but}, fields)
+        return to_json({name: value for name, value in one._asdict().items() if name not in but}, fields)
 
     return Coded(carried_of, write)
 
@@ -204,7 +204,7 @@ class MoveOutRequest(TypedDict):
 
 
 class MovedOut(TypedDict):
-    revisions: Annotated[list[MovedRevision], listed(MAX_PAGE, _carried(MovedRevision))]
+    revisions: Annotated[list[MovedRevision], list_of(MAX_PAGE, _carried(MovedRevision))]
     next: Annotated[int | None, optional(revision)]
     total: _Whole
 
@@ -215,9 +215,9 @@ class MoveFactsRequest(TypedDict):
 
 
 class MovedFacts(TypedDict):
-    documents: Annotated[Sequence[MovedDocument], listed(MAX_MOVED, _carried(MovedDocument))]
-    sessions: Annotated[Sequence[MovedSession], listed(MAX_MOVED, _carried(MovedSession))]
-    links: Annotated[Sequence[MovedLink], listed(MAX_LINKS, _carried(MovedLink))]
+    documents: Annotated[Sequence[MovedDocument], list_of(MAX_MOVED, _carried(MovedDocument))]
+    sessions: Annotated[Sequence[MovedSession], list_of(MAX_MOVED, _carried(MovedSession))]
+    links: Annotated[Sequence[MovedLink], list_of(MAX_LINKS, _carried(MovedLink))]
     next: Annotated[int | None, optional(revision)]
 
 
@@ -226,11 +226,11 @@ class MoveHeld(TypedDict):
 
 
 class MoveIn(TypedDict):
-    revisions: Annotated[list[MovedRevision], listed(MAX_MOVED, _carried(MovedRevision, but=_OF_SOURCE))]
+    revisions: Annotated[list[MovedRevision], list_of(MAX_MOVED, _carried(MovedRevision, but=_OF_SOURCE))]
     dropped: Annotated[list[Dropped], MAX_MOVED]
-    documents: Annotated[list[MovedDocument], listed(MAX_MOVED, _carried(MovedDocument, but=_OF_SOURCE))]
-    sessions: Annotated[list[MovedSession], listed(MAX_MOVED, _carried(MovedSession, but=_OF_SOURCE))]
-    links: Annotated[list[MovedLink], listed(MAX_MOVED, _carried(MovedLink))]
+    documents: Annotated[list[MovedDocument], list_of(MAX_MOVED, _carried(MovedDocument, but=_OF_SOURCE))]
+    sessions: Annotated[list[MovedSession], list_of(MAX_MOVED, _carried(MovedSession, but=_OF_SOURCE))]
+    links: Annotated[list[MovedLink], list_of(MAX_MOVED, _carried(MovedLink))]
 
 
 class MoveTaken(TypedDict):

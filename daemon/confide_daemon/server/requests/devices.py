@@ -290,7 +290,7 @@ class RosterRequests:
     async def _invited(self, body: Carried) -> dict[str, object]:
         # The error names the first wrong field, and the name comes before these two.
         check_name(wire.INVITE.read(body, without=("ttlS", "scope"))["name"], "device")
-        return await wire.INVITE.answered(body, self._invite)
+        return await wire.INVITE.answer_request(body, self._invite)
 
     async def _invite(self, asked: wire.InviteRequest) -> wire.Invited:
         caller = self._session.caller_now()

@@ -26,7 +26,7 @@ from confide_daemon.sealing.unsealed_texts import SpaceTexts, Unsealed
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
 from confide_memory.documents import MAX_TEXT_BYTES, SOURCES, check_text, iso
-from confide_memory.forms import HASH_CHARS, Carried, decoded
+from confide_memory.forms import HASH_CHARS, Carried, from_base64
 from confide_memory.forms import project as project_of
 from confide_memory.forms import text as text_of
 from confide_memory.markdown_blocks import is_sensitive
@@ -194,7 +194,7 @@ def _records_in(given: object) -> list[SealedRecord]:
         raise RequestError("too_large", f"'records' has {len(given)} entries", f"the limit is {MAX_RECORDS}")
     found, size = [], 0
     for text in given:
-        data = decoded(text, "records", MAX_RECORD)
+        data = from_base64(text, "records", MAX_RECORD)
         size += len(data)
         if size > MAX_BYTES:
             raise RequestError("too_large", "the records are too large together", f"the limit is {MAX_BYTES:,} bytes")

@@ -25,7 +25,7 @@ from confide_daemon.store.database import AMONG, KEYWORDS, Database, Rows, Table
 from confide_daemon.store.rows import Filter
 from confide_memory.classes import UNTRUSTED
 from confide_memory.globs import is_glob, normal
-from confide_memory.mentions import folded
+from confide_memory.mentions import fold_name
 from confide_memory.tools.words import index_words
 
 # A chunk's header (path, headings, date) counts as much as its text.
@@ -390,7 +390,7 @@ def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
     found: list[tuple[str, list[Any]]] = [
         (
             "(d.id IN (SELECT document FROM note_tag WHERE tag = ?) OR d.id IN (SELECT document FROM document_tag WHERE tag = ?))",
-            [folded(tag)] * 2,
+            [fold_name(tag)] * 2,
         )
         for tag in sorted(allowed.tags)
     ]
@@ -399,7 +399,7 @@ def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
     if allowed.category is not None:
         found.append(_one_of(rows, "category", [allowed.category]))
     if allowed.entity is not None:
-        found.append(("d.id IN (SELECT document FROM note WHERE entity_key = ?)", [folded(allowed.entity)]))
+        found.append(("d.id IN (SELECT document FROM note WHERE entity_key = ?)", [fold_name(allowed.entity)]))
     if allowed.without_tasks:
         others, values = "TRUE", []
         if allowed.task is not None:
@@ -417,10 +417,10 @@ def spellings(rows: Rows, column: str, words: Iterable[str]) -> list[str]:
     """Return the values to compare a column of notes with, NOCASE, for the words. NOCASE ignores
     case in ASCII only, so other words are looked up as they are written.
     """
-    wanted = {folded(word) for word in words}
+    wanted = {fold_name(word) for word in words}
     if not all(word.isascii() for word in wanted):
         written = rows(f"SELECT DISTINCT {column} FROM note WHERE {column} IS NOT NULL", ())
-        wanted |= {row[0] for row in written if folded(row[0]) in wanted}
+        wanted |= {row[0] for row in written if fold_name(row[0]) in wanted}
     return sorted(wanted)
 
 

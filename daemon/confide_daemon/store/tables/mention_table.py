@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import DocumentRow, LinkedRow
 from confide_memory import mentions
-from confide_memory.mentions import Mentions, folded
+from confide_memory.mentions import Mentions, fold_name
 
 # Links of a document, and links that may lead to it, that are resolved at most; each is an index
 # lookup.
@@ -61,15 +61,15 @@ class MentionTable(Table):
             self._rows(f"DELETE FROM {table} WHERE document = ?", (document.id,))
         rows = 0
         if found is not None:
-            names = [(folded(mentions.name_of(document.path)), False)]
-            names += [(alias, True) for alias in dict.fromkeys(folded(alias) for alias in found.aliases)]
+            names = [(fold_name(mentions.name_of(document.path)), False)]
+            names += [(alias, True) for alias in dict.fromkeys(fold_name(alias) for alias in found.aliases)]
             for name, is_alias in names:
                 sql = "INSERT INTO document_name (document, name, is_alias) VALUES (?, ?, ?)"
                 self._rows(sql, (document.id, name, is_alias))
-            tags = list(dict.fromkeys(folded(tag) for tag in found.tags))
+            tags = list(dict.fromkeys(fold_name(tag) for tag in found.tags))
             for tag in tags:
                 self._rows("INSERT INTO document_tag (document, tag) VALUES (?, ?)", (document.id, tag))
-            targets = list(dict.fromkeys(folded(target) for target in found.links))
+            targets = list(dict.fromkeys(fold_name(target) for target in found.links))
             for target in targets:
                 values = (document.id, target, target.rsplit("/", 1)[-1])
                 self._rows("INSERT INTO document_link (document, target, name) VALUES (?, ?, ?)", values)
@@ -83,7 +83,7 @@ class MentionTable(Table):
         (reached, values) = within("p.name", projects)
         sql = f"""SELECT d.id FROM document_name n CROSS JOIN document d ON d.id = n.document JOIN project p ON p.id = d.project
                   WHERE n.name {AMONG} AND NOT d.deleted{reached} ORDER BY n.is_alias, d.id LIMIT ?"""
-        found = self._rows(sql, (json.dumps([folded(name) for name in names]), *values, MOST_NAMESAKES))
+        found = self._rows(sql, (json.dumps([fold_name(name) for name in names]), *values, MOST_NAMESAKES))
         return frozenset(row[0] for row in found)
 
     def linked(self, document: int, *, limit: int) -> list[LinkedRow]:
@@ -180,12 +180,12 @@ class MentionTable(Table):
 
 def _ends_in(path: str, target: str) -> bool:
     """Return True if the file's path, without `.md`, is the target or ends in it."""
-    whole = folded(path.removesuffix(".md"))
+    whole = fold_name(path.removesuffix(".md"))
     return whole == target or whole.endswith("/" + target)
 
 
 def _order(one: _LinkTarget, source: str, target: str) -> tuple[bool, bool, int, int, str]:
-    is_whole = folded(one.path.removesuffix(".md")) == target
+    is_whole = fold_name(one.path.removesuffix(".md")) == target
     is_beside = one.path.startswith(f"{_folder(source)}/") if "/" in source else True
     return not is_whole, not is_beside, one.path.count("/"), len(one.path), one.path
 

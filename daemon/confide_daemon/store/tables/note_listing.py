@@ -20,7 +20,7 @@ from confide_daemon.store.tables.keyword import spellings
 from confide_daemon.store.tables.note_table import SELECT, TAG_MARK, row_of
 from confide_memory.documents import NOTES
 from confide_memory.globs import is_glob, normal
-from confide_memory.mentions import folded
+from confide_memory.mentions import fold_name
 
 MEMORY = "memory"  # the folder of all notes
 # Index and columns of each order.
@@ -98,9 +98,9 @@ class NoteListing(Table):
                 # for each note.
                 add(f"({' OR '.join([f'n.{column} = ? COLLATE NOCASE'] * len(said))})", *said)
         if wanted.entity is not None:
-            add("n.entity_key = ?", folded(wanted.entity))
+            add("n.entity_key = ?", fold_name(wanted.entity))
         for tag in wanted.tags:
-            add("instr(n.tag_keys, ?)", f"{TAG_MARK}{folded(tag)}{TAG_MARK}")
+            add("instr(n.tag_keys, ?)", f"{TAG_MARK}{fold_name(tag)}{TAG_MARK}")
         if wanted.since is not None:
             add("n.updated_at >= ?", wanted.since)
         if wanted.until is not None:

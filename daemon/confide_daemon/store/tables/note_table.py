@@ -10,7 +10,7 @@ from typing import Any
 
 from confide_daemon.store.database import AMONG, Table, within
 from confide_daemon.store.rows import DocumentRow, NotePiece, NotePlace, NoteRow, RelationRow, Supersession
-from confide_memory.mentions import folded
+from confide_memory.mentions import fold_name
 from confide_memory.note import Note
 from confide_memory.note_names import LEAST_SAID, SHORT, digits_of, short_of
 
@@ -56,7 +56,7 @@ class NoteTable(Table):
         # if that is taken, its number is added.
         names = (note.id, note.path_id, f"{note.path_id}{document.id:x}")
         identity = next(name for name in names if not self._rows("SELECT 1 FROM note WHERE id = ?", (name,)))
-        tags = list(dict.fromkeys(folded(tag) for tag in note.tags))
+        tags = list(dict.fromkeys(fold_name(tag) for tag in note.tags))
         relations = list(dict.fromkeys((one.kind, self._whole(document.project, one.other)) for one in note.relations))
         changed = document.updated_at or now
         first = before[2] if before else changed
@@ -78,7 +78,7 @@ class NoteTable(Table):
                 note.type,
                 note.category,
                 note.entity,
-                folded(note.entity) if note.entity else None,
+                fold_name(note.entity) if note.entity else None,
                 note.status,
                 note.source,
                 json.dumps(note.tags, ensure_ascii=False),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError, printable
-from confide_memory.documents import composed
+from confide_memory.documents import to_nfc
 from confide_memory.errors import ToolError
 from confide_memory.globs import normal
 from confide_memory.note_names import is_id
@@ -139,7 +139,7 @@ class ForgetCalls:
             if not isinstance(found.get("project"), str) or not isinstance(found.get("path"), str):
                 raise RequestError("not_found", f"there is no note {name}")
             return found["project"], found["path"]
-        path = Path(composed(name))
+        path = Path(to_nfc(name))
         if path.is_absolute():
             try:
                 path = path.relative_to(self._project.root)

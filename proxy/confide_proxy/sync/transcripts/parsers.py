@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from confide_memory.actions.error_messages import message_in
-from confide_memory.documents import parsed
+from confide_memory.documents import parse_time
 
 Role = Literal["user", "assistant"]
 
@@ -157,7 +157,7 @@ def sendable(text: str) -> str:
 
 def utc(time: str) -> str:
     """Convert an ISO 8601 time to UTC, to the second; "" if it is invalid."""
-    moment = parsed(time)
+    moment = parse_time(time)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment and moment.year >= 1970 else ""
 
 

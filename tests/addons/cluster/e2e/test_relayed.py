@@ -129,7 +129,7 @@ async def test_a_lost_device_is_out_of_the_other_node_too(nodes: Nodes) -> None:
     """Its removal is brought at one node; its sessions end at both, and so does what came in by its invite."""
     first, second = nodes.nodes
     mine, stolen = first.enroll("lost"), first.enroll("stolen", "--space", "lost")
-    roster, keys = Roster.found(mine, "mine", now=1)
+    roster, keys = Roster.create(mine, "mine", now=1)
     with_it = roster.add(mine, Device(Card.of(stolen), "stolen"), keys, now=2)
     without, _ = with_it.remove(mine, stolen.public_key, keys, now=3)
     async with await first.connect(mine) as owner, await second.connect(mine) as passed_on:

@@ -85,7 +85,7 @@ async def test_a_key_that_could_not_be_changed_here_leaves_one_that_opens_both(
 async def test_a_space_whose_machines_keep_the_key_is_fetched_once_they_bring_it(store: Store) -> None:
     """Its file, and what says who keeps its key, are lost; meanwhile another epoch has begun."""
     first = SpaceKeys(KEYS.space, KEYS.epochs[:1])
-    roster, _ = Roster.found(DEVICE, NAME, now=0, keys=first)
+    roster, _ = Roster.create(DEVICE, NAME, now=0, keys=first)
     async with store.node(keeper="caller") as node:
         node.spaces.rosters.extend(node.space_id, roster.entries[0].encode(), by=NAME)
         await node.spaces.unlock(node.space_id, {1: KEYS.database_key(1)}, may_change=True)

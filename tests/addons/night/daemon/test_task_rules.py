@@ -21,7 +21,7 @@ from confide_daemon.spaces import file
 from confide_daemon.spaces.part import PARTS_AWAITED, SPACE_LEFT
 from confide_daemon.store.space_store import Store
 from confide_memory.errors import NotFoundError, ToolError
-from confide_memory.forms import encoded, written
+from confide_memory.forms import to_base64, to_json
 from confide_night.daemon import claims, moving, planning, report, slot_states, task_actions
 from confide_night.daemon.claims import Ending, Runner, SlotId, SlotLease
 from confide_night.daemon.task_queue import SlotRow, TaskRow
@@ -434,7 +434,7 @@ def moved(queue: Queue, path: Path, *, by_older: bool = False) -> tuple[Queue, l
         return {}
 
     def left(_op: str, body: dict[str, Any]) -> dict[str, Any]:
-        return written(moving.page(queue.store, body["after"]), MOVE_TASKS.answer_fields)
+        return to_json(moving.page(queue.store, body["after"]), MOVE_TASKS.answer_fields)
 
     source = Wire(queue.draw, left, loses=0)
     done(bring(source, Wire(queue.draw, taken, loses=0)))
@@ -460,7 +460,7 @@ def test_what_is_damaged_goes_along_and_is_not_begun_again(queue: Queue, tmp_pat
             tables(queue.store).tasks.sign(task.id, swapped(task, field), task.signature, task.signer)
     there, pages = moved(queue, tmp_path / "there.db")
     try:
-        assert [one["order"] for page in pages for one in page["tasks"]] == [encoded(good.ordered)]
+        assert [one["order"] for page in pages for one in page["tasks"]] == [to_base64(good.ordered)]
         for task in (good, *damaged):
             assert tables(there.store).tasks.find(task.id) == tables(queue.store).tasks.find(task.id)
             assert tables(there.store).slots.of(task.id, limit=9) == tables(queue.store).slots.of(task.id, limit=9)
@@ -524,7 +524,7 @@ NOTED: dict[str, Any] = {
     "priority": 5,
     "signer": "ab" * 32,
     "order": "e30=",
-    "signature": encoded(bytes(64)),
+    "signature": to_base64(bytes(64)),
     "approvals": [],
     "state": "active",
     "why": "",
@@ -548,9 +548,9 @@ NOTHING: dict[str, Any] = {"tasks": [], "slots": [], "logs": [], "runners": [], 
         ("tasks", [{**NOTED, "priority": 11}], "'priority' must be a number from 1 to 10"),
         ("tasks", [{**NOTED, "signer": "ab"}], "'signer' must be 64 lower-case hex digits"),
         ("tasks", [{**NOTED, "state": "begun"}], "'state' must be one of"),
-        ("tasks", [{**NOTED, "order": encoded(bytes(MAX_ORDER_BYTES + 1))}], "'order' is too large"),
+        ("tasks", [{**NOTED, "order": to_base64(bytes(MAX_ORDER_BYTES + 1))}], "'order' is too large"),
         ("tasks", [{**NOTED, "why": "w" * 300}], "'why' is too long"),
-        ("logs", [{**LOG, "record": encoded(bytes(MAX_LOG_RECORD + 1))}], "'record' is too large"),
+        ("logs", [{**LOG, "record": to_base64(bytes(MAX_LOG_RECORD + 1))}], "'record' is too large"),
         ("logs", [{**LOG, "part": 64}], "'part' must be a number from 0 to 63"),
         ("slots", "all", "'slots' must be a list"),
     ],

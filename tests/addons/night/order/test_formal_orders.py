@@ -11,7 +11,7 @@ from tests.support.crypto.model_terms import holds, model, term
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, STRANGER, device, founded
 
 from confide_crypto.errors import OrderSignerError
-from confide_crypto.sealing.encoding import joined
+from confide_crypto.sealing.encoding import join_parts
 from confide_night.order.order import Slot, approve_order, check_approver, sign_order
 from confide_night.runner import supervisor
 from confide_night.runner.books import AGAIN
@@ -23,7 +23,7 @@ FOUR = (LAPTOP, DESKTOP, PHONE, STRANGER)
 
 def test_an_order_and_an_approval_are_the_models() -> None:
     """PROTOCOL.md 11.3. In F, each part stands behind its length."""
-    known = {"space": joined(SPACE), "order": joined(ORDER)}
+    known = {"space": join_parts(SPACE), "order": join_parts(ORDER)}
     ordered = term(model("orders.pvl", "MakeOrder"), "= ")
     assert ordered.bytes(known, LAPTOP) == sign_order(LAPTOP, SPACE, ORDER)
     approved = term(model("orders.pvl", "MakeApproval"), "= ")

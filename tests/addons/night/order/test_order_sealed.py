@@ -14,7 +14,7 @@ from confide_night.order.order import MAX_ORDER_BYTES, check_approver, check_ord
 def test_an_order_has_a_largest_size() -> None:
     """Before anything of it is looked at, however well it is signed."""
     ann = Identity.generate()
-    roster, _ = Roster.found(ann, "ann", now=1)
+    roster, _ = Roster.create(ann, "ann", now=1)
     largest = bytes(MAX_ORDER_BYTES)
     check_order(roster, largest, ann.public_key, sign_order(ann, roster.space, largest))
     longer = largest + b"\0"

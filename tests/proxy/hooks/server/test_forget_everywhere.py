@@ -13,7 +13,7 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, SPACE
 
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.forgetting import RECEIPT_LABEL, ForgetRecord, SignedRecord, canonical, receipt_of
-from confide_memory.forms import written
+from confide_memory.forms import to_json
 from confide_memory.wire.forgotten import FORGET_RECEIPT
 from confide_proxy.hooks.server.forgetting.forget_everywhere import ForgetPlace, receipt_for
 
@@ -38,7 +38,7 @@ async def answered(tmp_path: Path, data: bytes) -> bytes:
     """What the device keeps where a daemon answers with this receipt."""
 
     async def request(_name: str, _said: Any, **_more: Any) -> dict[str, Any]:
-        return written({"receipt": data, "signature": DESKTOP.sign(RECEIPT_LABEL, data)}, FORGET_RECEIPT.answer_fields)
+        return to_json({"receipt": data, "signature": DESKTOP.sign(RECEIPT_LABEL, data)}, FORGET_RECEIPT.answer_fields)
 
     async def identity() -> Any:
         return LAPTOP

@@ -13,7 +13,7 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, de
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_memory.forgetting import ForgetRecord, Hashes, SignedRecord, ids_digest, key_id
-from confide_memory.forms import written
+from confide_memory.forms import to_json
 from confide_memory.wire.forgotten import FORGET_SYNC, FORGET_TAKE
 from confide_proxy.hooks.server.forgetting.forgotten_texts import ForgetRecords, exchange
 from confide_proxy.offline.journal import Journal, QueuedCall
@@ -47,13 +47,13 @@ class Shown:
         self.asked.append(name)
         if name == "forget-take":
             self.records.append(SignedRecord(base64.b64decode(said["record"]), bytes.fromhex(said["signature"])))
-            return written({"documents": 0, "done": True}, FORGET_TAKE.answer_fields)
+            return to_json({"documents": 0, "done": True}, FORGET_TAKE.answer_fields)
         items = [
             {"record": one.data, "signature": one.signature, "key": KEY, "lifted": b""}
             for one in self.records
             if one.record.id.hex() not in said["have"]
         ]
-        return written({"records": items, "complete": True, "wanted": []}, FORGET_SYNC.answer_fields)
+        return to_json({"records": items, "complete": True, "wanted": []}, FORGET_SYNC.answer_fields)
 
 
 class Machine:

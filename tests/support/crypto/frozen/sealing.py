@@ -154,7 +154,7 @@ def rosters() -> Iterator[Case]:
             "error": None,
         }
     yield from _refused(known, keys)
-    elsewhere = Roster.found(LAPTOP, "laptop", now=NOW)[0]
+    elsewhere = Roster.create(LAPTOP, "laptop", now=NOW)[0]
     for name, pin, error in (
         ("pin of a later state", Pin(SPACE, 3, bytes(32)), "WithheldRosterError"),
         ("pin of another state", Pin(SPACE, 2, bytes(32)), "ForkedRosterError"),
