@@ -62,8 +62,9 @@ ALLOWED: Final = frozenset(
 """
 ADDING: Final = "memory_store"
 """Allowed if it only adds: a note, or lines to a daily note. Its own path or mode may overwrite
-text.
+text, and a note that supersedes another takes its place.
 """
+_SUPERSEDES: Final = "supersedes"
 
 PROMPT_CHARS: Final = 65_536
 """Characters of a prompt, or of an agent's answer, that are used."""
@@ -173,8 +174,10 @@ def _only_adds(arguments: Any) -> bool:
     """Return True if the arguments of a store overwrite nothing."""
     if not isinstance(arguments, dict):
         return False
-    path, mode = (arguments.get(key) or "" for key in ("path", "mode"))
+    path, mode, relation = (arguments.get(key) or "" for key in ("path", "mode", "relation"))
     if not isinstance(path, str) or not path.isascii():
+        return False
+    if not isinstance(relation, str) or relation == _SUPERSEDES:
         return False
     shape = "".join("0" if character.isdigit() else character for character in path)
     return shape in ("", "memory/0000-00-00.md") and mode in ("", "append")

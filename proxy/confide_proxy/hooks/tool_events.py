@@ -39,7 +39,10 @@ _OTHERS: Final = ("mcp__", "mcp_", "MCP:")
 """Prefixes of tools of MCP servers."""
 _OPENCODE: Final = ("plan_", "apply_")
 """Beginnings of OpenCode's own tools with a "_" in their names; the others' begin with the server's."""
-_OURS: Final = "confide"
+_OWN: Final = ("mcp__confide__", "mcp__plugin_confide_confide__", "mcp_confide_", "confide__", "confide_")
+"""Prefixes of Confide's own tools in all clients. A server may be called `confident-ai`, or `confide_docs`."""
+_OWN_TOOLS: Final = ("memory_", "entity_", "task_", "context_info", "project_summary", "secret_get")
+"""Beginnings of their names."""
 _PATHS: Final = (
     "file_path",
     "filePath",
@@ -98,13 +101,17 @@ def is_foreign(told: dict[str, Any], own: tuple[str, ...]) -> bool:
     arguments: dict[str, Any] = given if isinstance(given, dict) else {}
     is_of_server = told.get("client") == "opencode" and "_" in name and not name.startswith(_OPENCODE)
     if name.startswith(_OTHERS) or "__" in name or is_of_server:
-        return _OURS not in name
+        return not _is_own(name)
     if any(word in name.lower() for word in _WEB):
         return True
     if name in READS:
         found = [path for key in _PATHS if isinstance(path := arguments.get(key), str)]
         return any(path.startswith("/") and not _is_below(path, own) for path in found)
     return name not in EDITS and _fetches(_command(arguments)[:MOST_COMMAND])
+
+
+def _is_own(name: str) -> bool:
+    return any(name.startswith(_OWN_TOOLS, len(prefix)) for prefix in _OWN if name.startswith(prefix))
 
 
 def _is_below(path: str, folders: tuple[str, ...]) -> bool:
@@ -115,17 +122,18 @@ def _is_below(path: str, folders: tuple[str, ...]) -> bool:
 def _fetches(command: str) -> bool:
     """Return True if a command may print text from the web, other than from this device itself."""
     words = command.replace(";", " ").replace("|", " ").replace("&", " ").replace("(", " ").split()
-    urls = [word for word in words if "://" in word]
-    if any(not _is_here(word.partition("://")[2]) for word in urls if "http" in word):
-        return True
     programs = [at for at, word in enumerate(words) if word.rpartition("/")[2] in _FETCHES]
+    urls = [word for word in words if "://" in word]
+    if any(not _is_here(word.partition("://")[2]) for word in urls if programs or "http" in word.lower()):
+        return True
     return bool(programs) and not urls and not any(_is_here(word) for word in words[programs[0] + 1 :])
 
 
 def _is_here(address: str) -> bool:
     """Return True for an address of this device."""
-    host = address.strip("\"'").partition("/")[0]
-    return any(host == each or host.startswith(f"{each}:") for each in _HERE)
+    host = address.strip("\"'").partition("/")[0].lower()
+    # What stands before an "@" is a user, not a host.
+    return "@" not in host and any(host == each or host.startswith(f"{each}:") for each in _HERE)
 
 
 def _command(arguments: dict[str, Any]) -> str:

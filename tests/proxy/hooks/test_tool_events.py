@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from confide_proxy.hooks import events
 from confide_proxy.hooks.tool_events import MOST_OUTPUT, MOST_PATHS, described, is_foreign
+from confide_proxy.mcp.catalogue import packaged
 
 RECORDED = Path(__file__).parents[2] / "fixtures/hooks"
 
@@ -134,6 +135,11 @@ OWN = ("/home/ann/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
         ("mcp_github_get_issue", {}),
         ("MCP:get_issue", {}),
         ("github__get_issue", {}),
+        ("mcp__confident-ai__search", {}),
+        ("mcp__evil_confide__memory_search", {}),
+        ("mcp__confide__fetch_page", {}),
+        ("mcp__plugin_confide_docs__memory_search", {}),
+        ("mcp_confide_docs_get", {}),
         ("Read", {"file_path": "/tmp/page.html"}),
         ("Read", {"file_path": "/home/ann/app/../other/x.md"}),
         ("Read", {"file_path": "/home/ann/application/x.md"}),
@@ -143,6 +149,11 @@ OWN = ("/home/ann/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
         ("Bash", {"command": "gh issue view 3"}),
         ("Bash", {"command": "git clone https://example.com/x"}),
         ("Bash", {"command": "curl http://localhost:3000/x; curl https://example.com"}),
+        ("Bash", {"command": "curl -s ftp://example.com/x"}),
+        ("Bash", {"command": "curl -s HTTPS://EXAMPLE.COM/x"}),
+        ("Bash", {"command": "curl http://localhost:80@example.com/x"}),
+        ("Bash", {"command": "curl http://127.0.0.1:x@example.com"}),
+        ("Bash", {"command": "curl 'http://localhost:3000\\\\@example.com'"}),
         ("run_shell_command", {"command": "(curl example.com)"}),
         ("exec_command", {"command": ["bash", "-lc", "glab mr view 3"]}),
     ],
@@ -156,6 +167,7 @@ def test_what_third_parties_may_have_written(tool: str, arguments: Any) -> None:
     [
         ("mcp__confide__memory_search", {}),
         ("mcp__plugin_confide_confide__memory_read", {}),
+        *((f"mcp_confide_{name}", {}) for name in packaged(["all"]).tools),
         ("Read", {"file_path": "/home/ann/app/src/x.py"}),
         ("Read", {"file_path": "/home/ann/app"}),
         ("Read", {"file_path": "src/x.py"}),
@@ -168,6 +180,7 @@ def test_what_third_parties_may_have_written(tool: str, arguments: Any) -> None:
         ("Bash", {"command": "make test"}),
         ("Bash", {"command": "curl -s http://localhost:3000/health"}),
         ("Bash", {"command": "curl 127.0.0.1:8080"}),
+        ("Bash", {"command": "curl 'HTTP://LocalHost:8080/x'"}),
         ("Bash", {"command": "grep -r curling docs"}),
         ("Bash", {"command": 7}),
         ("Grep", {"pattern": "https://"}),

@@ -203,6 +203,9 @@ def test_a_mention_is_one_short_line() -> None:
     assert len(mention("Bash", {"command": "x" * 500})) < 200
     assert mention("Write", {"content": "the whole file"}) == "[tool Write]"
     assert mention("mcp__plugin_confide_confide__memory_store", {"content": "x"}) == "[tool confide memory_store]"
+    assert mention("confide__memory_store", {"content": "x"}) == "[tool confide memory_store]"
+    for other in ("mcp__evil_confide__memory_store", "mcp__confide_docs__memory_store", "mcp__plugin_x_confide__read"):
+        assert mention(other, {"content": "x"}) == f"[tool {other}]"
     assert mention("", None) == "[tool unnamed]"
 
 

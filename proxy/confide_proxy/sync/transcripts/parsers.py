@@ -44,7 +44,7 @@ _STORED = re.compile(
     re.MULTILINE,
 )
 _MOST_HEAD = 4096
-_CONFIDE = re.compile(r"(?:^|__|_)confide(?:_\w+?)?__(\w+)$")
+_CONFIDE = re.compile(r"(?:mcp__)?(?:plugin_confide_)?confide__(\w+)")
 
 
 class UnknownLineError(ValueError):
@@ -168,7 +168,7 @@ def branch_name(branch: str) -> str:
 
 def mention(tool: str, arguments: Any) -> str:
     """Return a line that names a tool call and its main argument, shortened, without its result."""
-    if own := _CONFIDE.search(tool):
+    if own := _CONFIDE.fullmatch(tool):
         return f"[tool confide {own[1]}]"  # the stored text is in the memory already
     said = arguments if isinstance(arguments, str) else ""
     if isinstance(arguments, dict):
