@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from confide_crypto import portable
+from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy import addons
 from confide_proxy.cli.console import CommandContext, ask_confirmation, doing, identified, remark
@@ -20,7 +22,8 @@ from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.server.question_form import Choice, Question
 from confide_proxy.hooks.server.session_asks import MOST_TEXT, NO_ANSWER, PersonAnswer, ask_session, asking_session
-from confide_proxy.link.session_values import MOST_REFERENCES
+from confide_proxy.link.session_values import MOST_REFERENCES, SessionValues
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.run import run_request
 from confide_proxy.run.approvals import MOST_ASKED, ONCE, SESSION, Approvals, PlannedUse, standing
 from confide_proxy.run.egress.header_secrets import (
@@ -33,9 +36,10 @@ from confide_proxy.run.egress.header_secrets import (
 from confide_proxy.run.run_masks import RunMasks
 from confide_proxy.run.run_request import HeaderUse, RunRequest
 from confide_proxy.run.secret_names import SecretNames
-from confide_proxy.sealing.open_secrets import open_secret, resolved
+from confide_proxy.sealing.open_secrets import all_values, open_secret, resolved
 from confide_proxy.sealing.secret_references import REF, bare
 from confide_proxy.sealing.use_log import UseLog
+from confide_proxy.sync.project import Project
 
 _FIT_HEADER: Final = re.compile(rb"[!-~]([ -~]{0,16382}[!-~])?")
 _ANSWER_S: Final = 100.0
@@ -109,7 +113,8 @@ class _Opened(NamedTuple):
 async def _opened(here: CommandContext, request: RunRequest, program: str) -> _Opened:
     """Return the value of each reference if the user lets the command use it, and what masks them."""
     names = await asyncio.to_thread(SecretNames(here.paths.secret_names).read)
-    async with here.client(await identified(here, Path())) as client:
+    project = await identified(here, Path())
+    async with here.client(project) as client:
         secrets = await resolved(client.connection, request.references, names)
         places: dict[Placeholder, tuple[str, ...]] = {}
         for each in request.headers:
@@ -130,10 +135,30 @@ async def _opened(here: CommandContext, request: RunRequest, program: str) -> _O
             UseLog(here.paths.secret_uses).note([secret], by, approved)
         keys = client.sealing.keyring.keys
         assert keys is not None  # they opened the secrets
-        masks = RunMasks(opened, here.paths.known, keys.space, keys.epochs[0])
+        identity = await client.sealing.keyring.identity()
+        pages = partial(_all_values, here, project, identity.seed)
+        masks = RunMasks(opened, here.paths.known, keys.space, keys.epochs[0], pages)
     for warning in use.warnings(opened):
         remark(f"confide: {warning}")
     return _Opened(secrets, {reference: opened[secret] for reference, secret in secrets.items()}, masks)
+
+
+def _all_values(here: CommandContext, project: Project, seed: bytes) -> Iterator[SessionValues]:
+    """Yield the values of all secrets from a running session, or by a link of its own."""
+    from confide_proxy.run import quick_run  # not on Windows
+
+    is_given = False
+    for page in quick_run.all_values(here.paths.state, seed):
+        is_given = True
+        yield page
+    if not is_given:
+        with contextlib.suppress(ConfideError, OSError, RuntimeError):  # the last: this process ends
+            yield from asyncio.run(_linked_values(here, project))
+
+
+async def _linked_values(here: CommandContext, project: Project) -> list[SessionValues]:
+    async with CommandClient(here.paths, here.config, project) as client:
+        return [page async for page in all_values(client.connection, client.sealing)]
 
 
 def _way_out(

@@ -27,6 +27,11 @@ MOST_REFERENCES: Final = 32
 NONCE_BYTES: Final = 16
 ANSWER_S: Final = 1.0
 """Time for the answer. Without one the asker makes a link of its own, which takes about as long."""
+PAGE: Final = 80
+"""Values of one page of all: with `LONGEST` bytes each they fit into an answer."""
+LONGEST: Final = 256
+PAGE_S: Final = 5.0
+"""Time for a page. Without one the asker goes on as before (`run.run_masks`)."""
 _KEY_PERSON: Final = b"confide-run-1"
 _LABEL: Final = b"confide/run-values/1\0"
 _CIPHER_NONCE: Final = 24
@@ -41,12 +46,14 @@ class SessionValues(NamedTuple):
         space: the id of their space, 16 bytes.
         first_key: the key of the space's first epoch, by which a device finds the values that it
             knows (`sealing.known_values`).
+        following: of a page of all secrets: after which id the next one begins; None for the last.
     """
 
     secrets: Mapping[str, Placeholder]
     values: Sequence[bytes]
     space: bytes
     first_key: bytes
+    following: str | None = None
 
     def __repr__(self) -> str:
         return f"SessionValues({len(self.values)})"
@@ -61,13 +68,32 @@ def request(references: Sequence[str], nonce: bytes, cwd: str) -> bytes:
     return json.dumps(asked).encode() + b"\n"
 
 
+def page_request(after: str, nonce: bytes, cwd: str) -> bytes:
+    """Return the line that asks a session for a page of the values of all secrets.
+
+    `after`: the hex digits of the id that it begins after; empty for the first page.
+    """
+    asked = {"kind": KIND, "cwd": cwd, "after": after, "nonce": b64encode(nonce).decode()}
+    return json.dumps(asked).encode() + b"\n"
+
+
+def time_for(asked: Mapping[str, object]) -> float:
+    """Return the seconds for the answer to one of these requests."""
+    return PAGE_S if "after" in asked else ANSWER_S
+
+
 def sealed(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, object]:
     """Return the answer of a session: what it has opened, for a holder of the seed alone."""
     secrets = [
         [reference, one.kind, one.secret_id.hex(), b64encode(value).decode()]
         for (reference, one), value in zip(found.secrets.items(), found.values, strict=True)
     ]
-    told = {"secrets": secrets, "space": found.space.hex(), "first": found.first_key.hex()}
+    told = {
+        "secrets": secrets,
+        "space": found.space.hex(),
+        "first": found.first_key.hex(),
+        "following": found.following,
+    }
     cipher_nonce = os.urandom(_CIPHER_NONCE)
     data = crypto_aead_xchacha20poly1305_ietf_encrypt(
         json.dumps(told).encode(), _LABEL + nonce, cipher_nonce, _key(seed)
@@ -89,7 +115,8 @@ def opened(answer: Mapping[str, Any], seed: bytes, nonce: bytes) -> SessionValue
         rows = told["secrets"]
         secrets = {reference: Placeholder(kind, bytes.fromhex(digits)) for reference, kind, digits, _ in rows}
         values = [b64decode(value) for *_, value in rows]
-        return SessionValues(secrets, values, bytes.fromhex(told["space"]), bytes.fromhex(told["first"]))
+        keys = bytes.fromhex(told["space"]), bytes.fromhex(told["first"])
+        return SessionValues(secrets, values, *keys, told.get("following"))  # an older session has none
     except (CryptoError, ValueError, TypeError, KeyError):
         return None
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -98,7 +98,8 @@ def _terms(request: RunRequest, here: _Place) -> ChildTerms | None:
     program = child_process.program_of(request.command[0])
     if hook_paths.is_off(str(here.config), str(Path.cwd()), "run"):
         return None
-    found = _found([_meant(each, names) for each in request.references], here)
+    seed = _seed(here)
+    found = _found([_meant(each, names) for each in request.references], here.state, seed) if seed else None
     if found is None:
         return None
     opened = dict(zip(found.secrets.values(), found.values, strict=True))
@@ -112,7 +113,8 @@ def _terms(request: RunRequest, here: _Place) -> ChildTerms | None:
     @cache
     def masks() -> RunMasks:
         run_masks = importlib.import_module("confide_proxy.run.run_masks")
-        made: RunMasks = run_masks.RunMasks(opened, here.known, found.space, found.first_key)
+        pages = partial(all_values, here.state, seed)
+        made: RunMasks = run_masks.RunMasks(opened, here.known, found.space, found.first_key, pages)
         return made
 
     terms = request.terms(program, values, lambda: masks().make())
@@ -128,25 +130,56 @@ def _meant(reference: str, names: Mapping[str, Placeholder]) -> str:
     return str(names.get(text, text))
 
 
-def _found(references: Sequence[str], here: _Place) -> SessionValues | None:
-    """Return the values of these references from a running session; None without one.
+def all_values(state: Path, seed: bytes) -> Iterator[SessionValues]:
+    """Yield the values of all secrets from a running session, page by page; what it gives if it ends,
+    and nothing without one.
+
+    Args:
+        state: the folder with the socket of sessions.
+        seed: of this device's identity.
+    """
+    after: str | None = ""
+    while after is not None:
+        nonce = os.urandom(session_values.NONCE_BYTES)
+        line = session_values.page_request(after, nonce, str(Path.cwd()))
+        try:
+            page = _answered(state, line, seed, nonce, session_values.PAGE_S)
+        except OSError:
+            return
+        if page is None:
+            return
+        yield page
+        after = page.following if page.following is not None and page.following > after else None
+
+
+def _seed(here: _Place) -> bytes:
+    """Return the seed of this device's identity; empty if it is in a keyring, or under a passphrase.
 
     Raises KeyFileError, OSError.
     """
     check_private_dir(here.state)
     prefix, seed = identity_line(here.identity, read_private_file(here.identity))
-    if prefix != SEED_PREFIX or len(seed) != _SEED_BYTES:
-        return None  # in a keyring, or under a passphrase
+    return seed if prefix == SEED_PREFIX and len(seed) == _SEED_BYTES else b""
+
+
+def _found(references: Sequence[str], state: Path, seed: bytes) -> SessionValues | None:
+    """Return the values of these references from a running session; None without one. Raises OSError."""
     nonce = os.urandom(session_values.NONCE_BYTES)
-    connection = connected(os.fspath(here.state), CONNECT_S)
+    line = session_values.request(references, nonce, str(Path.cwd()))
+    found = _answered(state, line, seed, nonce, session_values.ANSWER_S)
+    return found if found is not None and list(found.secrets) == list(dict.fromkeys(references)) else None
+
+
+def _answered(state: Path, line: bytes, seed: bytes, nonce: bytes, time_s: float) -> SessionValues | None:
+    """Return a session's answer to a request; None without a session or an answer. Raises OSError."""
+    connection = connected(os.fspath(state), CONNECT_S)
     if connection is None:
         return None
     with connection:
-        connection.settimeout(session_values.ANSWER_S)
-        connection.sendall(session_values.request(references, nonce, str(Path.cwd())))
+        connection.settimeout(time_s)
+        connection.sendall(line)
         try:
-            answer = answer_from(connection, end=time.monotonic() + session_values.ANSWER_S)
+            answer = answer_from(connection, end=time.monotonic() + time_s)
         except (OSError, ValueError, RecursionError):
             return None
-    found = session_values.opened(answer, seed, nonce)
-    return found if found is not None and list(found.secrets) == list(dict.fromkeys(references)) else None
+    return session_values.opened(answer, seed, nonce)

@@ -78,6 +78,7 @@ class KnownValues:
         self._keys = keys
         self._turn = threading.Lock()
         self._file = folder / "none"
+        self._passed_over: frozenset[bytes] = frozenset()
         self._forget(b"")
 
     @property
@@ -135,6 +136,20 @@ class KnownValues:
                     place = view.span(start, end)
                     found.append(_finding(kind, *(shown.span(*place) if shown else place)))
             return found
+
+    def pass_over(self, values: Iterable[str]) -> None:
+        """Find these values no more, and as if they were not known."""
+        with self._turn:
+            if self._is_open():
+                self._passed_over = frozenset(map(self._name, values))
+                self._forget(self._space)
+
+    def has_any(self) -> bool:
+        """Return True if there is a value to find."""
+        with self._turn:
+            if self._is_open():
+                self._catch_up()
+            return bool(self._kinds)
 
     def kind_of(self, value: str) -> str | None:
         """Return the kind of a known value, or None."""
@@ -224,6 +239,8 @@ class KnownValues:
         return bytes(one ^ other for one, other in zip(masking.digest(), shape, strict=True))
 
     def _note(self, name: bytes, shape: tuple[int, int, int], kind: str) -> None:
+        if name in self._passed_over:
+            return
         # The first kind in order, not the first one met: devices that know the same values agree,
         # and those that learn them later agree then.
         self._kinds[name] = tuple(sorted({*self._kinds.get(name, ()), kind}))

@@ -15,7 +15,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote
 
 from confide_proxy.sealing.maskable import BLANKS, SHORTEST, is_maskable
@@ -95,8 +95,11 @@ def _escaped(text: str) -> Iterator[str]:
     yield repr(text)[1:-1]
     yield shlex.quote(text).strip("'")
     yield text.replace("'", "'\\''")
+    for mark in "'\"":
+        yield text.replace("\\", "\\\\").replace(mark, f"\\{mark}")
     yield html.escape(text)
     yield html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
+    yield html.escape(text).replace("&#x27;", "&apos;")
     yield html.escape(text, quote=False)
 
 
@@ -178,15 +181,36 @@ class SecretForms:
         return len(core)
 
 
+class ClearValues(Protocol):
+    """Values that a `Mask` knows by its `more` alone, and that come in clear while it works."""
+
+    def forms(self, size: int) -> SecretForms | None:
+        """Return the forms to mask from now on, once they are there. `size`: bytes that have come since
+        the last call.
+        """
+
+    def words(self, text: bytes) -> Iterable[bytes]:
+        """Return the words of a text about which `more` is to be asked all the same."""
+
+
 class Mask:
     """Masks secret values in one stream."""
 
-    def __init__(self, forms: SecretForms, more: Callable[[str], Mapping[bytes, bytes]] | None = None) -> None:
-        """`more` returns further values that occur in a text, which are masked from then on. It is
-        called with the new words of the stream.
+    def __init__(
+        self,
+        forms: SecretForms,
+        more: Callable[[str], Mapping[bytes, bytes]] | None = None,
+        clear: ClearValues | None = None,
+    ) -> None:
+        """Args:
+        more: returns further values that occur in a text, which are masked from then on. It is
+            called with the new words of the stream.
+        clear: those values in clear, which are found faster than by their words.
         """
         self._forms = forms
         self._more = more
+        self._clear = clear
+        self._cleared: SecretForms | None = None
         self._seen: set[bytes] = set()
         self._held = b""
         self._passed = b""
@@ -221,6 +245,7 @@ class Mask:
             self._held = b""
             return text[passed:]
         is_cut = not (is_idle or is_end)
+        self._take_clear(len(piece))
         whole_words = self._noticed(text, is_cut=is_cut)
         core = text.translate(None, BLANKS)
         spans, pending = self._forms.find(core, is_end=is_end)
@@ -248,15 +273,23 @@ class Mask:
         out.append(text[at:stop])
         return b"".join(out)
 
+    def _take_clear(self, size: int) -> None:
+        forms = self._clear.forms(size) if self._clear is not None else None
+        if forms is not None and forms is not self._cleared:
+            self._cleared = forms
+            self._forms = forms if self._forms.shown.keys() <= forms.shown.keys() else forms.joined(self._forms)
+
     def _noticed(self, text: bytes, *, is_cut: bool) -> int:
         """Ask `more` about the words of a text, and return the end of those that are whole."""
         if self._more is None:
             return len(text)
         end = len(text)
-        if is_cut:
-            tail = re.search(rb"\S{1,%d}\Z" % _LONGEST_WORD, text[-_LONGEST_WORD:])
-            end -= len(tail[0]) if tail is not None and len(tail[0]) < _LONGEST_WORD else 0
-        words = {word for word in set(text[:end].split()) if len(word) >= _SHORTEST_WORD} - self._seen
+        if is_cut and not text[-1:].isspace():
+            tail = text[-_LONGEST_WORD:].rsplit(None, 1)[-1]
+            end -= len(tail) if len(tail) < _LONGEST_WORD else 0
+        whole = text[:end]
+        asked = self._clear.words(whole) if self._clear is not None and self._cleared is not None else whole.split()
+        words = {word for word in set(asked) if len(word) >= _SHORTEST_WORD} - self._seen
         if words:
             if len(self._seen) + len(words) > _MOST_SEEN:
                 self._seen.clear()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,12 +25,13 @@ from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.documents import RequestChannel
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import ToolAnswer
-from confide_memory.wire.sealing import RECORD
+from confide_memory.wire.sealing import RECORD, RECORD_LIST
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NoSecretError
-from confide_proxy.link.session_values import MOST_REFERENCES, NONCE_BYTES, SessionValues, sealed
+from confide_proxy.link.session_values import LONGEST, MOST_REFERENCES, NONCE_BYTES, PAGE, SessionValues, sealed
 from confide_proxy.sealing.context import SessionSealing
+from confide_proxy.sealing.known_values import NOTE
 from confide_proxy.sealing.secret_references import DIGITS, LISTED, bare, refuse_redacted
 from confide_proxy.sealing.use_log import UseLog
 
@@ -47,6 +48,8 @@ TOOL: Final[dict[str, object]] = {
 _STORE_AGAIN: Final = "store the value again, from its source or a file that has it"
 _CALL_DEADLINE_S: Final = 9.0
 """Less than the ten seconds that a tool call has."""
+_AT_ONCE: Final = 16
+"""Records that are asked for at once."""
 
 
 class OpenedSecret(NamedTuple):
@@ -210,12 +213,18 @@ async def answer(
 
 
 async def answer_run(asked: Mapping[str, Any], link: RequestChannel, sealing: SessionSealing) -> dict[str, object]:
-    """Return a session's answer to a `session_values.request`; empty for any other message.
+    """Return a session's answer to a `session_values.request` or `page_request`; empty for any other
+    message.
 
     Raises what `resolved`, `open_secret` and `Keyring.identity` raise.
     """
-    references, nonce = asked.get("references"), _nonce(asked.get("nonce"))
-    if not isinstance(references, list) or not 0 < len(references) <= MOST_REFERENCES or len(nonce) != NONCE_BYTES:
+    references, nonce, after = asked.get("references"), _nonce(asked.get("nonce")), asked.get("after")
+    if len(nonce) != NONCE_BYTES:
+        return {}
+    if isinstance(after, str):
+        page = await _page(after, link, sealing)
+        return sealed(page, (await sealing.keyring.identity()).seed, nonce) if page is not None else {}
+    if not isinstance(references, list) or not 0 < len(references) <= MOST_REFERENCES:
         return {}
     if not all(isinstance(each, str) for each in references):
         return {}
@@ -225,6 +234,46 @@ async def answer_run(asked: Mapping[str, Any], link: RequestChannel, sealing: Se
     if keys is None:
         return {}
     return sealed(SessionValues(secrets, values, keys.space, keys.epochs[0]), identity.seed, nonce)
+
+
+async def all_values(link: RequestChannel, sealing: SessionSealing) -> AsyncIterator[SessionValues]:
+    """Yield the values of all secrets page by page, without long ones and those that do not open.
+
+    Raises RequestError, ConnectionLost, TimeoutError from the link, and what `open_secret` raises.
+    """
+    after: str | None = ""
+    while after is not None and (page := await _page(after, link, sealing)) is not None:
+        yield page
+        after = page.following if page.following is not None and page.following > after else None
+
+
+async def _page(after: str, link: RequestChannel, sealing: SessionSealing) -> SessionValues | None:
+    """Return a page of the values of all secrets, without long ones and those that do not open."""
+    try:
+        begin = bytes.fromhex(after)
+    except ValueError:
+        return None
+    answer = await RECORD_LIST.ask(link, {"after": begin, "limit": PAGE, "below": None}, timeout_s=_DEADLINE_S)
+    wanted = [Placeholder(one["kind"], bytes.fromhex(one["id"])) for one in answer["records"] if one["kind"] != NOTE]
+    opened: dict[str, Placeholder] = {}
+    values: list[bytes] = []
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def open_one(one: Placeholder) -> None:
+        async with turn:
+            try:
+                value = (await open_secret(link, sealing, str(one))).value
+            except (NoSecretError, RecordError):
+                return
+        if len(value) <= LONGEST:
+            opened[one.secret_id.hex()] = one
+            values.append(value)
+
+    await asyncio.gather(*map(open_one, wanted))
+    keys = sealing.keyring.keys
+    if keys is None:
+        return None
+    return SessionValues(opened, values, keys.space, keys.epochs[0], answer["next"])
 
 
 def _nonce(given: object) -> bytes:

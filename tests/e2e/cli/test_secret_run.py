@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -294,6 +295,36 @@ def test_a_running_session_has_the_value_for_this_device_alone(desk: Machine) ->
             answer = answer_from(connection, end=time.monotonic() + DEADLINE_S)
         assert answer.keys() == {"values"}
         assert session_values.opened(answer, bytes(32), bytes(16)) is None
+
+
+@pytest.mark.parametrize("is_beside", [True, False], ids=["beside a session", "alone"])
+def test_a_large_output_is_masked_by_all_secrets_of_the_space(desk: Machine, *, is_beside: bool) -> None:
+    """Also by those that this device does not know any more: a session, or the daemon, has them."""
+    desk.home.joinpath("proxy.toml").write_text('[run]\nallow = { db = ["sh"] }\n')
+    is_over = desk.home / "over"
+    is_over.unlink(missing_ok=True)
+    script = f'until [ -e {is_over} ]; do yes filler | head -c 300000; echo; echo "$DB {OTHER}"; done'
+    with ExitStack() as stack:
+        if is_beside:
+            wire = stack.enter_context(Wire(desk))
+            wire.open()
+            wire.tool("memory_status", {})
+        shutil.rmtree(desk.home / "proxy" / "known", ignore_errors=True)
+        command = [CONFIDE, "run", "--env", "DB=secret:db", "--", "sh", "-c", script]
+        ended = stack.enter_context(
+            subprocess.Popen(
+                command, cwd=desk.project, env=desk.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            )
+        )
+        stack.callback(is_over.touch)
+        assert ended.stdout is not None
+        masked = re.compile(r"\(sealed:password:[0-9a-f]+\) \(sealed:github-token:[0-9a-f]+\)\n")
+        assert any(masked.fullmatch(line) for line in ended.stdout)
+        is_over.touch()
+        last = ended.stdout.read()
+        assert ended.wait(DEADLINE_S) == 0
+    assert OTHER not in last
+    assert PASSWORD not in last
 
 
 def test_a_secret_of_a_device_that_is_gone_opens_or_is_explained(tmp_path: Path) -> None:

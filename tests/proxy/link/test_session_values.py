@@ -22,6 +22,14 @@ def test_only_who_has_the_seed_and_asked_gets_the_values() -> None:
     assert VALUE.decode() not in repr(FOUND)
 
 
+def test_a_page_tells_where_the_next_one_begins() -> None:
+    page = FOUND._replace(following="4f2a")
+    assert session_values.opened(session_values.sealed(page, SEED, NONCE), SEED, NONCE) == page
+    asked = json.loads(session_values.page_request("4f2a", NONCE, "/"))
+    assert asked["after"] == "4f2a"
+    assert session_values.time_for(asked) > session_values.time_for(json.loads(session_values.request([], NONCE, "/")))
+
+
 def test_any_other_answer_has_no_values() -> None:
     for answer in ({}, {"values": ""}, {"values": 1}, {"values": "no base64!"}, {"values": "AAAA"}):
         assert session_values.opened(answer, SEED, NONCE) is None

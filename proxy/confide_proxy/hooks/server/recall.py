@@ -527,7 +527,7 @@ def _note(line: form.Quoted) -> usage.ShownNote:
 def _time_for(asked: Mapping[str, object]) -> float:
     """Return the seconds for an answer."""
     if asked.get("kind") == session_values.KIND:
-        return session_values.ANSWER_S
+        return session_values.time_for(asked)
     left_ms = asked.get("ms")  # an older hook doesn't send it
     return min(ANSWER_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S
 
