@@ -17,7 +17,7 @@ from confide_proxy import config as configuration
 from confide_proxy.cli import own_config
 from confide_proxy.cli.console import CommandContext, ask_yes_no, can_ask, count_noun, remark, row, say, size
 from confide_proxy.config import ProxyConfig
-from confide_proxy.sync.walk import Narrowing, tree
+from confide_proxy.sync.walk import Narrowing, is_project, tree
 
 MANY: Final = 20
 """The fewest markdown files for an offer; fewer are a README and the like."""
@@ -47,12 +47,14 @@ class Markdown(NamedTuple):
 
 
 def look(root: Path) -> Markdown:
-    """Count the files that would be sent if all markdown of a folder were indexed."""
+    """Count the files that would be sent if all markdown of a folder were indexed; other projects
+    below it are left out.
+    """
     end = time.monotonic() + _PATIENCE_S
     narrowing = Narrowing(root)
     count = size = 0
     names: list[str] = []
-    for number, (path, entry) in enumerate(tree(root, "", 0)):
+    for number, (path, entry) in enumerate(tree(root, "", 0, is_apart=lambda path: is_project(root / path))):
         if number >= _MOST or time.monotonic() > end:
             return Markdown(count, size, tuple(names), is_all=False)
         if not path.lower().endswith(".md") or is_memory(path) or path_problem(path) or narrowing.excludes(path):

@@ -139,13 +139,18 @@ async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: b
 def _print_skipped(skipped: list[dict[str, str]]) -> None:
     """Print each skipped file with the reason.
 
-    Files that every sync skips (not memory here, or erased) are counted in one line with a hint.
+    Files that every sync skips (not memory here, erased, or another project's) are counted in one line with a hint.
     """
+    from confide_proxy.sync.folder import OWN_PROJECT
     from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN
 
     for item in skipped:
-        if item["reason"] not in (ELSEWHERE, FORGOTTEN):
+        if item["reason"] not in (ELSEWHERE, FORGOTTEN, OWN_PROJECT):
             remark(f"skipped {item['path']}: {item['reason']}")
+    if others := [item["path"] for item in skipped if item["reason"] == OWN_PROJECT]:
+        folders = count_noun(len(others), "folder is a project of its own", "folders are projects of their own")
+        note(f"{folders}, and not indexed with this one: {_some(others)}")
+        note("hint: to have one indexed, give it a section of its own: docs/notes.md")
     if elsewhere := [item["path"] for item in skipped if item["reason"] == ELSEWHERE]:
         files = count_noun(len(elsewhere), "file is", "files are")
         note(f"{files} on the daemon, but not memory on this device: {_some(elsewhere)}")

@@ -16,6 +16,7 @@ A file is replaced atomically, and never if it was changed after it was read.
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import os
 import stat
@@ -34,7 +35,7 @@ from confide_memory.globs import fixed_part, matches
 from confide_proxy import folder_access
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
 from confide_proxy.folder_access import OpenFolder
-from confide_proxy.sync.walk import FILE, Narrowing, descended, listed, tree
+from confide_proxy.sync.walk import FILE, Narrowing, descended, is_project, listed, tree
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import FileSealer
@@ -44,6 +45,10 @@ _PART = "confide-part"
 _SYMLINK = "is a symlink"
 _NO_FILE = "is not a regular file"
 _TWIN = "has the name of another file, spelled otherwise in Unicode, or spelled in a mixture: rename it"
+OWN_PROJECT = "is a project of its own"
+"""The reason why a folder is left out that `extra` would cover: a yes to the files of one project
+does not hold for another's, which may exclude files itself.
+"""
 _SAVING_S = 0.1
 """Longest time in seconds to wait for a program that is saving a file; after that it is read as it
 is, and again at the next event.
@@ -61,6 +66,18 @@ class ScannedFile(NamedTuple):
     path: str
     size: int
     mtime_ns: int
+
+
+class FolderRules(NamedTuple):
+    """Rules that decide about a path, read once for a walk.
+
+    Attributes:
+        excludes: returns True for a path that the project excludes.
+        is_project: returns True for the path of a folder below that is a project of its own.
+    """
+
+    excludes: Callable[[str], bool]
+    is_project: Callable[[str], bool]
 
 
 class FolderListing(NamedTuple):
@@ -112,7 +129,8 @@ class Folder:
     Attributes:
         project: the project of these files.
         root: the folder that contains `MEMORY.md` and `memory/`.
-        extra: globs relative to `root`; matching `*.md` files are read, never written.
+        extra: globs relative to `root`; matching `*.md` files are read, never written. A glob does not
+            reach into another project, unless it names that project's folder without wildcards.
         max_bytes: larger files are not read.
         is_tree: files that match `extra` may be written too: the folder belongs to no project and
             contains copies only.
@@ -144,11 +162,14 @@ class Folder:
         """
         # A tree contains copies of stored documents: transcripts, and paths that an earlier version
         # allowed.
-        return self._is_watched(path, self.narrowing.excludes)
+        return self._is_watched(path, self._rules(self.narrowing.excludes))
 
-    def _is_watched(self, path: str, excludes: Callable[[str], bool]) -> bool:
+    def _rules(self, excludes: Callable[[str], bool]) -> FolderRules:
+        return FolderRules(excludes, functools.cache(lambda below: is_project(self.root / self.spelled(below))))
+
+    def _is_watched(self, path: str, rules: FolderRules) -> bool:
         why = documents.unsafe(path) if self.is_tree else documents.path_problem(path)
-        return why is None and self._could_be(path, excludes)
+        return why is None and self._could_be(path, rules)
 
     def why_not(self, path: str) -> str:
         """Return the reason why a path is not a memory file here."""
@@ -156,14 +177,29 @@ class Folder:
             return "is the index of Claude Code's own notes, which stays on this device"
         if self.narrowing.excludes(path):
             return f"is excluded by {FILE}"
+        rules = self._rules(self.narrowing.excludes)
         # Outside the memory folders the place is the better reason than the name.
-        why = documents.path_problem(path) if self._could_be(path, self.narrowing.excludes) else None
+        why = documents.path_problem(path) if self._could_be(path, rules) else None
+        if (
+            why is None
+            and not documents.is_in_memory(path)
+            and any(glob and matches(path, glob) for glob in self.extra)
+        ):
+            other = next(filter(rules.is_project, _above(path)), None)
+            return f"is in {other}, which {OWN_PROJECT}" if other else "is outside the memory folders"
         return f"has a name that is not allowed: {why}" if why else "is outside the memory folders"
 
-    def _could_be(self, path: str, excludes: Callable[[str], bool]) -> bool:
+    def _could_be(self, path: str, rules: FolderRules) -> bool:
         """Return True if a file at this place is watched, whatever its name."""
-        is_here = documents.is_in_memory(path) or any(glob and matches(path, glob) for glob in self.extra)
-        return is_here and not excludes(path)
+        is_here = documents.is_in_memory(path) or self._is_extra(path, rules)
+        return is_here and not rules.excludes(path)
+
+    def _is_extra(self, path: str, rules: FolderRules) -> bool:
+        globs = [glob for glob in self.extra if glob and matches(path, glob)]
+        if not globs or self.is_tree:
+            return bool(globs)
+        others = [folder for folder in _above(path) if rules.is_project(folder)]
+        return any(not any(_is_below(other, fixed_part(glob)) for other in others) for glob in globs)
 
     def walk(self, *, below: str = "") -> Iterator[ScannedFile]:
         """Yield every watched file (`below` a folder, if that is given), without symlinks.
@@ -172,9 +208,9 @@ class Folder:
         """
         seen = 0
         linked: set[str] = set()
-        excludes = self.narrowing.now()
-        for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries():
-            if (file := self._watched(to_nfc(spelled), spelled, entry, excludes, linked)) is not None:
+        rules = self._rules(self.narrowing.now())
+        for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries(rules):
+            if (file := self._watched(to_nfc(spelled), spelled, entry, rules, linked)) is not None:
                 self._check_count(seen := seen + 1)
                 yield file
 
@@ -190,21 +226,23 @@ class Folder:
         """
         seen = 0
         linked: set[str] = set()
-        excludes = self.narrowing.now()
+        rules = self._rules(self.narrowing.now())
         found: list[ScannedFile] = []
         passed_by = [(MEMORY_FOLDER, _SYMLINK)] if (self.root / MEMORY_FOLDER).is_symlink() else []
-        for spelled, entry in self._entries():
+        others: list[str] = []
+        for spelled, entry in self._entries(rules, others):
             path = to_nfc(spelled)
             # Composed on the disk as well: no other file is that document.
             if path == spelled and (plain := _plain(path, entry)) is not None and is_known(*plain):
                 self._check_count(seen := seen + 1)
                 if not path.isascii():
                     linked.add(path)
-            elif (file := self._watched(path, spelled, entry, excludes, linked)) is not None:
+            elif (file := self._watched(path, spelled, entry, rules, linked)) is not None:
                 self._check_count(seen := seen + 1)
                 found.append(file)
-            elif (why := self._why_passed_by(path, spelled, entry, excludes)) is not None:
+            elif (why := self._why_passed_by(path, spelled, entry, rules)) is not None:
                 passed_by.append((printable(spelled), why))
+        passed_by += [(printable(spelled), OWN_PROJECT) for spelled in others]
         return FolderListing(found, passed_by)
 
     def passed_by(self) -> list[tuple[str, str]]:
@@ -218,12 +256,12 @@ class Folder:
             raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")
 
     def _watched(
-        self, path: str, spelled: str, entry: os.DirEntry[str], excludes: Callable[[str], bool], linked: set[str]
+        self, path: str, spelled: str, entry: os.DirEntry[str], rules: FolderRules, linked: set[str]
     ) -> ScannedFile | None:
         """Return the watched file at a walk's entry, or None. `linked`: paths with several
         spellings on the disk, of this walk.
         """
-        if not self._is_watched(path, excludes) or documents.unkept(path) or path in linked:
+        if not self._is_watched(path, rules) or documents.unkept(path) or path in linked:
             return None
         if not entry.is_file(follow_symlinks=False) or not self._is_document(path, spelled):
             return None
@@ -231,13 +269,11 @@ class Folder:
             linked.add(path)
         return _plain(path, entry)
 
-    def _why_passed_by(
-        self, path: str, spelled: str, entry: os.DirEntry[str], excludes: Callable[[str], bool]
-    ) -> str | None:
+    def _why_passed_by(self, path: str, spelled: str, entry: os.DirEntry[str], rules: FolderRules) -> str | None:
         if entry.is_symlink():
-            is_here = self._is_watched(path, excludes) or self._is_watched(f"{path}/x.md", excludes)
+            is_here = self._is_watched(path, rules) or self._is_watched(f"{path}/x.md", rules)
             return _SYMLINK if is_here else None
-        if not path.endswith(".md") or documents.is_hidden(path) or not self._could_be(path, excludes):
+        if not path.endswith(".md") or documents.is_hidden(path) or not self._could_be(path, rules):
             return None  # not markdown, an editor's file, or outside the memory
         if documents.path_problem(path) is not None:
             return self.why_not(path)
@@ -472,14 +508,28 @@ class Folder:
         with descended(self.root, folders, create=create, flags=links) as parent:
             yield parent, name
 
-    def _entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    def _entries(self, rules: FolderRules, others: list[str] | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield the entries that may be watched. `others` receives the folders of other projects,
+        which are not entered.
+        """
         for name in MEMORY_FILES:
             yield from listed(self.root, "", only=name)
         yield from tree(self.root, MEMORY_FOLDER, 1)
         memory = f"{MEMORY_FOLDER}/"
         tops = {fixed_part(glob) for glob in self.extra}
+
+        def is_apart(spelled: str) -> bool:
+            path = to_nfc(spelled)
+            is_named = any(f"{top}/".startswith(f"{path}/") for top in tops)
+            if is_named or path == MEMORY_FOLDER or path.startswith(memory):
+                return False
+            is_other = rules.is_project(path)
+            if is_other and others is not None:
+                others.append(spelled)
+            return is_other
+
         for top in sorted(top for top in tops if not _is_below_another(top, tops)):
-            for path, entry in tree(self.root, self.spelled(top), 1):
+            for path, entry in tree(self.root, self.spelled(top), 1, is_apart=None if self.is_tree else is_apart):
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
 
@@ -497,6 +547,16 @@ def _plain(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:
     except OSError:
         return None  # deleted since the folder was listed
     return ScannedFile(path, status.st_size, status.st_mtime_ns)
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders that contain a path, the outermost first."""
+    parts = path.split("/")
+    return ("/".join(parts[:count]) for count in range(1, len(parts)))
+
+
+def _is_below(folder: str, top: str) -> bool:
+    return folder.startswith(f"{top}/") if top else True
 
 
 def _is_below_another(top: str, tops: set[str]) -> bool:

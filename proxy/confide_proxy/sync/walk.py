@@ -47,18 +47,30 @@ def listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tupl
         return  # missing, or not readable: nothing to walk
 
 
-def tree(root: Path, folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def tree(
+    root: Path, folder: str, depth: int, *, is_apart: Callable[[str], bool] | None = None
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield all files below a folder. Hidden folders and folders that tools create are skipped;
     symlinks are not followed.
+
+    `is_apart`: called with the path of each other folder below; True skips that folder.
     """
     if depth > MAX_DEPTH or (folder and (root / folder).is_symlink()):
         return
     for path, entry in listed(root, folder):
         if entry.is_dir(follow_symlinks=False):
-            if not entry.name.startswith(".") and entry.name not in TOOL_FOLDERS:
-                yield from tree(root, path, depth + 1)
+            if entry.name.startswith(".") or entry.name in TOOL_FOLDERS or (is_apart is not None and is_apart(path)):
+                continue
+            yield from tree(root, path, depth + 1, is_apart=is_apart)
         else:
             yield path, entry
+
+
+def is_project(folder: Path) -> bool:
+    """Return True if a folder is a project by itself: a repository, a submodule, a worktree, or a
+    folder with a `.confide.toml`.
+    """
+    return os.path.lexists(folder / ".git") or os.path.lexists(folder / FILE)
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from confide_proxy.errors import ConfigError
 
 
 def test_what_would_go_up_is_counted(tmp_path: Path) -> None:
-    """Not what is memory, hidden or left out by the project's own file."""
-    for name in ("Inbox.md", "Daily/1.md", "Private/a.md", "memory/x.md", "MEMORY.md", ".obsidian/y.md", "a.txt"):
+    """Not what is memory, hidden, another project's, or left out by the project's own file."""
+    others = (".obsidian/y.md", "a.txt", "client/README.md", "client/.git")
+    for name in ("Inbox.md", "Daily/1.md", "Private/a.md", "memory/x.md", "MEMORY.md", *others):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("# A page\n")
     (tmp_path / ".confide.toml").write_text('exclude = ["Private"]\n')

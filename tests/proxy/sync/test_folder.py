@@ -64,6 +64,40 @@ def test_the_files_that_a_glob_takes(tmp_path: Path, extra: list[str], taken: li
     assert all(folder.is_watched(path) for path in taken)
 
 
+@pytest.mark.parametrize(
+    ("extra", "taken"),
+    [
+        (["**/*.md"], ["notes/a.md"]),
+        (["client", "lib/**/*.md"], ["client/README.md", "client/docs/plan.md", "lib/b.md"]),
+        (["**/*.md", "client/docs"], ["client/docs/plan.md", "notes/a.md"]),
+        (["*/*.md"], ["notes/a.md"]),
+    ],
+)
+def test_another_project_below_the_folder_is_not_taken_along(
+    tmp_path: Path, extra: list[str], taken: list[str]
+) -> None:
+    """A yes to a folder is none to a repository, submodule or named project in it, unless the glob names that."""
+    for name in ("notes/a.md", "client/README.md", "client/docs/plan.md", "client/memory/x.md", "lib/b.md", "own/c.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "client/.git").mkdir()
+    (tmp_path / "lib/.git").write_text("gitdir: ../.git/modules/lib\n")
+    (tmp_path / "own/.confide.toml").write_text("")
+    (tmp_path / ".git").mkdir()
+    folder = Folder("vault", tmp_path, tuple(extra))
+    taken = taken if "client" not in extra else sorted([*taken, "client/memory/x.md"])
+    assert paths(folder) == taken
+    known = ("notes/a.md", "client/README.md", "client/docs/plan.md", "lib/b.md", "own/c.md")
+    assert [path for path in known if folder.is_watched(path)] == [path for path in known if path in taken]
+    assert [found.path for found in folder.walk(below="client")] == [
+        path for path in taken if path.startswith("client")
+    ]
+    if extra == ["**/*.md"]:
+        why = "is a project of its own"
+        assert folder.passed_by() == [("client", why), ("lib", why), ("own", why)]
+        assert folder.why_not("client/docs/plan.md") == "is in client, which is a project of its own"
+
+
 def test_reads_text_with_its_hash(folder: Folder) -> None:
     """Line endings and a BOM are part of the text; nothing is normalised."""
     (folder.root / "memory/a.md").write_bytes("\ufeffcaf\u00e9\r\n".encode())
