@@ -10,11 +10,12 @@ of the request, which only the requesting browser has.
 A response may be lost, and two processes of one program may send the same request. So a code or a
 refresh token that is repeated within `REPEAT_S`, before its result was refreshed, gets the same
 response: the tokens are derived from it and from a stored salt. Any other repetition means that two
-parties have it, so all access from it is revoked.
+parties have it, so all access from it is revoked. A browser gets the same code until it is used.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -53,6 +54,7 @@ for ever.
 MOST_ASKED: Final = 64
 MOST_ASKED_EACH: Final = 8
 _WORDS: Final = b"confide sign-in words"
+_CODE: Final = b"confide sign-in code"
 
 SignInScope = Literal["read", "write"]
 
@@ -162,6 +164,14 @@ def words_of(identifier: str) -> str:
     return fingerprint_words(hashlib.sha256(_WORDS + identifier.encode()).digest())
 
 
+def _code_of(identifier: str) -> str:
+    """Return the authorization code of a request: derived from its id, so that a repetition gets the
+    same one and only the id's holder can.
+    """
+    digest = hashlib.sha256(_CODE + identifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 class SignIns:
     """The sign-ins of a registry. Methods block briefly.
 
@@ -258,24 +268,25 @@ class SignIns:
             record(database, now, "approved", alias=alias, public_key=key, detail="a sign-in by HTTP", by=key)
         return granted
 
-    def hand_out(self, waiting: PendingSignIn) -> str | None:
-        """Replace an approved request by an authorization code, and return the code.
+    def hand_out(self, identifier: str) -> Code | None:
+        """Replace an approved request by an authorization code, and return the code; a browser that
+        asks again gets the same code while it is unused, since the response may have been lost.
 
-        None: the request was not approved, has expired, or its code was handed out before.
+        None: the request was not approved, has expired, or its code was used.
         """
-        code = secrets.token_urlsafe(32)
+        text = _code_of(identifier)
         with self._registry.transaction() as database:
             now = self._registry.clock()
-            fresh = self._waiting(database, waiting.digest)
-            if fresh is None or fresh.granted is None:
-                return None
-            database.execute("DELETE FROM sign_ins WHERE digest = ?", (fresh.digest,))
-            asked, granted = json.dumps(asdict(fresh.asked)), json.dumps(asdict(fresh.granted))
-            database.execute(
-                "INSERT INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
-                (_digest(code), fresh.application.id, asked, granted, now + CODE_S),
-            )
-        return code
+            fresh = self._waiting(database, _digest(identifier))
+            if fresh is not None and fresh.granted is not None:
+                database.execute("DELETE FROM sign_ins WHERE digest = ?", (fresh.digest,))
+                asked, granted = json.dumps(asdict(fresh.asked)), json.dumps(asdict(fresh.granted))
+                database.execute(
+                    "INSERT INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
+                    (_digest(text), fresh.application.id, asked, granted, now + CODE_S),
+                )
+            code = _code(database, text)
+            return code if code is not None and code.family is None and code.expires_at > now else None
 
     def code(self, text: str) -> Code | None:
         """Return the code with this text, even if used or expired; None if it is unknown."""

@@ -143,14 +143,12 @@ class SignInRoutes:
     async def _consent(self, request: Request) -> Response:
         identifier = request.path_params["identifier"]
         waiting = await asyncio.to_thread(self._sign_ins.waiting, identifier)
-        if waiting is None:
-            return ended_page()
-        if waiting.granted is None:
+        if waiting is not None and waiting.granted is None:
             return waiting_page(waiting, words_of(identifier))
-        code = await asyncio.to_thread(self._sign_ins.hand_out, waiting)
+        code = await asyncio.to_thread(self._sign_ins.hand_out, identifier)
         if code is None:
             return ended_page()
-        return self._back(waiting.asked.redirect, code=code, state=waiting.asked.state)
+        return self._back(code.asked.redirect, code=code.text, state=code.asked.state)
 
     async def _style(self, _request: Request) -> Response:
         return style()

@@ -265,12 +265,13 @@ class Taken:
         ]
         self.issued = []
         for program in self.programs:
-            found = self.sign_ins.of_words(words_of(self.sign_ins.ask(program, asked)), "home")
+            identifier = self.sign_ins.ask(program, asked)
+            found = self.sign_ins.of_words(words_of(identifier), "home")
             assert found is not None
             assert self.sign_ins.approve(
                 found, ApprovedGrant(program.name, "write", None, "untrusted", 9, KEYS[1].hex())
             )
-            code = self.sign_ins.code(str(self.sign_ins.hand_out(found)))
+            code = self.sign_ins.hand_out(identifier)
             assert code is not None
             self.issued.append(self.sign_ins.exchange(code))
         self.old = put_back()
