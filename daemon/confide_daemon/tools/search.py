@@ -30,7 +30,7 @@ from confide_memory import documents
 from confide_memory.classes import CLASSES
 from confide_memory.tools import search_text
 from confide_memory.tools.arguments import all_of
-from confide_memory.tools.search_text import NOTHING, text_of
+from confide_memory.tools.search_text import NOTHING, limits, text_of
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
 SOURCES = list(documents.SOURCES)
@@ -178,7 +178,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         await context.require_known(project)
     context.space.usage.count(hit.document for hit in result.hits)
     structured = _structured(result)
-    structured["warnings"] += context.notes
+    structured["warnings"] += context.notes if result.hits else [*limits(arguments), *context.notes]
     await context.shorten(structured)
     return ToolResult(structured, text_of(structured, project=context.project, nothing=NOTHING))
 

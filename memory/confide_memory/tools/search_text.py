@@ -27,6 +27,9 @@ NOTHING: Final = "Nothing stored matches. Try other words, a lower minScore, or 
 synced yet.
 """
 WARNING: Final = "warning: "
+_LIMITS: Final = ("path", "sources", "since", "until", "scope", "taskId", "tags", "type", "category", "entity")
+"""Options of `memory_search` that leave out part of what is stored."""
+_MOST_CHARS: Final = 60
 _WORDS: Final = re.compile(r"[^\W_]+")
 _ENDINGS: Final = re.compile(r"(?:ies|ing|es|ed|s|y|e)$")
 """Endings that words of one stem may have, since the daemon's search treats those words as equal.
@@ -79,6 +82,26 @@ class ResultHit(_OfClass):
     related: NotRequired[list[Related]]
     # The mark of a note that is no longer true of this device's files, which a command adds:
     stale: NotRequired[str]
+
+
+def limits(arguments: Mapping[str, Any]) -> list[str]:
+    """Return a warning that names the options that limited a search; empty if none did.
+
+    It is for a search without hits. Clients fill in values such as "any" or "*.md", and a reader
+    must not take "nothing matches" for "nothing is stored".
+    """
+    given = {name: arguments.get(name) for name in _LIMITS}
+    said = []
+    for name, value in given.items():
+        words = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
+        if words and (name, words) != ("scope", "all"):
+            said.append(f"{name} '{words if len(words) <= _MOST_CHARS else f'{words[:_MOST_CHARS]}…'}'")
+    if not said:
+        return []
+    path = str(given["path"] or "")
+    glob = "; in a path, * stays within one folder, and ** does not" if "*" in path and "**" not in path else ""
+    them = "it" if len(said) == 1 else "them"
+    return [f"the search was limited to {' and '.join(said)}: leave {them} out to search everything{glob}"]
 
 
 def falling(scores: Sequence[float]) -> list[float]:

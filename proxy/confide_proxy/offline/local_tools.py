@@ -62,6 +62,8 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
         structured = _joined(arguments, parts, each)
     else:
         structured = _searched(memory, project, arguments, trouble)
+    if not structured["results"]:
+        structured["warnings"] += search_text.limits(arguments)
     return ToolAnswer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
 
 

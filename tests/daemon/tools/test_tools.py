@@ -593,7 +593,34 @@ async def test_a_search_begins_and_ends_where_it_is_told(laptop: Machine) -> Non
 
 async def test_a_search_that_finds_nothing_says_what_else_to_try(laptop: Machine) -> None:
     (result,) = await called(laptop, ("memory_search", {"query": "zebra"}))
-    assert "Nothing stored matches" in text_of(result)
+    assert text_of(result).startswith("Nothing stored matches")
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"type": "any"}, ["the search was limited to type 'any': leave it out to search everything"]),
+        (
+            {"path": "*.md", "category": "none", "tags": ["a", "b"]},
+            [
+                "the search was limited to path '*.md' and tags 'a, b' and category 'none': "
+                "leave them out to search everything; in a path, * stays within one folder, and ** does not"
+            ],
+        ),
+        ({"scope": "all", "path": "", "type": "", "tags": [""], "entity": None}, []),
+    ],
+)
+async def test_a_search_that_finds_nothing_names_what_limited_it(
+    laptop: Machine, limits: dict[str, Any], said: list[str]
+) -> None:
+    """Agents fill options in: "nothing matches" is then no word about what is stored."""
+    await laptop.put("memory/a.md", "the harbour is blue\n")
+    query = {"query": "zebra" if not said else "harbour", **limits}
+    (result,) = await called(laptop, ("memory_search", query))
+    assert result.structured_content["results"] == []
+    told = [each for each in result.structured_content["warnings"] if "are not embedded yet" not in each]
+    assert told == said
+    assert all(f"warning: {each}\n" in text_of(result) for each in said)
 
 
 # What is told of what was sealed

@@ -140,6 +140,8 @@ async def test_filters_are_honoured(desk: Desk) -> None:
     assert await desk.found("tabs spaces", project="global") == ["MEMORY.md"]
     assert await desk.found("unheard", keywords=["upgraded"]) == ["memory/2026-11-19.md"]
     assert await desk.found("postgres", minScore=0.99) == []
+    told = (await desk.search("postgres", path="src", type=["any"]))["warnings"]
+    assert "the search was limited to path 'src' and type 'any': leave them out to search everything" in told
 
 
 NOTE = """---
