@@ -328,10 +328,12 @@ def _sealing_lines(sealing: dict[str, Any]) -> list[str]:
 
 def _lines(told: dict[str, Any]) -> list[str]:
     size = "" if told["dbSize"] is None else f"{told['dbSize'] / 1e6:.1f} MB, "
+    queued = told["queuedChunks"]
+    waiting = "1 piece waits for its vector" if queued == 1 else f"{queued:,} pieces wait for their vectors"
     return [
         f"{told['totalFiles']} files in {told['totalChunks']} pieces, projects: {', '.join(told['projects']) or 'none'}",
         *_note_lines(told["notes"]),
-        f"model: {told['model'] or 'none yet'} ({told['embedder']}); {told['queuedChunks']} pieces wait for their vectors",
+        f"model: {told['model'] or 'none yet'} ({told['embedder']}); {waiting}",
         *_model_lines(told),
         *_sealing_lines(told["sealing"]),
         *_waiting_lines(told),

@@ -618,7 +618,7 @@ async def test_a_search_that_finds_nothing_names_what_limited_it(
     query = {"query": "zebra" if not said else "harbour", **limits}
     (result,) = await called(laptop, ("memory_search", query))
     assert result.structured_content["results"] == []
-    told = [each for each in result.structured_content["warnings"] if "are not embedded yet" not in each]
+    told = [each for each in result.structured_content["warnings"] if "not embedded yet" not in each]
     assert told == said
     assert all(f"warning: {each}\n" in text_of(result) for each in said)
 

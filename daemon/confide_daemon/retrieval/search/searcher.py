@@ -207,8 +207,7 @@ class Serving:
         if used is None or asked.vector is None or is_blank(asked.vector):
             return ModelChoice(warnings=[f"the embedding model does not know these letters; {ALONE}"], live=live)
         missing = store.vectors.waiting_count(used.id)
-        said = [f"{missing} pieces are not embedded yet; they are found by keywords alone"] if missing else []
-        return ModelChoice(used, asked.vector, said, live=live)
+        return ModelChoice(used, asked.vector, _not_embedded(missing), live=live)
 
     def _why_not(self, asked: QueryVector) -> str:
         if asked.failures:
@@ -225,7 +224,13 @@ def _about(used: Generation, asked: QueryVector, missing: int) -> list[str]:
     """Return the warnings about a search with this generation."""
     if not used.live:
         return [f"{'; '.join(asked.failures)}; found with {used.provider}/{used.model} meanwhile"]
-    return [f"{missing} pieces are not embedded yet; they are found by keywords alone"] if missing else []
+    return _not_embedded(missing)
+
+
+def _not_embedded(missing: int) -> list[str]:
+    if missing == 1:
+        return ["1 piece is not embedded yet; it is found by keywords alone"]
+    return [f"{missing:,} pieces are not embedded yet; they are found by keywords alone"] if missing else []
 
 
 def _waiting(store: Store, live: Generation | None, now: float) -> tuple[int, float]:
