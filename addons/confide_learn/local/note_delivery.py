@@ -18,6 +18,7 @@ from confide_memory.documents import RequestChannel
 from confide_memory.errors import ToolError
 from confide_memory.note_names import MAX_TITLE
 from confide_memory.tools.call import CLASS
+from confide_proxy.errors import is_for_now
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.project import Project
 
@@ -66,15 +67,17 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
             result = await memory.call(
                 "memory_update", {"id": suggestion.note, "content": suggestion.text}, more_meta=of_class
             )
-        except (RequestError, ToolError):
-            pass  # the note is already deleted
+        except (RequestError, ToolError) as error:
+            if is_for_now(error):
+                raise
+            # The note is already deleted.
         else:
             return replace(suggestion, state="stored", path=str(result.get("path", suggestion.path)))
     arguments = _fields(suggestion)
     try:
         result = await memory.call("memory_store", arguments, more_meta=of_class)
-    except (RequestError, ToolError):
-        if "relatedTo" not in arguments:
+    except (RequestError, ToolError) as error:
+        if "relatedTo" not in arguments or is_for_now(error):
             raise
         bare = {name: value for name, value in arguments.items() if name not in ("relatedTo", "relation")}
         result = await memory.call("memory_store", bare, more_meta=of_class)
@@ -135,6 +138,8 @@ def _fields(suggestion: Suggestion) -> dict[str, object]:
 async def _was_learned(memory: Memory, note: str) -> bool:
     try:
         found = await memory.call("memory_get", {"id": note})
-    except (RequestError, ToolError):
+    except (RequestError, ToolError) as error:
+        if is_for_now(error):
+            raise
         return False
     return found.get("source") == SOURCE

@@ -414,7 +414,7 @@ class Supervisor:
             }
             if result.checked is not None:
                 said["checked"] = result.checked
-            if text := await self._text(begun, result, job):
+            if text := await self._text(begun, result, job, lease):
                 said["text"] = text
         answer = await self._insist(lambda: ENDED.ask(self._link, said, timeout_s=DEADLINE_S), lease, for_s=TOLD_S)
         state = answer["state"]
@@ -445,9 +445,9 @@ class Supervisor:
         except (RepositoryError, OSError) as error:
             log.warning("the work of slot %s is not kept: %s", begun.slot, error)
 
-    async def _text(self, begun: Begun, result: Result, job: RunJob) -> str:
+    async def _text(self, begun: Begun, result: Result, job: RunJob, lease: _Lease) -> str:
         """Return the result to send: with the place of its work, and with credentials sealed or
-        withheld by the policy.
+        withheld by the policy. Waits for a daemon that is away, as the report itself does.
         """
         lines = [result.text.strip(), *result.notes]
         if result.commit and job.mirror is not None:
@@ -457,8 +457,8 @@ class Supervisor:
             return ""
         try:
             sealed = await asyncio.to_thread(self._sealing.sealer.seal, text, _SOURCE, is_sensitive=False)
-            await self._sealing.deposit.keep(self._link, sealed.secrets)
-        except (LinkError, TimeoutError, RequestError):
+            await self._insist(lambda: self._sealing.deposit.keep(self._link, sealed.secrets), lease, for_s=TOLD_S)
+        except LostSlotError:
             return "the result could not be sealed, and stays out"
         except ConfideError as error:
             return f"the result stays out: {error}"

@@ -40,7 +40,7 @@ from confide_proxy.cli.console import (
     row,
 )
 from confide_proxy.cli.search import CalledTool, outage, send_queue, without_daemon
-from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError
+from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError, is_for_now
 from confide_proxy.hooks.server import usage
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.operations import new_id, new_meta
@@ -110,7 +110,7 @@ async def rm(
             targets = [await _found(client, this, name, is_global=is_global) for name in dict.fromkeys(names)]
             await agreed(_question(targets), is_sure=yes)
             done = [await _deleted(client, target) for target in targets]
-    except (RequestError, ToolError, FolderError, DeclinedError):
+    except (ToolError, FolderError, DeclinedError):
         raise
     except (ConfideError, TimeoutError) as error:
         outage(error, began)
@@ -202,7 +202,7 @@ async def _open(here: CommandContext, this: Project, name: str, *, is_global: bo
             return await asyncio.to_thread(
                 _open_target, this, target, client.files.folders, answer["revisions"][0]["revision"], why
             )
-    except (RequestError, ToolError, FolderError):
+    except (ToolError, FolderError):
         raise
     except (ConfideError, TimeoutError) as error:
         trouble = outage(error, began)
@@ -235,9 +235,11 @@ async def _send(here: CommandContext, this: Project, opened: EditedFile, *, is_t
                 {"project": opened.folder.project, "path": path, "limit": 20},
                 timeout_s=DEADLINE_S,
             )
-    except (RequestError, ToolError):
+    except ToolError:
         raise
-    except (ConfideError, TimeoutError):
+    except (ConfideError, TimeoutError) as error:
+        if isinstance(error, RequestError) and not is_for_now(error):
+            raise
         return _ended(
             opened, "waiting", f"saved {path}; it is sent once the daemon can be reached: confide sync", code=code
         )

@@ -355,12 +355,12 @@ def outage(error: ConfideError | TimeoutError, began: float) -> Outage:
     """Return the reason for continuing without the daemon.
 
     Raises `error` itself if that is not allowed: this device is not set up, or the daemon has
-    refused.
+    refused for good.
     """
     from confide_proxy.offline.outage import Outage
 
     trouble = Outage(error if isinstance(error, ConfideError) else None, began)
-    if trouble.is_told:
+    if trouble.is_told or (isinstance(error, RequestError) and not is_for_now(error)):
         raise error
     return trouble
 

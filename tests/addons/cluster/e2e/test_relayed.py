@@ -314,6 +314,7 @@ async def test_what_an_agent_says_while_postgresql_is_away_is_kept_and_stored_on
     invite = first.json("invite", "space11", "--no-wait", "--url", url)["invite"]
     await asyncio.to_thread(machine.run, "join", invite)
     machine.write("memory/tides.md", "# Tides\n\nThe table hangs in the hall.\n")
+    machine.write("memory/old.md", "# Old\n\nNobody needs this.\n")
     async with session(machine) as client:
         assert not (await client.call_tool("memory_sync", {})).is_error
         nodes.postgres.stop()
@@ -324,6 +325,7 @@ async def test_what_an_agent_says_while_postgresql_is_away_is_kept_and_stored_on
             assert "the database of the store" in str(told.content)
             by_hand = await asyncio.to_thread(machine.run, "store", "High water is at one.", "--path", "memory/a.md")
             assert "queued for memory/a.md" in by_hand
+            assert "queued" in await asyncio.to_thread(machine.run, "rm", "memory/old.md", "--yes")
             assert "hall" in str((await client.call_tool("memory_search", {"query": "tides table"})).content)
         finally:
             nodes.postgres.start()
@@ -333,6 +335,7 @@ async def test_what_an_agent_says_while_postgresql_is_away_is_kept_and_stored_on
         text = str((await client.call_tool("memory_read", {"path": "memory/a.md"})).content)
         assert (text.count("Low water"), text.count("High water"), "revision 0" in text) == (1, 1, False)
         assert "not reach" not in text
+        assert (await client.call_tool("memory_read", {"path": "memory/old.md"})).is_error
 
 
 async def test_a_snapshot_at_one_node_has_what_the_other_holds(nodes: Nodes, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ class Desk:
         self.ledger = RunLedger(self.folder)
         self.fence = 0
         self.roster, self.own = ROSTER, PHONE
+        self.away: list[Exception] = []  # what befalls the next sealed values on their way
         # Read once: an order that is made again is the same one, also where a second has begun meanwhile.
         self.now = int(time.time())
         self.at = self.now - 10
@@ -102,7 +103,8 @@ class Desk:
             pass
 
         async def keep(_link: object, _secrets: object) -> None:
-            pass
+            if self.away:
+                raise self.away.pop(0)
 
         async def identity() -> Identity:
             return self.own
@@ -184,6 +186,20 @@ async def test_a_result_leaves_this_machine_sealed(desk: Desk) -> None:
     """What an agent wrote is a text like any other, and goes through the policy on credentials."""
     await desk.supervisor(f"echo it is {SECRET}").work(desk.slot())
     assert desk.daemon.ended["text"].startswith("it is (sealed)\n")
+
+
+async def test_a_result_waits_until_the_daemon_takes_its_sealed_values(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that is restarted as a run ends takes none of its words along; only a refusal leaves them out."""
+    monkeypatch.setattr(supervisors, "AGAIN_S", 0.0)
+    desk.away += [RequestError("unavailable", "x"), ConnectionLost(truncated=False), TimeoutError()]
+    await desk.supervisor(f"echo it is {SECRET}").work(desk.slot())
+    assert desk.daemon.ended["text"].startswith("it is (sealed)\n")
+    desk.away += [RequestError("denied", "x")]
+    at = desk.at + 1
+    await desk.supervisor("echo the second").work(desk.slot(desk.order(at=at), at=at))
+    assert desk.daemon.ended["text"] == "the result could not be sealed, and stays out"
 
 
 async def test_work_that_does_not_count_leaves_nothing(desk: Desk) -> None:
