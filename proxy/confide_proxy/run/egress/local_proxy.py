@@ -30,6 +30,7 @@ MOST_CONNECTIONS: Final = 256
 USER: Final = "confide"
 HEAD_S: Final = 20.0
 """Time for what comes before a connection to a host: the request for it, and the handshake."""
+CLOSE_S: Final = 1.0
 _PIECE: Final = 64 * 1024
 _TUNNEL: Final = re.compile(
     r"(?:\[(?P<address>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253})):(?P<port>\d{1,5})"
@@ -73,10 +74,13 @@ class LocalProxy:
                     await self._answer(HttpStream(h11.SERVER, reader, writer))
         finally:
             self._count -= 1
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(1.0):
-                    writer.close()
-                    await writer.wait_closed()
+            try:
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(CLOSE_S):
+                        writer.close()
+                        await writer.wait_closed()
+            finally:
+                writer.transport.abort()  # TLS would wait for the command's own end of it
 
     async def _answer(self, stream: HttpStream) -> None:
         """Answer what comes before the connection to a host: without a credential, more than once."""

@@ -340,6 +340,30 @@ async def test_nobody_without_the_credential_is_answered(away: Away) -> None:
     assert (away.host.seen, away.evil.seen) == (b"", b"")
 
 
+async def test_a_connection_ends_although_the_command_does_not_end_it(
+    away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS waits for the other side's end too; a command that has what it wanted may never send it."""
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", 3600.0)
+
+    def rest() -> bytes:
+        with socket.socket() as plain:
+            plain.settimeout(DEADLINE_S)
+            plain.connect(("127.0.0.1", away.port))
+            word = base64.b64encode(f"{USER}:{away.credential}".encode())
+            plain.sendall(
+                b"CONNECT %s:443 HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic %s\r\n\r\n" % (NAME.encode(), word)
+            )
+            assert b" 200 " in plain.recv(4096)
+            with away.client.wrap_socket(plain, server_hostname=NAME) as inside:
+                inside.sendall(request())
+                while inside.recv(65536):
+                    pass
+                return socket.socket.recv(inside, 1)  # below TLS
+
+    assert await asyncio.to_thread(rest) == b""
+
+
 async def test_a_large_body_goes_both_ways(away: Away) -> None:
     sent = b"x" * 3_000_000
     away.host.answer = lambda _head: b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + sent
