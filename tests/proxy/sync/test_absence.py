@@ -353,6 +353,26 @@ async def test_what_is_only_read_waits_until_it_is_there_again_or_somebody_means
     assert (await home.replica.compare(is_meant=True)).removed == len(docs)
 
 
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_files_that_are_empty_all_at_once_have_their_texts_again(home: Home, is_watched: bool) -> None:
+    """As after a power cut, or a disk that was full when something wrote them."""
+    await home.begin(*ALL)
+    for path in NOTES[:4]:
+        (home.root / path).write_bytes(b"")
+    await (home.replica.changed(NOTES) if is_watched else home.replica.compare())
+    for path in NOTES:
+        answer = await home._desktop.request("pull", {"project": "proj", "path": path})
+        assert (home.root / path).read_text() == answer["text"] == f"- what {path} says\n"
+    assert "newest text of 4 memory files" in home.told()
+
+
+async def test_a_file_that_a_person_empties_is_empty(home: Home) -> None:
+    await home.begin(*ALL)
+    (home.root / NOTES[0]).write_bytes(b"")
+    assert (await home.replica.changed(NOTES[:1])).sent == 1
+    assert not home.told()
+
+
 async def test_many_files_that_others_deleted_are_told_of(home: Home) -> None:
     await home.begin(*ALL)
     for path in NOTES[:2]:

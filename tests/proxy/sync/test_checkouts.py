@@ -115,16 +115,16 @@ async def test_a_text_that_git_replaces_while_it_is_looked_at_goes_nowhere(
     home.git("checkout", "-q", before)
     if before == "main":
         (home.root / PLAN).write_text(FRIDAY + "- who: ann\n")  # which the checkout throws away
-    asked = FileTransfer._waits_for_git
+    asked = FileTransfer._unmeant
     flips = ["checkout", "-q", "--force", after]
 
-    async def late(self: FileTransfer, path: str, content: Content, known: Confirmed | None) -> bool:
+    async def late(self: FileTransfer, path: str, content: Content, known: Confirmed | None) -> str:
         if flips:
             home.git(*flips)
             flips.clear()
         return await asked(self, path, content, known)
 
-    monkeypatch.setattr(FileTransfer, "_waits_for_git", late)
+    monkeypatch.setattr(FileTransfer, "_unmeant", late)
     await home.replica.changed([PLAN])
     assert not flips
     assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
@@ -218,6 +218,137 @@ async def test_memory_in_a_stash_waits_there(home: Repository, way_back: str, is
     await home.look(is_watched=is_watched)
     assert (await home.elsewhere(), home.here()) == (NOW, [])
     home.git("stash", way_back)
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), home.here()) == (NOW, NOW)
+
+
+WITH_ANN = FRIDAY + "- who: ann\n"
+
+
+async def edited(home: Repository, text: str = WITH_ANN) -> None:
+    """Not committed, and known to the daemon."""
+    (home.root / PLAN).write_text(text)
+    await home.look(is_watched=True)
+    assert await home.plan() == text
+
+
+@pytest.mark.parametrize("how", [["checkout", "-q", "."], ["restore", PLAN], ["reset", "-q", "--hard"]])
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_text_that_git_throws_away_comes_back(home: Repository, how: list[str], is_watched: bool) -> None:
+    """An agent that cleans up its code means no memory by it."""
+    await edited(home)
+    home.git(*how)
+    await home.look(is_watched=is_watched)
+    assert (home.root / PLAN).read_text() == await home.plan() == WITH_ANN
+    assert "git had put back the committed one" in home.told()
+
+
+async def test_a_revision_that_comes_before_anybody_looked_is_written_over_what_git_put_back(home: Repository) -> None:
+    await edited(home)
+    home.git("checkout", "-q", ".")
+    text = WITH_ANN + "- how: by bus\n"
+    made = await home._desktop.put(PLAN, text, base=3)
+    change = {"path": PLAN, "revision": made["revision"], "hash": text_hash(text), "baseHash": text_hash(WITH_ANN)}
+    assert await home.replica.apply({**change, "text": text}) == {"applied": True}
+    assert (home.root / PLAN).read_text() == await home.plan() == text
+
+
+async def test_who_types_the_committed_text_again_means_it(home: Repository) -> None:
+    await edited(home)
+    (home.root / PLAN).write_text(FRIDAY)
+    await home.replica.changed([PLAN])
+    assert (home.root / PLAN).read_text() == await home.plan() == FRIDAY
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_commit_that_takes_a_line_back_is_meant(home: Repository, is_watched: bool) -> None:
+    await edited(home)
+    home.commit("ann")
+    await home.look(is_watched=True)
+    home.git("revert", "--no-edit", "HEAD")
+    await home.look(is_watched=is_watched)
+    assert await home.plan() == FRIDAY
+
+
+@pytest.mark.parametrize("how", [["stash", "-q"], ["stash", "push", "-q", "--", PLAN]])
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_text_in_a_stash_waits_there(home: Repository, how: list[str], is_watched: bool) -> None:
+    """`git stash pop` would take back none of what it holds, were the file another one by then."""
+    await edited(home)
+    home.git(*how)
+    await home.look(is_watched=is_watched)
+    assert ((home.root / PLAN).read_text(), await home.plan()) == (FRIDAY, WITH_ANN)
+    home.git("stash", "pop", "-q")
+    await home.look(is_watched=is_watched)
+    assert (home.root / PLAN).read_text() == await home.plan() == WITH_ANN
+
+
+async def test_a_text_whose_stash_is_thrown_away_comes_back(home: Repository) -> None:
+    await edited(home)
+    home.git("stash", "-q")
+    await home.look(is_watched=True)
+    home.git("stash", "drop", "-q")
+    await home.look(is_watched=False)
+    assert (home.root / PLAN).read_text() == await home.plan() == WITH_ANN
+
+
+async def test_an_edit_over_a_stash_is_one_of_the_text_that_git_put_there(home: Repository) -> None:
+    await edited(home)
+    home.git("stash", "-q")
+    await home.look(is_watched=True)
+    (home.root / PLAN).write_text(f"- what: a picnic\n{FRIDAY}")
+    await home.replica.changed([PLAN])
+    assert await home.plan() == f"- what: a picnic\n{WITH_ANN}"
+
+
+@pytest.mark.parametrize("way", ["merge", "rebase", "stash"])
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_conflict_of_git_goes_nowhere_until_it_is_resolved(
+    home: Repository, way: str, is_watched: bool
+) -> None:
+    theirs = FRIDAY.replace("friday", "sunday")
+    if way == "stash":
+        await edited(home, theirs)
+        home.git("stash", "-q")
+    home.git("checkout", "-q", "-b", "theirs")
+    (home.root / PLAN).write_text(FRIDAY.replace("friday", "tuesday") if way == "stash" else theirs)
+    home.commit("theirs")
+    if way != "stash":
+        home.git("checkout", "-q", "main")
+        (home.root / PLAN).write_text(FRIDAY.replace("friday", "tuesday"))
+        home.commit("ours")
+    await home.look(is_watched=True)
+    before = await home.plan()
+    with pytest.raises(subprocess.CalledProcessError):
+        home.git(*(["stash", "pop"] if way == "stash" else [way, "theirs"]))
+    assert "<<<<<<<" in (home.root / PLAN).read_text()
+    await home.look(is_watched=is_watched)
+    assert await home.plan() == before
+    with pytest.raises(FolderError, match="merge conflict"):
+        await home.replica.apply(
+            {"path": PLAN, "revision": 99, "hash": "h", "baseHash": text_hash(before), "text": "# Another\n"}
+        )
+    (home.root / PLAN).write_text(resolved := FRIDAY.replace("friday", "sunday or tuesday"))
+    await home.look(is_watched=is_watched)
+    assert (home.root / PLAN).read_text() == await home.plan() == resolved
+
+
+async def test_a_note_about_conflicts_is_one_like_any_other(home: Repository) -> None:
+    text = "# Git\n\n```\n<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> main\n```\n"
+    await edited(home, text)
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_branch_without_a_commit_takes_nothing_with_it(home: Repository, is_watched: bool) -> None:
+    """And nothing stands in the way back from it."""
+    home.git("switch", "-q", "--orphan", "pages")
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), home.here()) == (NOW, [])
+    (home.root / "index.html").write_text("x")
+    home.commit("pages")
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), home.here()) == (NOW, [])
+    home.git("switch", "-q", "main")
     await home.look(is_watched=is_watched)
     assert (await home.elsewhere(), home.here()) == (NOW, NOW)
 

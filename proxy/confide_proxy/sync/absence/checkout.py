@@ -1,6 +1,7 @@
-"""Detection of memory files that git changed: checking out a commit that does not descend from the
-previous one sets files back to older texts or removes them, and a stash removes files. Git keeps
-these texts, and the user did not mean the change for other devices.
+"""Detection of memory files that git changed, and whose change the user did not mean for other
+devices. Checking out a commit that does not descend from the previous one sets files back to older
+texts or removes them. A stash, `git checkout .` and `git reset --hard` replace texts that are not
+committed by the committed ones. A merge writes its conflicts into files.
 
 Only git's objects and refs are read; no filter, hook or fetch that a foreign repository configures
 runs.
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from confide_memory.documents import MEMORY_FILES, MEMORY_FOLDER
 from confide_proxy.sync.project import git_says
@@ -29,7 +31,20 @@ _JUST_S: Final = 0.3
 files, then the index, and `HEAD` last.
 """
 _REFS: Final = "ref: "
+_ENTRY: Final = re.compile(rb"\A\d+ ([0-9a-f]+) 0\t.*?\n +mtime: (\d+):(\d+)\n.*?\bsize: (\d+)\t", re.DOTALL)
+"""An entry of the index, as `git ls-files --stage --debug` prints it, of a file that has no conflict."""
+_MARKERS: Final = re.compile(r"^<{7} .*^={7}$.*^>{7} ", re.DOTALL | re.MULTILINE)
 _AMID: Final = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
+
+
+class IndexEntry(NamedTuple):
+    """A file as git's index has it: its blob id, and the time and size of the file that git wrote or
+    last compared with it.
+    """
+
+    blob: str
+    mtime_ns: int
+    size: int
 
 
 class Checkout:
@@ -70,21 +85,21 @@ class Checkout:
 
     def moved(self, before: str) -> Mapping[str, str]:
         """Map the memory files that differ between the commit `before` and `HEAD` to their blob ids
-        in `HEAD`, "" for a removed file. Empty if `HEAD` descends from `before`.
+        in `HEAD`, "" for a removed file. Empty if `HEAD` descends from `before`. A branch without a
+        commit (`git switch --orphan`) has no files.
         """
-        now = self.head()
+        now = self.head() or self._unborn()
         if not before or not now or before == now:
             return {}
         if self._asked != (before, now):
-            self._moved = self._differing(before, now)
+            is_unborn = now.startswith(_REFS)
+            self._moved = dict.fromkeys(self._memory_in(before), "") if is_unborn else self._differing(before, now)
             self._asked = (before, now)
         return self._moved
 
     def stashed(self) -> frozenset[str]:
         """Return the untracked memory files that the newest stash contains."""
-        names = ("ls-tree", "-r", "-z", "--name-only", "refs/stash^3", "--", *MEMORY_FILES, MEMORY_FOLDER)
-        code, said = git_says(self._root, *names)
-        return frozenset(_names(said)) if code == 0 else frozenset()
+        return frozenset(self._memory_in("refs/stash^3"))
 
     def text(self, blob: str) -> str | None:
         """Return the text of a blob, or None if it cannot be read or is not UTF-8."""
@@ -92,6 +107,34 @@ class Checkout:
         with suppress(UnicodeDecodeError):
             return said.decode() if code == 0 else None
         return None
+
+    def indexed(self, path: str) -> IndexEntry | None:
+        """Return the index's entry of a file; None if git does not track it, or it has a conflict."""
+        code, said = git_says(self._root, "--literal-pathspecs", "ls-files", "--stage", "--debug", "--", path)
+        entry = _ENTRY.search(said) if code == 0 else None
+        if entry is None:
+            return None
+        blob, seconds, nanoseconds, size = entry.groups()
+        return IndexEntry(blob.decode(), int(seconds) * 10**9 + int(nanoseconds), int(size))
+
+    def blob_in(self, commit: str, path: str) -> str:
+        """Return the id of a file's blob in a commit; "" if the commit does not have it."""
+        code, said = git_says(self._root, "--literal-pathspecs", "ls-tree", "-z", commit, "--", path)
+        parts = said.split(b"\t")[0].split(b" ")
+        return parts[2].decode() if code == 0 and len(parts) == 3 else ""
+
+    def has_stashed(self, path: str, blob: str) -> bool:
+        """Return True if the newest stash has another text of a file than this blob."""
+        return bool(self.stash()) and self.blob_in("refs/stash", path) not in ("", blob)
+
+    def is_in_conflict(self, path: str, text: str) -> bool:
+        """Return True if a file has the markers of a conflict that git wrote and that waits for its
+        user; a text that only mentions such markers has none.
+        """
+        if not _MARKERS.search(text):
+            return False
+        code, said = git_says(self._root, "--literal-pathspecs", "ls-files", "--unmerged", "-z", "--", path)
+        return code == 0 and bool(said)
 
     def is_busy(self) -> bool:
         """Return True while git changes the working tree: `HEAD` is reliable only after that."""
@@ -101,6 +144,20 @@ class Checkout:
                 if kept is not None and 0 <= time.time() - (kept / name).stat().st_mtime < most_s:
                     return True
         return False
+
+    def _memory_in(self, commit: str) -> list[str]:
+        """Return the memory files in a commit."""
+        names = ("ls-tree", "-r", "-z", "--name-only", commit, "--", *MEMORY_FILES, MEMORY_FOLDER)
+        code, said = git_says(self._root, *names)
+        return _names(said) if code == 0 else []
+
+    def _unborn(self) -> str:
+        """Return the name of the branch that is checked out and has no commit yet; "" for any other."""
+        kept = self._kept()
+        if kept is None or (kept / (_first_line(kept / "commondir") or ".") / "reftable").exists():
+            return ""
+        named = _first_line(kept / "HEAD")
+        return named if named.startswith(_REFS) else ""
 
     def _differing(self, before: str, now: str) -> Mapping[str, str]:
         if git_says(self._root, "merge-base", "--is-ancestor", before, now)[0] == 0:

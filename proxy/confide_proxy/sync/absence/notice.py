@@ -21,6 +21,13 @@ KEPT_S: Final = 86_400.0
 _MOST_PATHS: Final = 10_000
 _MOST_BYTES: Final = 8 << 20
 
+_FORMS: Final[tuple[dict[str, type], ...]] = (
+    {"at": float, "missing": dict, "of": int, "why": str, "waits": bool},
+    {"droppedAt": float, "dropped": int},
+    {"backAt": float, "back": int, "backWhy": str},
+)
+"""The parts of a notice: each has all of these fields, or none."""
+
 
 class Notice:
     """The notice about one folder. Methods access the disk briefly. Where the file cannot be read
@@ -49,6 +56,12 @@ class Notice:
         on other devices.
         """
         self._write({**self._read(), "droppedAt": time.time(), "dropped": count})
+
+    def note_came_back(self, count: int, why: str) -> None:
+        """Record that Confide fetched the newest text of `count` files within seconds, since no user
+        meant the one here. `why` is a part of a sentence.
+        """
+        self._write({**self._read(), "backAt": time.time(), "back": count, "backWhy": why})
 
     def clear(self) -> None:
         """Remove the notice, once a user has decided about the files."""
@@ -82,6 +95,10 @@ class Notice:
         if _is_recent(known.get("droppedAt")):
             said = f"{known['dropped']} memory files were deleted here at {_clock(known['droppedAt'])}, as elsewhere"
             lines.append(f"{said}: confide restore --list lists them, confide restore brings one back")
+        if _is_recent(known.get("backAt")):
+            files = "1 memory file" if known["back"] == 1 else f"{known['back']} memory files"
+            said = f"Confide fetched the newest text of {files} at {_clock(known['backAt'])}, since {known['backWhy']}"
+            lines.append(f"{said}: confide history shows all texts of a file")
         return lines
 
     def _read(self) -> dict[str, Any]:
@@ -98,12 +115,12 @@ class Notice:
 
 
 def _is_of_form(known: Any) -> bool:
-    match known:
-        case {"at": float(), "missing": dict(), "of": int(), "why": str(), "waits": bool()}:
-            return "droppedAt" not in known or isinstance(known["droppedAt"], float)
-        case {"droppedAt": float(), "dropped": int()}:
-            return "at" not in known
-    return False
+    if not isinstance(known, dict):
+        return False
+    for form in _FORMS:
+        if not form.keys().isdisjoint(known) and not all(isinstance(known.get(name), form[name]) for name in form):
+            return False
+    return True
 
 
 def _is_recent(moment: float | None) -> bool:

@@ -17,7 +17,9 @@ A file whose text is in the folder under another name was renamed, and counts in
 cases.
 
 Files that git removed (`checkout`) wait until git restores them, and so do texts that git has set
-back: a revision from the daemon, written in between, would prevent git from restoring them.
+back: a revision from the daemon, written in between, would prevent git from restoring them. If git
+replaced a text by the committed one and keeps no copy, as `git checkout .` does, the daemon's text
+comes back. So do the texts of files that are empty all at once, as after a power cut.
 
 Lost files are restored from the daemon, or wait. A watching process waits for `HOLD_S` first, and
 longer while the project around is being removed: a file that is restored into a folder during its
@@ -32,9 +34,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from confide_memory.documents import MEMORY_FOLDER
+from confide_memory.documents import MEMORY_FOLDER, text_hash
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.absence.checkout import Checkout, blob_of
 from confide_proxy.sync.absence.folder_identity import born_after, identity_of
@@ -103,6 +106,24 @@ class Verdict(NamedTuple):
         return bool(self.kept) and self.why not in ("", _TAKEN)
 
 
+class GitChange(Enum):
+    """Change by git to a file that differs from the last confirmed text.
+
+    Attributes:
+        NONE: nothing; the text is its user's.
+        SET_BACK: gave it the text of another commit, or removed it with one.
+        STASHED: put its text into the stash, and the committed one in its place.
+        PUT_BACK: put the committed text in its place, and kept no other.
+        CONFLICT: wrote a merge's conflicts into it.
+    """
+
+    NONE = auto()
+    SET_BACK = auto()
+    STASHED = auto()
+    PUT_BACK = auto()
+    CONFLICT = auto()
+
+
 class ReportedDeletion(NamedTuple):
     """A deletion that was reported to the daemon: the time, the file's last confirmed state, and
     the revision that deleted it.
@@ -132,6 +153,7 @@ class Absence:
         """Names of the other entries in the folder at the last look."""
         self._checkout = Checkout(folder.root)
         self._dropped: deque[float] = deque(maxlen=_MOST_TOLD)
+        self._came_back: deque[float] = deque(maxlen=_MOST_TOLD)
         self.notice = Notice(ledger.notice)
 
     def is_another(self) -> bool:
@@ -223,25 +245,79 @@ class Absence:
         """Return True while git changes the folder."""
         return self._checkout.is_busy()
 
-    def is_set_back(self, path: str) -> bool:
-        """Return True if git gave the file its present text, or removed it, by checking out a
-        commit that does not descend from the one before.
+    def change_by_git(self, path: str) -> GitChange:
+        """Return what git did to a file that differs from the last confirmed text. Reads the file,
+        and asks git about it.
         """
-        blob = self._moved().get(path)
-        if blob is None:
-            return False
         try:
             text = self._folder.own_text(path)
         except FolderError:
+            return GitChange.NONE
+        moved = self._moved().get(path)
+        if moved is not None and (blob_of(text, moved) if text is not None else "") == moved:
+            return GitChange.SET_BACK
+        if text is None:
+            return GitChange.NONE
+        spelled = self._folder.spelled(path)
+        if self._checkout.is_in_conflict(spelled, text):
+            return GitChange.CONFLICT
+        commit = self._ledger.folder().get(_HEAD, "")
+        if not commit or self._ledger.get(path) is None:
+            return GitChange.NONE
+        # A user who types the committed text again leaves a file that is newer than git's index.
+        entry = self._checkout.indexed(spelled)
+        if entry is None or blob_of(text, entry.blob) != entry.blob:
+            return GitChange.NONE
+        state = os.lstat(self._folder.root / spelled)
+        is_of_git = (entry.mtime_ns, entry.size) == (state.st_mtime_ns, state.st_size)
+        # What a commit or a pull since the last look changed is meant.
+        if not is_of_git or self._checkout.blob_in(commit, spelled) != entry.blob:
+            return GitChange.NONE
+        return GitChange.STASHED if self._checkout.has_stashed(spelled, entry.blob) else GitChange.PUT_BACK
+
+    def is_set_back(self, path: str) -> bool:
+        """Return True if git gave the file its present text, or removed it, and will give it back:
+        by checking out a commit that does not descend from the one before, or by a stash.
+        """
+        return self.change_by_git(path) in (GitChange.SET_BACK, GitChange.STASHED)
+
+    def is_emptied(self, path: str) -> bool:
+        """Return True if this file is one of many that are empty and were not: more than a user
+        empties by hand.
+        """
+        confirmed = self._ledger.all()
+        if not (known := confirmed.get(path)) or not known.size:
             return False
-        return (blob_of(text, blob) if text is not None else "") == blob
+        since = self._clock() - HOLD_S
+        emptied = sum(1 for at in self._came_back if at >= since)
+        for other, was in confirmed.items():
+            with suppress(OSError):
+                emptied += was.size > 0 and not os.lstat(self._folder.root / self._folder.spelled(other)).st_size
+            if emptied > MOST:
+                break
+        return is_wholesale(emptied, len(confirmed))
+
+    def note_came_back(self, why: str) -> None:
+        """Count a file whose newest text was fetched over a text that no user meant; write the
+        notice with the number of those within `HOLD_S`. `why` is a part of a sentence.
+        """
+        now = self._clock()
+        self._came_back.append(now)
+        self.notice.note_came_back(sum(1 for at in self._came_back if at >= now - HOLD_S), why)
 
     def made_from(self, path: str) -> str | None:
-        """Return the text that git wrote into a file of such a checkout, the base of the user's
-        later edits; None if git wrote none.
+        """Return the text that git wrote into a file by such a checkout or stash, the base of the
+        user's later edits; None if git wrote none.
         """
         blob = self._moved().get(path)
-        return self._checkout.text(blob) if blob else None
+        if blob is not None or not self._checkout.stash():
+            return self._checkout.text(blob) if blob else None
+        known, spelled = self._ledger.get(path), self._folder.spelled(path)
+        stashed = self._checkout.text(self._checkout.blob_in("refs/stash", spelled)) if known else None
+        if known is None or stashed is None or text_hash(stashed) != known.hash:
+            return None
+        entry = self._checkout.indexed(spelled)
+        return self._checkout.text(entry.blob) if entry else None
 
     def _moved(self) -> Mapping[str, str]:
         return self._checkout.moved(self._ledger.folder().get(_HEAD, ""))

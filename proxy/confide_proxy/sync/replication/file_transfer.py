@@ -21,7 +21,7 @@ from confide_memory.wire.files import MAX_OTHERS, PULL, PUT, REMOVE, PullRequest
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.sealing.context import Deposit
-from confide_proxy.sync.absence.rule import ReportedDeletion
+from confide_proxy.sync.absence.rule import GitChange, ReportedDeletion
 from confide_proxy.sync.commits import Commits, Lines, is_whole
 from confide_proxy.sync.folder import Content
 from confide_proxy.sync.ledger import (
@@ -47,6 +47,11 @@ responds, possibly after others.
 _JUST_S: Final = 60.0
 """Seconds after which a saved note no longer confirms its text."""
 _SET_BACK = "is older here, since git has another commit checked out: it is neither sent nor written until that changes"
+_STASHED = "is older here, since git has its text in the stash: it is neither sent nor written until that is taken back"
+_IN_CONFLICT = "has a merge conflict of git: it is neither sent nor written until you have resolved that"
+_PUT_BACK = "git had put back the committed one"
+_EMPTIED = "many files were empty at once"
+_WAITING = {GitChange.SET_BACK: _SET_BACK, GitChange.STASHED: _STASHED, GitChange.CONFLICT: _IN_CONFLICT}
 _TRIES = 16
 """Attempts to read a file that keeps changing; then it is left to the next comparison."""
 
@@ -113,8 +118,9 @@ class FileTransfer:
                 if await asyncio.to_thread(self._is_passed, body, local, known, is_compared=is_compared):
                     return {"applied": True}
                 is_agreed = known.matches(local.hash) if known and local else known is None and local is None
-                if not is_agreed and await asyncio.to_thread(self._absence.is_set_back, path):
-                    raise FolderError(path, _SET_BACK)
+                by_git = GitChange.NONE if is_agreed else await asyncio.to_thread(self._absence.change_by_git, path)
+                if by_git in _WAITING:
+                    raise FolderError(path, _WAITING[by_git])
                 sent = await asyncio.to_thread(self._ledger.sent, path)
                 # A confirmed text is in the daemon's history, so it may be replaced even if the
                 # daemon used another base. Unless the daemon was restored from an older copy since:
@@ -125,6 +131,7 @@ class FileTransfer:
                 is_late = known is not None and known.revision > revision and not sent
                 if local is not None and not (
                     local.hash == body["hash"]
+                    or by_git is GitChange.PUT_BACK
                     or (local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]) and not is_late)
                     or (
                         is_confirmed(known, local, sent)
@@ -177,8 +184,10 @@ class FileTransfer:
                 if content is None or not is_due:
                     break
                 check_sendable(self._folder, path, known, content)
-                if await self._waits_for_git(path, content, known):
-                    raise FolderError(path, _SET_BACK)
+                why = await self._unmeant(path, content, known)
+                if why and await self._fetch_over(path, content, report):
+                    self._absence.note_came_back(why)
+                    return
                 if await asyncio.to_thread(self._has_tied, path, content):
                     continue  # it is read again
                 # Git's facts may be about another text than was read, since a checkout replaces
@@ -298,14 +307,37 @@ class FileTransfer:
             # A file that exists although the comparison did not see it may be the only copy.
             await self.send(path, report, is_asked=local is not None and not is_had)
 
-    async def _waits_for_git(self, path: str, content: Content, known: Confirmed | None) -> bool:
-        """Return True if git has set the file back to an earlier revision of the document; any
-        other text, such as a branch's own, is an edit.
+    async def _unmeant(self, path: str, content: Content, known: Confirmed | None) -> str:
+        """Return why no user meant a text, so that the daemon's is to be fetched over it; "" for an
+        edit, such as the text of another branch that no revision has.
+
+        Raises FolderError: git will give the file its text back, or its user has a conflict to resolve.
         """
-        if not await asyncio.to_thread(self._absence.is_set_back, path):
+        by_git = await asyncio.to_thread(self._absence.change_by_git, path)
+        is_older = by_git is not GitChange.SET_BACK
+        if not is_older:
+            found = await self._revision_with(path, content.hash)
+            is_older = found > 0 and (known is None or found < known.revision)
+        if by_git in _WAITING and is_older:
+            raise FolderError(path, _WAITING[by_git])
+        if known is None:
+            return ""
+        if by_git is GitChange.PUT_BACK:
+            return _PUT_BACK
+        return _EMPTIED if not content.text and await asyncio.to_thread(self._absence.is_emptied, path) else ""
+
+    async def _fetch_over(self, path: str, content: Content, report: SyncReport) -> bool:
+        """Write the daemon's text over this one; return False if the daemon has deleted the file."""
+        body: PullRequest = {"project": self._folder.project, "path": path}
+        try:
+            answer = await PULL.ask(self._link, body, timeout_s=_PUT_DEADLINE_S, bulk=True)
+        except RequestError as error:
+            if error.code != "not_found":
+                raise
             return False
-        found = await self._revision_with(path, content.hash)
-        return found > 0 and (known is None or found < known.revision)
+        await self._files.write(path, answer["text"], answer["revision"], content)
+        report.pulled += 1
+        return True
 
     async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
         said = await asyncio.to_thread(self._files.said, path, known)
