@@ -274,13 +274,26 @@ class PostgresEngine:
         pool. Raises EngineError.
         """
         try:
-            with _explained():
+            with self._explained():
                 yield
         except BaseException:
             connection.close()
             raise
         finally:
             self.give_back(connection)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Convert the driver's errors to EngineError. Their texts name hosts and users, and may quote
+        values: none is passed on.
+        """
+        try:
+            yield
+        except psycopg.Error as error:
+            if error.sqlstate in _OF_POOLERS:
+                self._has_sessions = False  # a pooler may have changed its mode since the check
+            why, hint = explain(error)
+            raise EngineError(f"cannot use the database of the store: {why}", hint=hint) from None
 
     def give_back(self, connection: _Dated) -> None:
         """Return a connection to the pool; a closed one only frees its place."""
@@ -297,7 +310,7 @@ class PostgresEngine:
         if not self._free.acquire(timeout=wait_s):
             raise _InUseError("cannot reach the database of the store: all connections to it are in use")
         try:
-            with _explained():
+            with self._explained():
                 connection = self._taken(until)
         except BaseException:
             self._free.release()
@@ -325,7 +338,7 @@ class PostgresEngine:
         """
         connection = self._acquired(self.deadline_s, wait_s=self.deadline_s)
         try:
-            with _explained():
+            with self._explained():
                 connection.begin(statement, values)
         except BaseException:
             connection.close()
@@ -428,7 +441,7 @@ class _Moment(PostgresEngine):
     def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
         assert self.held is not None
         self.held.until = time.monotonic() + (self.deadline_s if deadline_s is None else deadline_s)
-        with _explained():
+        with self._explained():
             yield self.held
 
 
@@ -443,18 +456,6 @@ def _is_alive(connection: _Dated) -> bool:
         poller.register(connection.fileno(), select.POLLIN)
         return not poller.poll(0)
     return False
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Convert the driver's errors to EngineError. Their texts name hosts and users, and may quote
-    values: none is passed on.
-    """
-    try:
-        yield
-    except psycopg.Error as error:
-        why, hint = explain(error)
-        raise EngineError(f"cannot use the database of the store: {why}", hint=hint) from None
 
 
 def _migrations() -> Sequence[tuple[int, str]]:

@@ -16,6 +16,7 @@ from tests.support.daemon.postgres import SUPERUSER, Postgres, server
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.reverse_proxies import free_port
 
+from confide_cluster.daemon.log import postgres_engine
 from confide_cluster.daemon.log.configured import durability, standing_of
 from confide_cluster.daemon.log.postgres_engine import PostgresEngine
 from confide_daemon.errors import EngineError
@@ -128,3 +129,16 @@ def test_a_pooler_that_shares_connections_is_refused_by_name(postgres: Postgres,
         with pytest.raises(EngineError) as refused:
             engine.ready()
     assert "pool_mode = session" in (refused.value.hint or "")
+
+
+def test_a_pooler_that_changes_its_mode_is_looked_at_again(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once is enough for a server that keeps sessions, and not behind the errors that tell of another connection."""
+    looks: list[object] = []
+    monkeypatch.setattr(postgres_engine, "require_session", lambda *_: looks.append(None))
+    with closing(PostgresEngine(postgres.database())) as engine:
+        for failing, expected in (("SELECT 1/0", 1), ("EXECUTE one_that_is_elsewhere", 1), ("SELECT 1/0", 2)):
+            with pytest.raises(EngineError):
+                engine.run(failing)
+            assert len(looks) == expected
+        engine.run("SELECT 1")
+    assert len(looks) == 2
