@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,15 +33,36 @@ class CertificateError(Exception):
         self.why = why
 
 
-def good_until(cert: Path, key: Path) -> float:
-    """Return when the certificate expires, in seconds since 1970, if it fits the key. Raises
-    CertificateError.
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """When a certificate is valid, in seconds since 1970, and for which names.
+
+    Attributes:
+        ends: when it ends, or the certificate in the same file that signed it, if that is earlier.
+        names: host names and addresses in lower case, as the certificate has them.
     """
-    from cryptography.x509 import load_pem_x509_certificate  # 45 ms, for who has a certificate
+
+    begins: float
+    ends: float
+    names: tuple[str, ...]
+
+    def is_for(self, host: str) -> bool:
+        """Return True if a client that connects to this host accepts the name."""
+        host = host.lower().rstrip(".")
+        return host in self.names or f"*.{host.partition('.')[2]}" in self.names
+
+
+def validity_of(cert: Path, key: Path) -> Validity:
+    """Return when the certificate is valid, if it fits the key. Raises CertificateError."""
+    from cryptography import x509  # 45 ms, for who has a certificate
 
     read = {path: _read(path) for path in (cert, key)}
     try:
-        until = load_pem_x509_certificate(read[cert]).not_valid_after_utc.timestamp()
+        own, *others = x509.load_pem_x509_certificates(read[cert])
+        names: tuple[str, ...] = ()
+        with contextlib.suppress(x509.ExtensionNotFound):
+            said = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            names = tuple(str(one.value).lower() for one in said if isinstance(one, x509.DNSName | x509.IPAddress))
     except ValueError:
         raise CertificateError(cert, "it is no certificate in PEM") from None
     try:
@@ -51,7 +74,13 @@ def good_until(cert: Path, key: Path) -> float:
         raise CertificateError(key, why) from None
     except (OSError, ValueError) as error:
         raise CertificateError(key, str(error) or type(error).__name__) from None
-    return until
+    # Not of others in the file: clients may know another way to an authority.
+    needed = [own, *(one for one in others if one.subject == own.issuer)]
+    return Validity(
+        max(one.not_valid_before_utc.timestamp() for one in needed),
+        min(one.not_valid_after_utc.timestamp() for one in needed),
+        names,
+    )
 
 
 class Renewal:
@@ -65,20 +94,19 @@ class Renewal:
         self._require = require
         self._seen = _marks(cert, key)
         self._told_at = float("-inf")
-        self.until = good_until(cert, key)
-        """When the certificate in use expires, in seconds since 1970."""
+        self.validity = validity_of(cert, key)
+        """Of the certificate in use."""
 
     async def run(self) -> None:
         """Check the files repeatedly until cancelled."""
         while True:
             self._tell()
             await asyncio.sleep(POLL_S)
-            if (until := await asyncio.to_thread(self._renewed)) is not None:
-                self._take(until)
+            if (validity := await asyncio.to_thread(self._renewed)) is not None:
+                self._take(validity)
 
-    def _renewed(self) -> float | None:
-        """Check the files if they have changed; return when their certificate expires, in seconds
-        since 1970.
+    def _renewed(self) -> Validity | None:
+        """Check the files if they have changed; return when their certificate is valid.
 
         None: the files are unchanged, or unusable, which is logged once.
         """
@@ -88,12 +116,12 @@ class Renewal:
         self._seen = marks
         try:
             self._require(self._key)
-            return good_until(self._cert, self._key)
+            return validity_of(self._cert, self._key)
         except Exception as error:
             _log_unusable(error)
             return None
 
-    def _take(self, until: float) -> None:
+    def _take(self, validity: Validity) -> None:
         # Run on the thread that starts handshakes, and so between two of them: the context briefly
         # has the new certificate with the old key.
         try:
@@ -101,17 +129,21 @@ class Renewal:
         except (OSError, ValueError) as error:
             _log_unusable(error)
         else:
-            self.until = until
+            self.validity = validity
             self._told_at = float("-inf")
-            log.info("the certificate of the gateway was read again; it is valid until %s", _day(until))
+            log.info("the certificate of the gateway was read again; it is valid until %s", _day(validity.ends))
 
     def _tell(self) -> None:
-        """Warn once a day that the certificate has expired or expires soon."""
-        left_s = self.until - time.time()
-        if left_s < SOON_S and time.monotonic() - self._told_at >= _TOLD_S:
-            self._told_at = time.monotonic()
-            how = "is over since" if left_s < 0 else "ends on"
-            log.warning("the certificate of the gateway %s %s: is it renewed?", how, _day(self.until))
+        """Warn once a day that the certificate is not valid yet, has expired or expires soon."""
+        now, begins, ends = time.time(), self.validity.begins, self.validity.ends
+        if (ends - now >= SOON_S and begins <= now) or time.monotonic() - self._told_at < _TOLD_S:
+            return
+        self._told_at = time.monotonic()
+        if begins > now:
+            log.warning("the certificate of the gateway begins on %s: is the clock of this device right?", _day(begins))
+        else:
+            how = "is over since" if ends < now else "ends on"
+            log.warning("the certificate of the gateway %s %s: is it renewed?", how, _day(ends))
 
 
 def _log_unusable(error: Exception) -> None:

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from confide_crypto.errors import printable
 from confide_daemon import config as configuration
 from confide_daemon.access.registry import open_state
 from confide_daemon.addons import Addon, Check, DaemonHost, Service, SessionHost, SessionPart
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import DaemonPaths
-from confide_http.door.certificates import SOON_S, CertificateError, good_until
+from confide_http.door.certificates import SOON_S, CertificateError, Validity, validity_of
 from confide_http.server.process_share import MOST_FILES
 from confide_http.server.requests import SignInRequests
 from confide_http.settings import GatewayConfig
@@ -43,6 +45,20 @@ class Http(Addon):
         return _gateway(paths)
 
 
+_NAMED = "clients refuse it; public_url of [gateway] is the address that they have"
+
+
+def _valid(validity: Validity, what: str, hint: str) -> Check:
+    """Check when the certificate is valid."""
+    left_s = validity.ends - time.time()
+    days = f"{abs(left_s) / 86_400:.0f} days"
+    if validity.begins > time.time():
+        return Check(what, "it is not valid yet", "is the clock of this device right?")
+    if left_s < SOON_S:
+        return Check(what, f"it is over since {days}" if left_s < 0 else f"it ends in {days}", hint)
+    return Check(what, detail=f"good for {days}")
+
+
 def _gateway(found: DaemonPaths) -> Iterator[Check]:
     """Check `[gateway]`: the certificate, and the space for programs that describe themselves."""
     said = configuration.load(found.config).table(GatewayConfig)
@@ -52,15 +68,15 @@ def _gateway(found: DaemonPaths) -> Iterator[Check]:
             "is it renewed? the daemon reads new files by itself, as its own user",
         )
         try:
-            left_s = good_until(Path(said.cert).expanduser(), Path(said.key).expanduser()) - time.time()
+            validity = validity_of(Path(said.cert).expanduser(), Path(said.key).expanduser())
         except CertificateError as error:
             yield Check(what, f"it cannot be used: {error}", hint)
         else:
-            days = f"{abs(left_s) / 86_400:.0f} days"
-            if left_s < SOON_S:
-                yield Check(what, f"it is over since {days}" if left_s < 0 else f"it ends in {days}", hint)
-            else:
-                yield Check(what, detail=f"good for {days}")
+            yield _valid(validity, what, hint)
+            host = urlsplit(said.public_url).hostname
+            if host and not validity.is_for(host):
+                names = ", ".join(map(printable, validity.names)) or "no name"
+                yield Check("name of the gateway", f"its certificate is for {names}, and not for {host}", _NAMED)
     with closing(open_state(found.data)) as state:
         known = state.registry.spaces()
     if said.client_space and said.client_space not in known:

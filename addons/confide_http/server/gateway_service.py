@@ -24,7 +24,7 @@ from confide_daemon.config import parse_listen
 from confide_daemon.documents.changes import DocumentChange
 from confide_daemon.errors import ListenError
 from confide_http.door.bearer_auth import PATH, Bearer, resource_of
-from confide_http.door.certificates import CertificateError, Renewal, good_until
+from confide_http.door.certificates import CertificateError, Renewal, validity_of
 from confide_http.door.guard import GatewayNames, Guard, application
 from confide_http.door.pacing import Pace
 from confide_http.door.serving import MOST_HANDSHAKES, EmbeddedServer, listen, settings
@@ -100,7 +100,7 @@ class GatewayService(Service):
         if renewal is not None:
             self._tasks.append(asyncio.create_task(renewal.run()))
             says = "When the certificate of the gateway ends."
-            self._daemon.gauges.add(CERTIFICATE_ENDS, says, lambda: renewal.until)
+            self._daemon.gauges.add(CERTIFICATE_ENDS, says, lambda: renewal.validity.ends)
         if (space := self._config.client_space) and space not in registry.spaces():
             log.warning(
                 "client_space of [gateway]: there is no space of that name, so no described program can sign in"
@@ -168,7 +168,7 @@ def _settings(guarded: Guard, config: GatewayConfig) -> tuple[uvicorn.Config, Re
     cert, key = (Path(name).expanduser() if name else None for name in (config.cert, config.key))
     try:
         if cert is not None and key is not None:
-            good_until(cert, key)
+            validity_of(cert, key)
         found = settings(guarded, most_connections=MAX_CONNECTIONS, finish_s=int(FINISH_S), cert=cert, key=key)
         if cert is None or key is None or found.ssl is None:
             return found, None

@@ -99,7 +99,9 @@ def test_it_listens_by_tls_and_is_called_as_configured(tmp_path: Path) -> None:
             gateway.request("GET", "/health")
         assert shown(gateway.port) == der_of(cert)
         assert "certificate of the gateway ends on" in gateway.confided.log  # in a day
-        assert "it ends in" in gateway.confided.run("doctor", code=1).stdout
+        looked = gateway.confided.run("doctor", code=1).stdout
+        assert "it ends in" in looked
+        assert "its certificate is for 127.0.0.1, and not for memory.example.org" in looked
         metric = "confided_gateway_certificate_end_timestamp_seconds"
         socket_file = DataFolder(gateway.confided.data).control
         (sample,) = (one for one in control_client.ask(socket_file, "top")["samples"] if one[0] == metric)
