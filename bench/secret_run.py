@@ -33,7 +33,7 @@ from tests.support.programs.wire import Wire
 
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_proxy.hooks.hook_process import connected
+from confide_proxy.hooks.hook_process import connect
 from confide_proxy.link.session_values import SessionValues
 from confide_proxy.run.run_masks import RunMasks
 from confide_proxy.sealing.known_values import KnownValues
@@ -332,7 +332,7 @@ def latency(folder: Path, rounds: int = 15) -> Latency:
         with Wire(machine) as session:
             session.open()
             session.tool("memory_status", {})
-            wait_until("the session to answer", lambda: connected(str(machine.home / "proxy"), 1.0))
+            wait_until("the session to answer", lambda: connect(str(machine.home / "proxy"), 1.0))
             bare, python, beside, printing = middles("bare", "python", "run", "echo")
     finally:
         machine.stop_local_daemon()

@@ -18,7 +18,7 @@ from confide_memory import documents
 from confide_memory.documents import check_path, check_stored_path, text_hash
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.offline.journal import QueuedCall
-from confide_proxy.offline.queued_writes import placed
+from confide_proxy.offline.queued_writes import place_call
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.replication.replica import Replica
@@ -41,7 +41,7 @@ def test_both_ends_agree(tmp_path: Path, path: str, is_taken: bool, is_kept: boo
     assert folder.is_memory(path) == folder.is_watched(path) == is_taken
     stored = {"path": path, "content": "x", "project": "p"}
     wish = QueuedCall("o", 0.0, "2026-11-21T00:00:00+00:00", "p", "memory_store", "", "", stored)
-    assert is_let(placed, wish, stored) == (is_taken or not path)
+    assert is_let(place_call, wish, stored) == (is_taken or not path)
     assert is_let(check_stored_path, path) == is_kept
     # Copies of what is there can be written, transcripts too.
     copies = Folder("p", tmp_path, ("**/*.md",), is_tree=True)

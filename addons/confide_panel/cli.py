@@ -33,7 +33,7 @@ from confide_proxy.cli.console import (
     ProjectDir,
     command,
     folder_of,
-    identified,
+    project_of,
     remark,
     say,
 )
@@ -84,7 +84,7 @@ async def panel(
         known = "name a file or a note, as confide ls shows it; to stop the panel: --stop"
         raise typer.BadParameter(f"'{name[:40]}' is neither: {known}", param_hint="PATH|ID")
     if name is not None and is_path:
-        this = await identified(here, project)
+        this = await project_of(here, project)
         named = {"project": GLOBAL_PROJECT if is_global else this.name, "path": to_nfc(name).removeprefix("./")}
         target = f"file?{urlencode(named)}"
     elif name is not None:

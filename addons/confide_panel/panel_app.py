@@ -200,7 +200,7 @@ def _framed(route: Route, policy: str) -> Route:
 
 def _loaded(place: str) -> Page:
     async def page(desk: PageContext) -> Response:
-        found: Page = await asyncio.to_thread(addons.loaded, place)
+        found: Page = await asyncio.to_thread(addons.load_object, place)
         return await found(desk)
 
     return page

@@ -14,7 +14,7 @@ from typing import Final
 
 from confide_http.local.running_gateway import running
 from confide_panel.waiting_uses import CHOICES, FOLDER, MOST_CHARS, NO, WAIT_S
-from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connected
+from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connect
 from confide_proxy.hooks.server.session_asks import NO_ANSWER, PersonAnswer
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.run.approvals import PlannedUse
@@ -41,7 +41,7 @@ def ask(paths: ProxyPaths, use: PlannedUse, tell: Callable[[str], None]) -> Pers
     }
     state = os.fspath(paths.gateway / FOLDER / str(found.pid))
     try:
-        connection = connected(state, CONNECT_S)
+        connection = connect(state, CONNECT_S)
         if connection is None:
             return NO_ANSWER
         with connection:

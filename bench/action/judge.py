@@ -169,7 +169,7 @@ async def judged(
             wrong += bool(first) and not is_met
             if not is_met:
                 tell("missed", one, first)
-            most = max([most, *(len(block.framed([line]).encode()) for line in first)])
+            most = max([most, *(len(block.frame_lines([line]).encode()) for line in first)])
         print(f"{name:40} {100 * met / len(some):5.1f} % met (goal: 95), {wrong} by another note, {most} bytes at most")
     some = sessions.uncovered(chance, UNCOVERED)
     seen = 0

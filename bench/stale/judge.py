@@ -91,7 +91,7 @@ def ties_of(ties: ProjectTies, repository: Repository) -> dict[str, str]:
     for file in repository.files:
         parts = list(file.parts())
         for at in range(0, len(parts), 16):
-            seen |= ties.made(parts[at : at + 16])
+            seen |= ties.seen_for_parts(parts[at : at + 16])
         missing = set(parts) - seen.keys()
         assert not missing, missing
     return seen
@@ -138,7 +138,7 @@ def large(folder: Path) -> dict[str, tuple[float, float, float]]:
         root.mkdir()
         (root / file.path).write_text(text)
         part = f"{file.path}#{name}"
-        seen = ProjectTies(root, lambda: keys).made([part])
+        seen = ProjectTies(root, lambda: keys).seen_for_parts([part])
         time.sleep(2.1)  # the file's times are old enough to be relied on
         ties = ProjectTies(root, lambda: keys)
         times = []

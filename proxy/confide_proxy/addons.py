@@ -218,7 +218,7 @@ def _addon(name: str, place: str) -> Addon | None:
     Raises AddonError if importing it fails otherwise.
     """
     try:
-        found: Addon = loaded(place)
+        found: Addon = load_object(place)
     except Exception as error:  # an add-on may raise anything while it is imported
         if isinstance(error, ModuleNotFoundError) and error.name == place.partition(":")[0].partition(".")[0]:
             return None
@@ -247,11 +247,11 @@ def _places() -> dict[str, str]:
                 text = Path(each_told, "entry_points.txt").read_text("utf-8")
             except (OSError, ValueError):
                 continue  # no entry points
-            found = _named(text) | found
+            found = _parse_entry_points(text) | found
     return found
 
 
-def _named(text: str) -> dict[str, str]:
+def _parse_entry_points(text: str) -> dict[str, str]:
     """Parse an `entry_points.txt`: return `module:attribute` of each proxy add-on by name."""
     found: dict[str, str] = {}
     section = ""
@@ -266,7 +266,7 @@ def _named(text: str) -> dict[str, str]:
 
 def each(moment: str) -> list[Any]:
     """Load the named attribute of `Addon` from every add-on that has it. The first call blocks."""
-    return [loaded(place) for addon in installed() if (place := getattr(addon, moment))]
+    return [load_object(place) for addon in installed() if (place := getattr(addon, moment))]
 
 
 def of_tool(tool: str, moment: str) -> Any | None:
@@ -275,10 +275,10 @@ def of_tool(tool: str, moment: str) -> Any | None:
     The first call blocks.
     """
     places = (getattr(addon.tools[tool], moment) for addon in installed() if tool in addon.tools)
-    return next((loaded(place) for place in places if place), None)
+    return next((load_object(place) for place in places if place), None)
 
 
-def loaded(place: str) -> Any:
+def load_object(place: str) -> Any:
     """Import and return the object at `place` (`module:attribute`). Blocks."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)

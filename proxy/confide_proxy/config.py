@@ -208,7 +208,7 @@ class ProxyConfig:
     panel: PanelConfig = PanelConfig()  # noqa: RUF009 - it is frozen
     folders: tuple[FolderChoice, ...] = ()
 
-    def chosen(self, root: Path) -> FolderChoice | None:
+    def options_for(self, root: Path) -> FolderChoice | None:
         """Return the options for the folder `root`, or None if it has no section of its own.
 
         A section does not apply to the subfolders of its folder.
@@ -236,7 +236,7 @@ def load(path: Path) -> ProxyConfig:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        return ProxyConfig(learn=Learning(mode=_answered()))
+        return ProxyConfig(learn=Learning(mode=_plugin_learning()))
     except OSError as error:
         raise ConfigError(path, f"cannot be read: {error.strerror}") from error
     # Imported late: most users have no file, so there is nothing to parse.
@@ -255,12 +255,12 @@ def load(path: Path) -> ProxyConfig:
     except tomllib.TOMLDecodeError as error:
         hint = "configs/proxy.toml in the clone shows how it is written"
         raise ConfigError(path, f"is not TOML: {error}", hint=hint) from error
-    found = ProxyConfig(**{key: _checked(path, key, value) for key, value in table.items()})
+    found = ProxyConfig(**{key: _check_option(path, key, value) for key, value in table.items()})
     is_said = "mode" in table.get("learn", {})
-    return found if is_said else replace(found, learn=found.learn._replace(mode=_answered()))
+    return found if is_said else replace(found, learn=found.learn._replace(mode=_plugin_learning()))
 
 
-def _answered() -> str:
+def _plugin_learning() -> str:
     """Return the learning mode (of `MODES`) that the user chose in the plugin's settings.
 
     Returns "off" if another user could have written those settings.
@@ -364,7 +364,7 @@ def is_fingerprint(value: Any) -> bool:
     return isinstance(value, str) and len(value) == _FINGERPRINT_CHARS and set(value) <= set("0123456789abcdef")
 
 
-def _checked(path: Path, key: str, value: Any) -> Any:
+def _check_option(path: Path, key: str, value: Any) -> Any:
     shown = f"'{key}'"
     if key not in _DEFAULTS:
         raise _unknown(path, key, shown, _DEFAULTS)

@@ -25,7 +25,7 @@ def lock_file(file: Path) -> int:
     return os.open(file, os.O_RDWR | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
 
 
-def taken(descriptor: int, *, wait_s: float = 0.0) -> bool:
+def try_lock(descriptor: int, *, wait_s: float = 0.0) -> bool:
     """Lock the file, and return True; return False if another process holds it for all of `wait_s`.
 
     Raises OSError if the file system has no locks.
@@ -68,7 +68,7 @@ class Seat:
         if self._fd is None:  # stays open, so that another attempt is one system call
             make_closed_dirs(self._file.parent)
             self._fd = lock_file(self._file)
-        self.is_taken = taken(self._fd)
+        self.is_taken = try_lock(self._fd)
         return self.is_taken
 
     def show_life(self) -> None:

@@ -162,7 +162,7 @@ def follow_note() -> None:
     # Not even if only XDG_CONFIG_HOME is set: that configuration may belong to another memory.
     if any(os.environ.get(name) for name in VARIABLES) or _is_set_up({}):
         return
-    noted = [each for each in _noted() if _is_set_up(each)]
+    noted = [each for each in _read_noted() if _is_set_up(each)]
     if len(noted) == 1:
         _followed.update(noted[0])
         os.environ.update(_followed)
@@ -170,8 +170,8 @@ def follow_note() -> None:
 
 def other_memories() -> list[str]:
     """Return the folders of this user's memories other than the one that the environment leads to."""
-    here = _place(_said())
-    places = {_place(each): None for each in ({}, *_noted()) if _is_set_up(each)}
+    here = _place(_read_variables())
+    places = {_place(each): None for each in ({}, *_read_noted()) if _is_set_up(each)}
     places.pop(here, None)
     return list(places)
 
@@ -191,12 +191,12 @@ def memory_notices() -> list[str]:
     if _followed:
         names = " and ".join(_followed)
         return [f"started without {names}: the memory is in {_place(_followed)}, where this user has set it up"]
-    elsewhere = other_memories() if _is_set_up(_said()) else []
+    elsewhere = other_memories() if _is_set_up(_read_variables()) else []
     if not elsewhere:
         return []
     return [
         f"another memory of this user is in {', '.join(elsewhere)}: "
-        f"what is stored there is not found in this one, which is in {_place(_said())}"
+        f"what is stored there is not found in this one, which is in {_place(_read_variables())}"
     ]
 
 
@@ -206,10 +206,10 @@ def remember_place() -> None:
     Programs that pass few variables on find the same memory by it. Nothing is noted if no memory is
     set up there. Raises OSError if the file cannot be written.
     """
-    said = _said()
+    said = _read_variables()
     if said.keys() <= {"XDG_CONFIG_HOME"} or not _is_set_up(said):
         return  # another configuration, as in a trial, is not another memory
-    noted = _noted()
+    noted = _read_noted()
     if said in noted:
         return
 
@@ -219,7 +219,7 @@ def remember_place() -> None:
     atomic.write(file, json.dumps(kept).encode(), is_kept=False)
 
 
-def _said() -> Variables:
+def _read_variables() -> Variables:
     """Return this environment's values of `VARIABLES`; `CONFIDE_HOME` overrides the others."""
     given = {name: value for name in VARIABLES if (value := os.environ.get(name, "").strip())}
     if HOME_VARIABLE in given:
@@ -231,7 +231,7 @@ def _file() -> str:
     return os.path.join(os.path.expanduser("~"), ".config", "confide", "homes.json")
 
 
-def _noted() -> list[Variables]:
+def _read_noted() -> list[Variables]:
     """Return the noted sets of variables, newest first; none if another user could have written
     them.
     """

@@ -179,7 +179,7 @@ class Computer:
             session = self._watching
             try:
                 if session is not None:
-                    await session.replica.changed([path])
+                    await session.replica.send_changes([path])
                 return
             except (ConnectionLost, TimeoutError):
                 if session is self._watching:

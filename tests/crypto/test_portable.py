@@ -80,10 +80,10 @@ def test_a_lock_is_held_by_one_process(tmp_path: Path) -> None:
         "from confide_proxy import locks\n"
         "file = Path('a.lock')\n"
         "fd = locks.lock_file(file)\n"
-        "print(locks.taken(fd))\n"
+        "print(locks.try_lock(fd))\n"
         "os.write(fd, b'held')\n"
         "child = f'{sys.argv[1]}\\nfrom confide_proxy import locks\\nfrom pathlib import Path\\n"
-        'fd = locks.lock_file(Path("a.lock"))\\nprint(Path("a.lock").read_text(), locks.taken(fd))\'\n'
+        'fd = locks.lock_file(Path("a.lock"))\\nprint(Path("a.lock").read_text(), locks.try_lock(fd))\'\n'
         "def other():\n"
         "    return subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout.strip()\n"
         "print(other())\n"
@@ -139,7 +139,7 @@ def test_a_hook_is_answered_by_a_port(tmp_path: Path) -> None:
         "def ask():\n"
         "    hook = Hook(time.monotonic() + 30)\n"
         "    hook._state = 'state'\n"
-        "    return hook._ask({'kind': 'prompt'})\n"
+        "    return hook._request({'kind': 'prompt'})\n"
         "async def main():\n"
         "    listener = PromptListener('state', answer)\n"
         "    await listener.open()\n"

@@ -23,7 +23,7 @@ import confide_transfer.shared.wire  # noqa: F401
 from confide_memory.errors import UnfitAnswerError
 from confide_memory.tools import result as results
 from confide_memory.wire.operation import OPERATIONS, Nothing, Operation
-from confide_proxy.mcp.catalogue import packaged
+from confide_proxy.mcp.catalogue import packaged_catalogue
 
 ROOT = Path(__file__).parents[2]
 PROXY = ROOT / "proxy" / "confide_proxy"
@@ -122,7 +122,7 @@ def test_a_newer_daemons_fields_are_left_out() -> None:
     "wrong", [{"results": 7}, {"results": [{"score": "high"}]}, {"warnings": [7]}, {"results": [{"score": 10**300}]}]
 )
 def test_a_tools_result_is_of_its_own_schema(wrong: dict[str, Any]) -> None:
-    schema = packaged().outputs["memory_search"]
+    schema = packaged_catalogue().outputs["memory_search"]
     good = {"results": [{"score": 0.5, "path": "memory/a.md"}], "warnings": []}
     assert results.read(schema, good) == good
     with pytest.raises(UnfitAnswerError):

@@ -58,7 +58,7 @@ e = e:E
 [ {addons.GROUP} ]
 f = f:F
 """
-    assert addons._named(text) == {"a": "a.b:ADDON", "c.d": "c:X.Y", "f": "f:F"}
+    assert addons._parse_entry_points(text) == {"a": "a.b:ADDON", "c.d": "c:X.Y", "f": "f:F"}
 
 
 @pytest.mark.parametrize("addon", addons.installed(), ids=lambda addon: addon.name)
@@ -67,7 +67,7 @@ def test_what_one_names_is_there(addon: Addon) -> None:
     assert named
     for place in named:
         assert place.startswith(f"confide_{addon.name}.")
-        assert addons.loaded(place)
+        assert addons.load_object(place)
 
 
 def loaded_by(script: str, folder: Path) -> set[str]:

@@ -38,7 +38,7 @@ class User:
 
     def sets_up(self, **variables: Path) -> paths.ProxyPaths:
         here = self.started_with(**variables)
-        founding.found(here)
+        founding.allow_own_daemon(here)
         return here
 
     @property

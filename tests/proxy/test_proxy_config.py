@@ -155,7 +155,7 @@ def test_what_holds_for_a_folder_holds_for_no_other(tmp_path: Path, monkeypatch:
     (tmp_path / "proxy.toml").write_text('[folders."~/link"]\nextra = ["**/*.md"]\n')
     config = load(tmp_path / "proxy.toml")
     for name, is_it in (("vault", True), ("link", True), ("vault/sub", False), ("vaults", False), ("", False)):
-        assert (config.chosen(tmp_path / name) is not None) == is_it, name
-    chosen = config.chosen(tmp_path / "vault")
+        assert (config.options_for(tmp_path / name) is not None) == is_it, name
+    chosen = config.options_for(tmp_path / "vault")
     assert chosen is not None
     assert chosen.extra == ("**/*.md",)

@@ -17,7 +17,7 @@ import typer
 
 from confide_http.local.local_tokens import DAYS, MOST_DAYS, MOST_PROJECTS, LocalToken, TokenFile
 from confide_http.local.running_gateway import PORT
-from confide_proxy.cli.console import CommandContext, Output, ProjectDir, command, identified, remark, row, say
+from confide_proxy.cli.console import CommandContext, Output, ProjectDir, command, project_of, remark, row, say
 from confide_proxy.errors import GatewayMissingError, TokenError
 from confide_proxy.run.shown_values import refuse_in_agent_shell
 
@@ -48,7 +48,7 @@ async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_
         raise GatewayMissingError from None
     # Taken before anything is asked of the daemon: a port that is in use is reported at once.
     listening = gateway_server.listen(gateway_server.loopback(host), port)
-    this = await identified(here, folder)
+    this = await project_of(here, folder)
 
     def ready(gateway: gateway_app.GatewayShared) -> None:
         say(f"serving the memory of {this.name} on {gateway.origin}: MCP at /mcp, REST at /api")

@@ -10,8 +10,8 @@ import typer
 
 from confide_http.local import server_clients as by_http
 from confide_memory.documents import local_time
-from confide_proxy.cli.console import CommandContext, Output, agreed, command, remark
-from confide_proxy.cli.devices import connected
+from confide_proxy.cli.console import CommandContext, Output, command, remark, require_consent
+from confide_proxy.cli.devices import connect_to_space
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -35,7 +35,7 @@ async def http_approve(
 ) -> Output:
     """Let a program in that asks in your browser: it is shown to you first."""
     said = " ".join(words)
-    async with connected(here, needs_keys=False) as space:
+    async with connect_to_space(here, needs_keys=False) as space:
         asked = await by_http.asked(space.connection, said)
         remark(
             f"{asked['application']} asks to {by_http.does(asked['scope'])} this space, until {local_time(asked['expires'])}."
@@ -46,7 +46,7 @@ async def http_approve(
         if asked["registered"]:
             remark("It has registered itself: its name was not verified.")
         remark("Approve it only if you have asked for this yourself. Its vendor can read what it asks for and finds.")
-        await agreed("let it in?", is_sure=is_sure)
+        await require_consent("let it in?", is_sure=is_sure)
         given, days = await by_http.approve(
             space.connection,
             said,
@@ -63,7 +63,7 @@ async def http_approve(
 @command
 async def http_ls(here: CommandContext) -> Output:
     """List who reaches the space over HTTP."""
-    async with connected(here, needs_keys=False) as space:
+    async with connect_to_space(here, needs_keys=False) as space:
         found = await by_http.clients_of(space.connection)
     lines = "\n".join(by_http.line(one) for one in found)
     return Output(found, lines or "no app is connected through the server")
@@ -74,6 +74,6 @@ async def http_rm(
     here: CommandContext, name: Annotated[str, typer.Argument(help="Its name, as confide http ls shows it.")]
 ) -> Output:
     """Shut one out: it is refused within a second, and its streams end."""
-    async with connected(here, needs_keys=False) as space:
+    async with connect_to_space(here, needs_keys=False) as space:
         await by_http.end(space.connection, name)
     return Output({"removed": name}, f"removed: {name}")

@@ -23,7 +23,7 @@ from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.bearer_tokens import new_token
 from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
 from confide_proxy.errors import StateError, TokenError
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MOST: Final = 64
@@ -203,7 +203,7 @@ class TokenFile:
         except OSError as error:
             raise StateError(self._folder, error) from error
         try:
-            if not taken(descriptor, wait_s=LOCK_S):
+            if not try_lock(descriptor, wait_s=LOCK_S):
                 raise TokenError("another confide is changing the tokens", hint="try again")
             yield
         finally:

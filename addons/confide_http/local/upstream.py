@@ -29,7 +29,7 @@ from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.agent_session import AgentSession
 from confide_proxy.mcp.catalogue import VERSION_KEY, ToolCatalogue
 from confide_proxy.mcp.incoming import CANCELLED, PROGRESS
-from confide_proxy.mcp.jsonrpc import REPLAY_ID, encoded
+from confide_proxy.mcp.jsonrpc import REPLAY_ID, encode_message
 from confide_proxy.mcp.tunnel import FIRST_LINK_DEADLINE_S, Tunnel
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.project import Project
@@ -103,7 +103,7 @@ class UpstreamSession:
         self.config = config
         # Programs of the user may use every tool; `streamable` decides what an agent sees.
         self._session_config = replace(config, toolsets=("all",))
-        self.tunnel = _Tunnel(self._take, catalogues.packaged())
+        self.tunnel = _Tunnel(self._take, catalogues.packaged_catalogue())
         self.session = AgentSession(paths, self._session_config, project, self.tunnel)
         self.on_news: News = lambda _method, _params: None
         """Called with notifications that belong to no request: resources and lists."""
@@ -162,7 +162,7 @@ class UpstreamSession:
         if on_progress is not None:
             self._progress[identifier] = on_progress
         try:
-            self.tunnel.receive(encoded(message), claims)
+            self.tunnel.receive(encode_message(message), claims)
             return await answer  # the tunnel has a deadline for each
         except asyncio.CancelledError:
             self.cancel(identifier)
@@ -193,7 +193,7 @@ class UpstreamSession:
     def cancel(self, identifier: str) -> None:
         """Cancel a request."""
         fields = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": identifier}}
-        self.tunnel.receive(encoded(fields))
+        self.tunnel.receive(encode_message(fields))
 
     async def request(self, op: str, body: Message, *, timeout_s: float, bulk: bool = False) -> Message:
         """Send a request over the link, once it is up, and return the answer. Raises ConnectionLost,

@@ -27,9 +27,9 @@ from confide_proxy.cli.console import (
     clock,
     command,
     count_noun,
-    identified,
     note,
     one_line,
+    project_of,
     remark,
     row,
     say,
@@ -107,7 +107,7 @@ async def refuse(
 async def _undone(here: CommandContext, suggestions: Suggestions, ids: list[str]) -> Output:
     chosen = [_chosen(suggestions, identity, ("stored",)) for identity in dict.fromkeys(ids)]
     for each in chosen:
-        async with here.client(await identified(here, _folder(each))) as client:
+        async with here.client(await project_of(here, _folder(each))) as client:
             suggestions.put(await note_delivery.take_back(client, each))
     message = "\n".join(one_line(f"undone {each.id}: {each.path}; confide restore brings it back") for each in chosen)
     return Output({"undone": [each.id for each in chosen]}, message)
@@ -117,7 +117,7 @@ async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[S
     done = []
     for each in chosen:
         # The call seals credentials in an edited text as in every stored text.
-        async with here.client(await identified(here, _folder(each))) as client:
+        async with here.client(await project_of(here, _folder(each))) as client:
             stored = await note_delivery.store(client, each, is_accepted=True)
         await asyncio.to_thread(suggestions.put, stored)
         done.append(stored)

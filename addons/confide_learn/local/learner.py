@@ -47,10 +47,10 @@ from confide_proxy.locks import SEAT_AGAIN_S, Seat
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.project_names import named
+from confide_proxy.sync.project_names import resolve_project
 from confide_proxy.sync.transcripts.parsers import Parser
 from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
-from confide_proxy.sync.transcripts.transcript_files import head_of, mark_of, opened, origin_of
+from confide_proxy.sync.transcripts.transcript_files import head_of, mark_of, open_below, origin_of
 from confide_proxy.sync.transcripts.transcript_streamer import folder_of
 from confide_proxy.sync.walk import Narrowing
 
@@ -263,9 +263,9 @@ class Learner:
         if await asyncio.to_thread(Narrowing(claim.root).excludes, AS_EXCLUDED):
             return
         project = (
-            (await named(self._paths, self._config, claim)).project
+            (await resolve_project(self._paths, self._config, claim)).project
             if claim.is_project
-            else projects.shared(self._paths.global_folder)
+            else projects.global_project(self._paths.global_folder)
         )
         learned.sessions += 1
         async with self._connect(project) as memory:
@@ -401,7 +401,7 @@ def _below(root: Path, transcript: str) -> Path | None:
 
 def _is_readable(session: _LearnedSession) -> bool:
     try:
-        with opened(session.root, session.path):
+        with open_below(session.root, session.path):
             return True
     except OSError:
         return False
@@ -409,7 +409,7 @@ def _is_readable(session: _LearnedSession) -> bool:
 
 def _folder_of(session: _LearnedSession) -> str | None:
     """Return the absolute working folder of a session; None until its first lines are written."""
-    with opened(session.root, session.path) as fd:
+    with open_below(session.root, session.path) as fd:
         origin = origin_of(fd, session.parser)
     said = next((pointer["more"]["cwd"] for pointer in session.pointers if pointer["more"].get("cwd")), "")
     cwd = (origin[0] if origin else "") or said
@@ -420,7 +420,7 @@ def _read(session: _LearnedSession, known: TranscriptPosition, sealer: Any) -> t
     """Read the next exchanges of a transcript. Starts over if the file was rewritten or is shorter
     than before.
     """
-    with opened(session.root, session.path) as fd:
+    with open_below(session.root, session.path) as fd:
         head = head_of(fd)
         is_same = bool(known.offset) and known.head == head and mark_of(fd, known.offset) == known.mark
         if not is_same:
@@ -442,12 +442,12 @@ def _first_offset(fd: int, session: _LearnedSession) -> int:
 
 
 def _mark(session: _LearnedSession, offset: int) -> str:
-    with opened(session.root, session.path) as fd:
+    with open_below(session.root, session.path) as fd:
         return mark_of(fd, offset)
 
 
 def _summary(session: _LearnedSession, sealer: Any, *, is_tainted: bool) -> tuple[str, Reading | None]:
-    with opened(session.root, session.path) as fd:
+    with open_below(session.root, session.path) as fd:
         day = time.strftime("%Y-%m-%d", time.localtime(session.pointers[-1]["at"]))
         return summary_of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)
 

@@ -22,7 +22,7 @@ from confide_crypto import atomic
 from confide_learn.local.checks import ALIKE, SUMMARY, likeness, words_of
 from confide_memory.classes import DERIVED
 from confide_proxy.errors import StateError
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 from confide_proxy.paths import ProxyPaths
 
 KEPT_S: Final = 90 * 86_400
@@ -236,7 +236,7 @@ class Suggestions:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = lock_file(self._folder / "suggestions.lock")
             try:
-                if not taken(fd, wait_s=_LOCK_S):
+                if not try_lock(fd, wait_s=_LOCK_S):
                     raise OSError(None, "another process holds it for too long")
                 every = self.all()
                 before = list(every)

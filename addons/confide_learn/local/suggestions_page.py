@@ -16,7 +16,7 @@ from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
 from confide_proxy.errors import LearningError
 from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync import project as projects
-from confide_proxy.sync.project_names import named
+from confide_proxy.sync.project_names import resolve_project
 
 SHOWN: Final = 25
 SETTLED: Final = 15
@@ -66,7 +66,7 @@ async def accept(desk: PageContext) -> Any:
             "the project's folder is not there any more", hint="refuse it, and remember the text by hand"
         )
     gateway = desk.gateway
-    project = (await named(gateway.paths, gateway.config, claim)).project
+    project = (await resolve_project(gateway.paths, gateway.config, claim)).project
     # The suggestion's project is seldom the gateway's, so open a separate connection, as the
     # command does.
     async with CommandClient(gateway.paths, gateway.config, project) as client:

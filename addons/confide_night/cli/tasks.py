@@ -41,13 +41,13 @@ from confide_proxy.cli.console import (
     CommandContext,
     Output,
     ProjectDir,
-    agreed,
     clock,
     command,
-    identified,
     input_text,
     note,
     one_line,
+    project_of,
+    require_consent,
     row,
     say,
     seconds,
@@ -133,7 +133,7 @@ async def ls(
     project: ProjectDir = Path(),
 ) -> Output:
     """List the tasks of all projects, the newest first."""
-    found = await call(here, await identified(here, project), "task_list", {"status": status, "limit": limit})
+    found = await call(here, await project_of(here, project), "task_list", {"status": status, "limit": limit})
 
     def print_text() -> None:
         for one in found["tasks"]:
@@ -159,7 +159,7 @@ async def show(
         return await _log(here, identity, at, project)
     if at is not None:
         raise typer.BadParameter("goes with --log", param_hint="--at")
-    async with here.client(await identified(here, project)) as client:
+    async with here.client(await project_of(here, project)) as client:
         found, order, problem = await _shown(client, identity)
 
     def print_text() -> None:
@@ -175,7 +175,7 @@ async def _log(here: CommandContext, identity: str, at: str | None, project: Pat
     """Print the log of a run, which only the space's devices can decrypt. Raises ToolError if there
     is no such run or log.
     """
-    async with here.client(await identified(here, project)) as client:
+    async with here.client(await project_of(here, project)) as client:
         found, _, _ = await _shown(client, identity)
         slot = _slot(found, at)
         keys = client.sealing.keyring.keys
@@ -231,7 +231,7 @@ async def approve(
 ) -> Output:
     """Approve the order of another machine, after a look at all of it."""
 
-    async with here.client(await identified(here, project)) as client:
+    async with here.client(await project_of(here, project)) as client:
         found, order, problem = await _shown(client, identity)
         keyring = client.sealing.keyring
         if problem is not None or keyring.roster is None:
@@ -240,7 +240,7 @@ async def approve(
         if own.public_key.hex() == order.signer:
             raise ToolError("this device queued the task itself", hint="approve it on another device, or on the runner")
         _print_order(found, order, problem)
-        await agreed("Approve all of this", is_sure=yes)
+        await require_consent("Approve all of this", is_sure=yes)
         approval = approve_order(own, keyring.roster.space, found["order"])
         body: ApproveRequest = {"task": found["task"], "signature": approval.signature}
         answer = await APPROVE.ask(client.connection, body, timeout_s=DEADLINE_S)
@@ -264,7 +264,7 @@ async def pause(
 @command
 async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
     """End a task for good, and kill what runs of it."""
-    found = await call(here, await identified(here, project), "task_cancel", {"id": identity}, is_compared=False)
+    found = await call(here, await project_of(here, project), "task_cancel", {"id": identity}, is_compared=False)
     note(*found.get("warnings", []))
     if found["queued"]:
         message = f"the end of {found['id']} is queued"
@@ -287,7 +287,7 @@ async def accept(here: CommandContext, identity: TaskId, at: At = None, project:
             "this needs an answer, and there is no terminal to ask in",
             hint="a person runs it in a terminal; there is no option for it",
         )
-    this = await identified(here, project)
+    this = await project_of(here, project)
     async with here.client(this) as client:
         found, order, _ = await _shown(client, identity)
         slot = _slot(found, at)
@@ -299,7 +299,7 @@ async def accept(here: CommandContext, identity: TaskId, at: At = None, project:
         of_result: PullRequest = {"project": order.project, "path": slot["path"]}
         text = _body((await PULL.ask(client.connection, of_result, timeout_s=DEADLINE_S))["text"])
     say(text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…")
-    await agreed("Keep this as a note of the project", is_sure=False)
+    await require_consent("Keep this as a note of the project", is_sure=False)
     fields = {"content": text, "title": f"Result: {_first(order.description)}", "source": "task", "tags": ["task"]}
     stored = await call(here, this, "memory_store", {**fields, "project": order.project})
     gone = await call(here, this, "memory_delete", {"path": slot["path"], "project": order.project})
@@ -321,10 +321,10 @@ async def report(
     """Show last night's task results, most urgent first."""
     back_s = seconds(since, "hd", most_days=400, option="--since", examples="12h or 7d")
     begin = datetime.now(UTC) - timedelta(seconds=back_s)
-    async with here.client(await identified(here, project)) as client:
+    async with here.client(await project_of(here, project)) as client:
         asked: ReportRequest = {"since": begin.isoformat(timespec="seconds")}
         answer = await REPORT.ask(client.connection, asked, timeout_s=DEADLINE_S)
-        lines = [*answer["lines"], *await asyncio.to_thread(outdated_lines, client.tied.notes)]
+        lines = [*answer["lines"], *await asyncio.to_thread(outdated_lines, client.ties.notes)]
 
     def tell() -> None:
         for line in lines:
@@ -335,7 +335,7 @@ async def report(
 
 async def _again(here: CommandContext, identity: str, project: Path) -> Output:
     """Add a copy of a task that is due at once, signed by this device."""
-    async with here.client(await identified(here, project)) as client:
+    async with here.client(await project_of(here, project)) as client:
         _, order, _ = await _shown(client, identity)
     usd = None if order.max_microusd is None else order.max_microusd / 1_000_000
     fields = {
@@ -356,7 +356,7 @@ async def _again(here: CommandContext, identity: str, project: Path) -> Output:
 
 
 async def _added(here: CommandContext, folder: Path, arguments: dict[str, object]) -> Output:
-    this = await identified(here, folder, is_written=True)
+    this = await project_of(here, folder, is_written=True)
     found = await call(here, this, "task_add", arguments, is_compared=False)
     note(*found.get("warnings", []))
     when = f", next {_local(found['scheduledFor'])}" if found["scheduledFor"] else ""
@@ -364,7 +364,7 @@ async def _added(here: CommandContext, folder: Path, arguments: dict[str, object
 
 
 async def _set(here: CommandContext, identity: str, state: str, folder: Path) -> Output:
-    async with here.client(await identified(here, folder)) as client:
+    async with here.client(await project_of(here, folder)) as client:
         found, _, _ = await _shown(client, identity)
         body: SetRequest = {"task": found["task"], "state": state}
         answer = await SET.ask(client.connection, body, timeout_s=DEADLINE_S)

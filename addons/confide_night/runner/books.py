@@ -82,10 +82,8 @@ class RunLedger:
         self._log = _log(folder)
         with self._able():
             self._log.catch_up()
-        if self._log.damaged:
-            problem = (
-                f"the ledger of this runner is damaged ({self._log.damaged} lines), so what it has begun is not known"
-            )
+        if self._log.damaged_count:
+            problem = f"the ledger of this runner is damaged ({self._log.damaged_count} lines), so what it has begun is not known"
             hint = f"look at the runs with confide task ls; then move {folder / 'ledger'} away, and nothing older is repeated"
             raise RunnerError(problem, hint=hint)
 
@@ -227,7 +225,7 @@ class MovedSpaces:
         """
         hint = "have this device join its daemon again: confide join"
         read = _noted(self.paths.left, lambda said: (str(said["daemon"]), float(said["at"])), hint)
-        known = daemon.known(self.paths) if read is not None else None
+        known = daemon.known_daemon(self.paths) if read is not None else None
         return read[1] if read and read[0] == (known.daemon_static.hex() if known else "") else 0.0
 
     def why(self) -> str | None:

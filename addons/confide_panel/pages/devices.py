@@ -22,7 +22,16 @@ from confide_http.local.local_tokens import DAYS, MOST_DAYS, TokenFile
 from confide_memory.wire.sealing import GatewayClient
 from confide_panel.drawing.qr import qr_code
 from confide_panel.page_context import Found, PageContext
-from confide_proxy.devices.members import add, card_of, checked, find, invite, listed, require_keys, waiting
+from confide_proxy.devices.members import (
+    add,
+    card_of,
+    check_device_name,
+    find,
+    invite,
+    require_keys,
+    roster_json,
+    waiting,
+)
 from confide_proxy.devices.members import remove as remove_device
 from confide_proxy.errors import DeviceError, TokenError
 from confide_proxy.link import daemon
@@ -40,10 +49,10 @@ async def show(desk: PageContext) -> Response:
 
 async def take_in(desk: PageContext) -> Response:
     """Make an invite, and show it once."""
-    name, ttl, scope = checked(desk.said("name", 64)), desk.said("ttl", 20), desk.said("scope", 10)
+    name, ttl, scope = check_device_name(desk.said("name", 64)), desk.said("ttl", 20), desk.said("scope", 10)
     if not name or ttl not in TTLS or scope not in RIGHTS:
         raise RefusalError(400, "invalid", "an invite has a name, a time and a right")
-    joined = daemon.known(desk.gateway.paths)
+    joined = daemon.known_daemon(desk.gateway.paths)
     if joined is None:
         raise DeviceError("this device does not know the server's address", hint="confide status")
     keyring, link = _keyring(desk), desk.gateway.exchange.link
@@ -136,7 +145,7 @@ async def _page(desk: PageContext, *, invited: Found | None = None, made: dict[s
     return desk.page(
         "devices.html",
         here="devices",
-        found=listed(keyring, mine),
+        found=roster_json(keyring, mine),
         problem=problem or keyring.problem,
         tokens=[(token, used.get(token.digest), token.is_good(now)) for token in tokens],
         programs=programs,

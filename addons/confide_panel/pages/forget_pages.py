@@ -26,9 +26,9 @@ from confide_proxy.hooks.server.forgetting.forget_everywhere import (
     ForgetPlace,
     ForgetTargets,
     digest_of,
-    planned,
+    plan_forgetting,
     receipt_for,
-    removed,
+    run_forgetting,
 )
 from confide_proxy.hooks.server.forgetting.forgotten_texts import ForgetRecords
 
@@ -40,7 +40,7 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 async def ask(desk: PageContext) -> Response:
     """Show what would go, and ask for confirmation."""
     targets = _named(desk, desk.query("path"))
-    return _asked(desk, targets, await planned(_place(desk), targets))
+    return _asked(desk, targets, await plan_forgetting(_place(desk), targets))
 
 
 async def remove(desk: PageContext) -> Response:
@@ -48,10 +48,10 @@ async def remove(desk: PageContext) -> Response:
     something else would go now.
     """
     place, targets = _place(desk), _named(desk, desk.said("path", 512))
-    plan = await planned(place, targets)
+    plan = await plan_forgetting(place, targets)
     if desk.form.get("digest", "") != digest_of(plan):
         return _asked(desk, targets, plan, status=409)
-    done = await removed(place, targets, plan, with_files=desk.form.get("files") == "yes")
+    done = await run_forgetting(place, targets, plan, with_files=desk.form.get("files") == "yes")
     notice = "Forgotten." if not done.warnings else " ".join(f"{each}." for each in done.warnings[:1])
     return desk.go("forgotten", notice, id=done.id.hex())
 

@@ -103,7 +103,7 @@ async def _mark(desk: PageContext, project: str, path: str) -> str:
     """Return the mark of an outdated note of the panel's project; "" for all others."""
     if project != desk.gateway.calls.project:
         return ""
-    return (await asyncio.to_thread(desk.gateway.exchange.session.tied.asked, [path])).get(path, "")
+    return (await asyncio.to_thread(desk.gateway.exchange.session.ties.marks_for_answer, [path])).get(path, "")
 
 
 async def _neighbours(desk: PageContext, project: str, path: str) -> dict[str, DocumentItem | None]:

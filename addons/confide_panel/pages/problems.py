@@ -34,7 +34,7 @@ async def conflicts(desk: PageContext) -> Response:
 
 async def stale(desk: PageContext) -> Response:
     """List the notes of the panel's project that are no longer true of its files on this device."""
-    ties = desk.gateway.exchange.session.tied
+    ties = desk.gateway.exchange.session.ties
     found = await asyncio.to_thread(lambda: list(ties.notes.all()))
     outdated = [(path, verdict.mark) for path, verdict in found if verdict.mark]
     return desk.page(

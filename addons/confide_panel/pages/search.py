@@ -88,10 +88,10 @@ async def _prompted(desk: PageContext, asked: Mapping[str, str]) -> Found:
         return {"question": "", "block": "", "hits": [], "best": [], "bound": recall.HIT_SCORE}
     project = asked["project"] or desk.gateway.calls.project
     exchange = desk.gateway.exchange
-    scored = await recall.scored(exchange.link, exchange.session.sealing, project, question)
+    scored = await recall.search_scores(exchange.link, exchange.session.sealing, project, question)
     hits = [hit for score, hit in scored if score >= recall.HIT_SCORE]
     kept = form.within(hits[: form.HITS], form.HIT_TOKENS)
-    told = block.framed([each.line for each in kept]) if kept else ""
+    told = block.frame_lines([each.line for each in kept]) if kept else ""
     places = {each.place for each in kept}
     best = [
         {

@@ -25,8 +25,8 @@ from confide_proxy.cli.console import (
     ask_confirmation,
     command,
     count_noun,
-    identified,
     note,
+    project_of,
     say,
 )
 from confide_proxy.cli.join import pasted_invite
@@ -156,7 +156,7 @@ async def _finished(here: CommandContext, begun: MoveNote, *, with_tasks: bool) 
 
 async def _settle(here: CommandContext, project: Path) -> None:
     """Send the queue and the files that were just saved, so that the move includes them."""
-    async with here.client(await identified(here, project)) as client:
+    async with here.client(await project_of(here, project)) as client:
         is_sent = await send_queue(client, here)
         if not is_sent or not is_empty(here.paths.journal):
             hint = "confide sync --queue shows them; send or drop them first"
@@ -167,7 +167,7 @@ async def _settle(here: CommandContext, project: Path) -> None:
 async def _settled(here: CommandContext, project: Path) -> list[str]:
     """Use the new daemon at once, and return lines for the user if that fails."""
     try:
-        async with here.client(await identified(here, project)) as client:
+        async with here.client(await project_of(here, project)) as client:
             await client.files.compare()
             problem = client.sealing.keyring.problem
             return [] if problem is None else [str(problem), *([f"hint: {problem.hint}"] if problem.hint else [])]
@@ -212,7 +212,7 @@ def _of_others(others: list[str]) -> str:
 def _output(
     here: CommandContext, source: MoveEnd, target: MoveEnd, moved: MoveSummary, others: list[str], notes: list[str]
 ) -> Output:
-    words = fingerprint_words(identities.stored(here.paths.identity).public_key)
+    words = fingerprint_words(identities.load_stored(here.paths.identity).public_key)
     plan = _plan(moved.holdings) | {"tasks": moved.tasks}
     kept = str(here.paths.daemon_data) if source.joined is None else source.name
     data: dict[str, object] = {

@@ -28,14 +28,14 @@ from confide_proxy.cli.console import (
     CommandContext,
     Output,
     ProjectDir,
-    agreed,
     ask_confirmation,
     ask_yes_no,
     command,
     count_noun,
-    identified,
     print_json,
+    project_of,
     remark,
+    require_consent,
     row,
     say,
 )
@@ -89,7 +89,7 @@ async def export(
     """Write all memory of the space to a folder: markdown files by project, and every note as a
     line of JSON.
     """
-    this = await identified(here, project)
+    this = await project_of(here, project)
     _check_outside(here, this, folder)
     async with here.client(this) as client:
         # The export includes files that were just saved.
@@ -187,7 +187,7 @@ def import_memories(
 ) -> None:
     """Import notes from other tools: shows a preview first, and adds only what is new."""
     here: CommandContext = context.obj
-    this = asyncio.run(identified(here, project))
+    this = asyncio.run(project_of(here, project))
     asked = _ImportRequest(here, this, False if dry_run else yes or None, as_json, again)
     if undo and not paths and system is None:
         _finish(asyncio.run(_undo_last(asked, is_dry=dry_run, is_sure=yes)), as_json=as_json)
@@ -215,14 +215,14 @@ def offer(here: CommandContext, folder: Path) -> None:
     """Offer to import memories that exist for this folder's project, and ask at a terminal; print
     nothing without any.
     """
-    stores = _stores([], None, projects.identify(folder).granted())
+    stores = _stores([], None, projects.identify(folder).grant())
     if not stores:
         return
     more = f" and {len(stores) - _OFFERED} more" if len(stores) > _OFFERED else ""
     named = ", ".join(store.shown for store in stores[:_OFFERED])
     remark(f"there are other memories: {named}{more}; to look at them: confide import")
     if sys.stdin.isatty() and sys.stdout.isatty() and ask_yes_no("look at them now?"):
-        this = asyncio.run(identified(here, folder))
+        this = asyncio.run(project_of(here, folder))
         _look_and_import(_ImportRequest(here, this), ImportPlan(stores, this, here.config))
 
 
@@ -369,7 +369,7 @@ async def _undone(
         known = outcome.states["known"]
         if known and not is_dry:
             question = f"delete {count_noun(known, 'note')} that came from there? They can be restored for a while"
-            await agreed(question, is_sure=is_sure)
+            await require_consent(question, is_sure=is_sure)
             with Progress() as bar:
                 for number, identity in enumerate(plan.ids, 1):
                     await _delete(client, identity, deleted, failed)
@@ -413,7 +413,7 @@ async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> t
         there, edited = await _unedited(client, last)
         if there and not is_dry:
             question = f"delete {count_noun(len(there), 'note')} of {what}? They can be restored for a while"
-            await agreed(question, is_sure=is_sure)
+            await require_consent(question, is_sure=is_sure)
             with Progress() as bar:
                 for number, (identity, revision) in enumerate(there.items(), 1):
                     await _delete(client, identity, deleted, failed, revision=revision)

@@ -221,7 +221,7 @@ class ImportPlan:
     """The import of some stores into one project."""
 
     def __init__(self, stores: Sequence[ImportSource], project: Project, config: ProxyConfig) -> None:
-        chosen = config.chosen(project.root)
+        chosen = config.options_for(project.root)
         folder = Folder(project.name, project.root, chosen.extra if chosen else config.extra)
         self._project = project.name
         self._reading = MarkdownReader(lambda file: _is_memory(folder, file))

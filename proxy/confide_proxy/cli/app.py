@@ -334,13 +334,13 @@ def main(began: float | None = None) -> NoReturn:
     """
     doing.waits_from(began)
     try:
-        code = command_runner.run(app, "confide", remark, _known)
+        code = command_runner.run(app, "confide", remark, _as_known_error)
     finally:
         doing.end()
     sys.exit(code)
 
 
-def _known(error: Exception) -> ConfideError | None:
+def _as_known_error(error: Exception) -> ConfideError | None:
     match error:
         case UnicodeEncodeError() if error.encoding != "utf-8":
             where = f"the output cannot be written in this terminal's encoding, {error.encoding}"

@@ -51,7 +51,7 @@ from confide_proxy.link import founding
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project import Basis, Project
-from confide_proxy.sync.project_names import allow, named
+from confide_proxy.sync.project_names import allow, resolve_project
 
 __all__ = [
     "AsJson",
@@ -157,7 +157,7 @@ def folder_of(project: Path) -> Path:
     return project.absolute()
 
 
-async def identified(here: CommandContext, folder: Path, *, is_written: bool = False) -> Project:
+async def project_of(here: CommandContext, folder: Path, *, is_written: bool = False) -> Project:
     """Return the project of a folder, as given by `--project`.
 
     For a folder that is new on this device, the daemon is asked, and the user is shown the
@@ -182,8 +182,8 @@ async def identified(here: CommandContext, folder: Path, *, is_written: bool = F
         if is_written:
             raise FolderError(str(claim.root), what, hint="cd to a project's folder, or name it with --project")
         note(f"{claim.root} {what}: only the memory that all projects share is here")
-        return projects.shared(here.paths.global_folder)
-    found = await named(here.paths, here.config, claim)
+        return projects.global_project(here.paths.global_folder)
+    found = await resolve_project(here.paths, here.config, claim)
     if found.is_new and found.project.claim and await _is_the_same(here, found.project):
         return await asyncio.to_thread(allow, here.paths, claim)
     if found.is_new and (found.project.claim or claim.basis is Basis.FILE):
@@ -198,7 +198,7 @@ async def asking(
     """Open a connection for a read-only command, and yield it with the project's name or the global
     one.
     """
-    project = await identified(here, folder)
+    project = await project_of(here, folder)
     async with here.client(project, patience_s=QUESTION_S) as client:
         yield client, GLOBAL_PROJECT if is_global else project.name
 
@@ -234,7 +234,7 @@ def seconds(duration: str, units: str, *, most_days: int, option: str, examples:
     return found
 
 
-async def agreed(question: str, *, is_sure: bool, compared: str = "") -> None:
+async def require_consent(question: str, *, is_sure: bool, compared: str = "") -> None:
     """Ask the user to confirm, unless `is_sure` (`--yes`). Raises DeclinedError on no or without a
     terminal.
 

@@ -14,8 +14,17 @@ from confide_crypto.errors import ForkedRosterError, printable
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Device, RosterChange, RosterEntry
-from confide_proxy.cli.console import CommandContext, Output, agreed, ask_confirmation, command, remark, row, say
-from confide_proxy.cli.devices import Words, compare, connected
+from confide_proxy.cli.console import (
+    CommandContext,
+    Output,
+    ask_confirmation,
+    command,
+    remark,
+    require_consent,
+    row,
+    say,
+)
+from confide_proxy.cli.devices import Words, compare, connect_to_space
 from confide_proxy.devices.fork import Fork
 from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import AnotherSpaceError, DeviceError, NotADeviceError
@@ -36,17 +45,17 @@ async def device_confirm(
     ] = False,
 ) -> Output:
     """Confirm by words, on an approved or moved device, that the daemon shows the right space."""
-    async with connected(here, needs_keys=False, may_have_parted=True) as space:
+    async with connect_to_space(here, needs_keys=False, may_have_parted=True) as space:
         keyring = space.keyring
         mended = (
             await _resolve_fork(space, words, add_again) if isinstance(keyring.problem, ForkedRosterError) else None
         )
         if isinstance(keyring.problem, AnotherSpaceError):
             question = "the daemon names another space for this device than before: did its operator move it?"
-            await agreed(question, is_sure=moved)
+            await require_consent(question, is_sure=moved)
             await keyring.move(space.connection)
         if keyring.unconfirmed is not None:
-            await keyring.confirm(space.connection, await _recognized(keyring.unconfirmed, words))
+            await keyring.confirm(space.connection, await _ask_for_pin(keyring.unconfirmed, words))
         if keyring.roster is None:
             raise keyring.problem or DeviceError("the daemon shows no space", hint="confide device ls")
         space_words, problem = keyring.roster.words, keyring.problem
@@ -73,7 +82,7 @@ async def _resolve_fork(space: SpaceConnection, words: str | None, add_again: bo
     keyring, link = space.keyring, space.connection
     problem = keyring.problem
     assert problem is not None
-    fork = await keyring.parted(link)
+    fork = await keyring.find_fork(link)
     if fork is None:
         raise problem
     mine = (await keyring.identity()).public_key
@@ -94,7 +103,7 @@ async def _resolve_fork(space: SpaceConnection, words: str | None, add_again: bo
 
 
 async def _is_wanted(device: Device) -> bool:
-    return sys.stdin.isatty() and await ask_confirmation(f"add {_shown(device)} again?")
+    return sys.stdin.isatty() and await ask_confirmation(f"add {_device_line(device)} again?")
 
 
 def _print_fork(fork: Fork) -> None:
@@ -103,7 +112,7 @@ def _print_fork(fork: Fork) -> None:
         f"this device and the daemon have the same list of devices up to change {fork.shared - 1}. From there on they differ."
     )
     for title, roster, entries in (
-        ("only this device has", fork.known, fork.lost),
+        ("only this device has", fork.known, fork.own_entries),
         ("only the daemon has", fork.shown, fork.others),
     ):
         remark(f"{title}:")
@@ -112,11 +121,11 @@ def _print_fork(fork: Fork) -> None:
     remark("if this device uses the daemon's list:")
     for device in fork.returning:
         why = "removed again" if device.key in fork.known.removed else "removed: a removed device had added it"
-        remark(f"  {_shown(device)}  is {why}. It could decrypt what was sealed since then")
+        remark(f"  {_device_line(device)}  is {why}. It could decrypt what was sealed since then")
     for device in fork.missing:
-        remark(f"  {_shown(device)}  is removed, unless you add it again")
-    for device in fork.ended:
-        remark(f"  {_shown(device)}  is removed. A removed key stays removed: the device needs a new one")
+        remark(f"  {_device_line(device)}  is removed, unless you add it again")
+    for device in fork.removed_devices:
+        remark(f"  {_device_line(device)}  is removed. A removed key stays removed: the device needs a new one")
 
 
 def _change(roster: Roster, entry: RosterEntry) -> str:
@@ -126,10 +135,10 @@ def _change(roster: Roster, entry: RosterEntry) -> str:
     done = {RosterChange.ADD: "added", RosterChange.REMOVE: "removed", RosterChange.ROTATE: "new key of the space"}.get(
         entry.change, "began"
     )
-    return f"{done}{f' {_shown(device)}' if device else ''}, by {by}"
+    return f"{done}{f' {_device_line(device)}' if device else ''}, by {by}"
 
 
-def _shown(device: Device) -> str:
+def _device_line(device: Device) -> str:
     return f"{printable(device.name)}  {fingerprint_words(device.key)}"
 
 
@@ -140,7 +149,7 @@ def _brief(devices: Iterable[Device]) -> list[dict[str, object]]:
     ]
 
 
-async def _recognized(roster: Roster, given: str | None) -> Pin:
+async def _ask_for_pin(roster: Roster, given: str | None) -> Pin:
     """Ask for the words of a roster's state, as a device of the space shows them, and return that
     state.
 
@@ -161,5 +170,5 @@ async def _recognized(roster: Roster, given: str | None) -> Pin:
         hint = "give the words that confide device ls shows beside the change"
         if not sys.stdin.isatty():
             raise DeviceError("the words of the space alone do not show how old the list of its devices is", hint=hint)
-        await agreed("are all of them still your devices?", is_sure=False)
+        await require_consent("are all of them still your devices?", is_sure=False)
     return Pin(roster.space, number, roster.hashes[number])

@@ -26,15 +26,15 @@ from confide_proxy.cli.console import (
     CommandContext,
     Output,
     Yes,
-    agreed,
     ask_confirmation,
     command,
-    identified,
+    project_of,
     remark,
+    require_consent,
     row,
     say,
 )
-from confide_proxy.cli.devices import Name, connected
+from confide_proxy.cli.devices import Name, connect_to_space
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.duties import LostDevices
 from confide_proxy.devices.keyring import Keyring
@@ -65,7 +65,7 @@ async def device_rm(here: CommandContext, name: Name, added: Added = False, yes:
     """Remove a device: its access ends, and it cannot open anything sealed from now on. List the
     secrets that it could open, and the devices that it has added.
     """
-    async with connected(here) as space:
+    async with connect_to_space(here) as space:
         keyring = space.keyring
         assert keyring.roster is not None
         device = find(keyring.roster, name)
@@ -79,7 +79,7 @@ async def device_lost(here: CommandContext, name: Name, added: Added = False, ye
     """
     began = time.time()
     try:
-        async with connected(here) as space:
+        async with connect_to_space(here) as space:
             keyring = space.keyring
             assert keyring.roster is not None
             device = _once_removed(keyring.roster, name) or find(keyring.roster, name)
@@ -107,7 +107,7 @@ async def _remove(
         raise DeviceError("this device cannot remove itself", hint=hint)
     is_there = device.key in keyring.roster.devices
     if is_there:
-        await agreed(f"remove {removed['name']}  {removed['words']}?", is_sure=is_sure)
+        await require_consent(f"remove {removed['name']}  {removed['words']}?", is_sure=is_sure)
     # First: nothing that fails behind it leaves the device its access.
     ended = await remove(keyring, space.connection, device.key)
     gone, staying, more = await remove_brought_in(keyring, space.connection, device.key, is_wanted)
@@ -166,7 +166,7 @@ def _database_key(keyring: Keyring) -> str:
     """
     if keyring.custody != "caller":
         return "server"
-    return "waiting" if keyring.shown is not None and keyring.shown.needs else "changed"
+    return "waiting" if keyring.daemon_roster is not None and keyring.daemon_roster.needs else "changed"
 
 
 async def _queue(here: CommandContext, name: str, error: Exception, *, is_sure: bool) -> Output:
@@ -182,7 +182,7 @@ async def _queue(here: CommandContext, name: str, error: Exception, *, is_sure: 
     if device.key == (await keyring.identity()).public_key:
         raise DeviceError("this device cannot remove itself", hint="run it on another device")
     told = facts(roster, device)
-    await agreed(f"remove {told['name']}  {told['words']} once the daemon can be reached?", is_sure=is_sure)
+    await require_consent(f"remove {told['name']}  {told['words']} once the daemon can be reached?", is_sure=is_sure)
     await asyncio.to_thread(LostDevices(here.paths.rosters).add, roster.space, device.key)
 
     def print_text() -> None:
@@ -333,7 +333,7 @@ async def _reseal(space: SpaceConnection) -> int:
 async def _find_places(here: CommandContext, exposed: dict[str, Exposed]) -> None:
     """Add the documents and lines found to the first secrets."""
     with suppress(ConfideError, TimeoutError):
-        async with here.client(await identified(here, Path.cwd())) as client:
+        async with here.client(await project_of(here, Path.cwd())) as client:
             async for name, document, line in _places(client, list(exposed)):
                 found = exposed[name]
                 found["documents"] += [document] if document not in found["documents"] else []

@@ -30,7 +30,17 @@ from confide_proxy.cli.console import (
     seconds,
 )
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.devices.members import add, card_of, checked, facts, invite, iso, listed, require_keys, waiting
+from confide_proxy.devices.members import (
+    add,
+    card_of,
+    check_device_name,
+    facts,
+    invite,
+    iso,
+    require_keys,
+    roster_json,
+    waiting,
+)
 from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
@@ -58,7 +68,7 @@ async def device_ls(here: CommandContext) -> Output:
         except ConfideError as error:
             keyring.problem = error
         mine = (await keyring.identity()).public_key
-    found, problem = listed(keyring, mine), keyring.problem
+    found, problem = roster_json(keyring, mine), keyring.problem
     fields = {"problem": str(problem), "hint": problem.hint} if problem else {"problem": None, "hint": None}
     return Output({**found, **fields}, lambda: _print_devices(found, problem))
 
@@ -101,7 +111,7 @@ def device_invite(
     as_json: AsJson = False,
 ) -> None:
     """Print an invite, with which one device joins the space and gets its keys; then wait for it."""
-    name = checked(name)
+    name = check_device_name(name)
     ttl_s = seconds(ttl, "smhd", most_days=30, option="--ttl", examples="90s, 15m, 1h or 2d")
     is_waited_for = sys.stdout.isatty() if wait is None else wait
     asyncio.run(_invite(context.obj, name, ttl_s, scope, url, is_waited_for, as_json))
@@ -110,7 +120,7 @@ def device_invite(
 async def _invite(
     here: CommandContext, name: str, ttl_s: int, scope: str, url: str | None, is_waited_for: bool, as_json: bool
 ) -> None:
-    async with connected(here) as space:
+    async with connect_to_space(here) as space:
         assert space.keyring.roster is not None
         before = frozenset(space.keyring.roster.devices)
         address, static = _daemon(here)
@@ -133,14 +143,14 @@ async def _invite(
                 remark("note: its address can be reached from this device only; others need --url")
         sys.stdout.flush()
         if is_waited_for:
-            joiner = await _joined(space.keyring, space, before, name, until)
+            joiner = await _wait_for_joining(space.keyring, space, before, name, until)
             if as_json:
                 print_json({"joined": joiner.name, "words": fingerprint_words(joiner.key)})
             else:
                 row(f"joined: {printable(joiner.name)}  {fingerprint_words(joiner.key)}")
 
 
-async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
+async def _wait_for_joining(keyring: Keyring, space: Any, before: frozenset[bytes], name: str, until: float) -> Device:
     """Wait until the invited device is on the roster; this device adds it, or another session here
     does.
 
@@ -162,7 +172,7 @@ async def _joined(keyring: Keyring, space: Any, before: frozenset[bytes], name: 
 @command
 async def device_approve(here: CommandContext, name: Name, words: Words = None) -> Output:
     """Add a waiting device after the user has typed its six words, or named the device by them."""
-    async with connected(here) as space:
+    async with connect_to_space(here) as space:
         keyring = space.keyring
         joiner = waiting(keyring, name)
         card = card_of(joiner)
@@ -180,7 +190,7 @@ async def device_approve(here: CommandContext, name: Name, words: Words = None) 
 
 
 @asynccontextmanager
-async def connected(
+async def connect_to_space(
     here: CommandContext, *, needs_keys: bool = True, may_have_parted: bool = False
 ) -> AsyncIterator[SpaceConnection]:
     """Open a connection to the space, with a keyring that was refreshed from the daemon.
@@ -227,7 +237,7 @@ async def compare(what: str, right: Collection[str], *, given: str | None) -> st
 
 def _daemon(here: CommandContext) -> tuple[str, bytes]:
     """Return the address and static key of the joined daemon."""
-    joined = daemon.known(here.paths)
+    joined = daemon.known_daemon(here.paths)
     if joined is None:
         raise DeviceError("the daemon's address is not known here", hint="confide status")
     return joined.url, joined.daemon_static

@@ -93,7 +93,7 @@ async def doctor(
 ) -> Output:
     """Check configuration, link, key, clock, disk, queue, files and clients, and say what to do."""
     folder = folder_of(project)
-    found = [each async for each in _checked(here, folder, fix=fix)]
+    found = [each async for each in _checks(here, folder, fix=fix)]
     is_well = all(each.state != "problem" or each.isFixed for each in found)
 
     def print_text() -> None:
@@ -109,7 +109,7 @@ async def doctor(
     return Output([each._asdict() for each in found], print_text, exit_code=0 if is_well else 1)
 
 
-async def _checked(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIterator[DoctorFinding]:
+async def _checks(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIterator[DoctorFinding]:
     yield await asyncio.to_thread(_configuration, here)
     try:
         await asyncio.to_thread(founding.require, here.paths, here.config)
@@ -305,7 +305,7 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
             "files", "hint", f"{claim.root} is no project", "run it in a project's folder, or name one: --project"
         )
     try:
-        project = claim.granted()
+        project = claim.grant()
         extra = extra_of(here.paths, here.config, project)
         count = sum(1 for _ in Folder(project.name, project.root, extra, here.config.max_file_kib * 1024).walk())
     except FolderError as error:
@@ -313,7 +313,7 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
     if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
         return DoctorFinding("files", "hint", "; ".join(missing))
     message = f"{count_noun(count, 'memory file')} in {project.root}"
-    if here.config.extra and here.config.chosen(project.root) is None:
+    if here.config.extra and here.config.options_for(project.root) is None:
         state = "holds here, where files of it went up before" if extra else "does not hold here"
         message += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"
         return DoctorFinding("files", "hint", message, markdown_offer.advice(project.root, here.config.extra))
@@ -368,10 +368,10 @@ async def _clients(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIte
         if lost:
             message = f"{lost[0].file} starts {lost[0].command}, which is not there"
             is_ours = Path(lost[0].command).name == NAME
-            yield _lost(here, client, folder, lost[0].file, message, fix=fix and is_ours)
+            yield _check_missing_file(here, client, folder, lost[0].file, message, fix=fix and is_ours)
         elif had.lost_hooks:
             message = f"{client.title} is to load {had.lost_hooks[0]}, which is not there: it runs no hooks"
-            yield _lost(here, client, folder, None, message, fix=fix)
+            yield _check_missing_file(here, client, folder, None, message, fix=fix)
         elif had.is_set_up:
             yield await _well(here, client, had, folder)
         elif client.is_here() and not had.lost_plugin:
@@ -394,7 +394,7 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
         return DoctorFinding(client.name, "hint", message, "switch it on in the client, or in that file")
     how, state = "has the plugin", "ok"
     if start is not None and start.address:
-        return await _called(client, start, folder)
+        return await _check_remote_entry(client, start, folder)
     if start is not None:
         how = f"starts {start.command}: {start.file}"
         if (wrong := _other_memory(client, start)) is not None:
@@ -404,7 +404,7 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
             how += ", which was not tried, since a file of the project says more than confide setup writes"
         elif not here.paths.identity.exists():
             how += ", which was not tried, since a session would make this device's key"
-        elif (wrong := await _tried(client, start, folder)) is not None:
+        elif (wrong := await _check_entry_program(client, start, folder)) is not None:
             return wrong
     if had.hooks_off and (had.hooked or had.has_plugin):
         message = f"{client.title} {how}; its hooks are switched off: {had.hooks_off}"
@@ -417,7 +417,7 @@ async def _well(here: CommandContext, client: KnownClient, had: Presence, folder
     return DoctorFinding(client.name, state, message, f"confide setup {client.name} --write --hooks")
 
 
-async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFinding:
+async def _check_remote_entry(client: KnownClient, start: Start, folder: Path) -> DoctorFinding:
     """Check a client's entry that calls a server at an address instead of starting one."""
     message = f"{client.title} calls {start.address}, and starts nothing here: {start.file}"
     if start.file != client.file(folder, for_user=True):
@@ -429,7 +429,7 @@ async def _called(client: KnownClient, start: Start, folder: Path) -> DoctorFind
     return ok(client.name, f"{message}; it accepts connections; its login was not tried")
 
 
-async def _tried(client: KnownClient, start: Start, folder: Path) -> DoctorFinding | None:
+async def _check_entry_program(client: KnownClient, start: Start, folder: Path) -> DoctorFinding | None:
     """Start an entry's program as the client does; return None if it answers."""
     if not (why := await entry_trial.start(start, folder)):
         return None
@@ -462,16 +462,16 @@ def _lost_plugin(client: KnownClient, folder: Path) -> DoctorFinding:
     return DoctorFinding(client.name, "problem", message, f"{again[client.name]}: docs/clients.md")
 
 
-def _lost(
+def _check_missing_file(
     here: CommandContext, client: KnownClient, folder: Path, file: Path | None, told: str, *, fix: bool
 ) -> DoctorFinding:
     """Report an entry or hooks that name a missing file; fix them with `fix`."""
-    if fix and _pointed(here, client, folder, file):
+    if fix and _point_to_program(here, client, folder, file):
         return DoctorFinding(client.name, "problem", told, isFixed=True)
     return DoctorFinding(client.name, "problem", told, f"confide setup {client.name} --write, or confide doctor --fix")
 
 
-def _pointed(here: CommandContext, client: KnownClient, folder: Path, file: Path | None) -> bool:
+def _point_to_program(here: CommandContext, client: KnownClient, folder: Path, file: Path | None) -> bool:
     """Write this program's path into our entries of a file and the hooks beside it; True on
     success.
     """
@@ -488,7 +488,7 @@ def _pointed(here: CommandContext, client: KnownClient, folder: Path, file: Path
                 for each in hooks.hooks(client, folder, command_line, for_user=for_user)
                 if client_files.is_in(each)
             ]
-        for change in client_files.added(entries):
+        for change in client_files.changes_to_add(entries):
             if change.is_one:
                 change.write(WriteReceipts(here.paths.client_files))
     except ConfideError:

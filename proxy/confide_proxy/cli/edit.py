@@ -32,11 +32,11 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     Yes,
-    agreed,
     command,
     count_noun,
-    identified,
     note,
+    project_of,
+    require_consent,
     row,
 )
 from confide_proxy.cli.search import CalledTool, outage, send_queue, without_daemon
@@ -64,7 +64,7 @@ class EditTarget:
     title: str = ""
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         return f"{self.title} ({self.path})" if self.title else self.path
 
 
@@ -91,7 +91,7 @@ async def rm(
     """Delete files or notes on every device; confide restore brings them back for a while."""
     if is_erased:
         note("hint: this is confide forget now")
-        return await forgetting.forgotten(
+        return await forgetting.forget_names(
             here, names or (), of, undo=undo, dry_run=dry_run, yes=yes, is_global=is_global
         )
     if undo or dry_run:
@@ -100,23 +100,23 @@ async def rm(
         raise typer.BadParameter("name a file or a note, as confide ls shows it", param_hint="PATH|ID")
     project = Path(of or ".")
     if not sys.stdin.isatty():
-        await agreed("", is_sure=yes)  # fails before any search
-    this = await identified(here, project)
+        await require_consent("", is_sure=yes)  # fails before any search
+    this = await project_of(here, project)
     began = time.time()
     try:
         async with here.client(this) as client:
             await send_queue(client, here)
             await client.files.compare()
-            targets = [await _found(client, this, name, is_global=is_global) for name in dict.fromkeys(names)]
-            await agreed(_question(targets), is_sure=yes)
-            done = [await _deleted(client, target) for target in targets]
+            targets = [await _find_target(client, this, name, is_global=is_global) for name in dict.fromkeys(names)]
+            await require_consent(_question(targets), is_sure=yes)
+            done = [await _delete(client, target) for target in targets]
     except (ToolError, FolderError, DeclinedError):
         raise
     except (ConfideError, TimeoutError) as error:
         outage(error, began)
         targets = await asyncio.to_thread(_found_here, here, this, list(dict.fromkeys(names)), is_global)
-        await agreed(_question(targets), is_sure=yes)
-        asked = [_said("memory_delete", _arguments(target)) for target in targets]
+        await require_consent(_question(targets), is_sure=yes)
+        asked = [_tool_call("memory_delete", _arguments(target)) for target in targets]
         answers = [await without_daemon(here, this, each, error, began) for each in asked]
         done = [_outcome(*each) for each in zip(targets, answers, strict=True)]
     for target in targets:
@@ -140,7 +140,7 @@ def edit(
 ) -> Output:
     """Open a file in $VISUAL or $EDITOR, send the changes, and print the result."""
     editor = _editor()
-    this = asyncio.run(identified(here, project))
+    this = asyncio.run(project_of(here, project))
     opened = asyncio.run(_open(here, this, name, is_global=is_global))
     code = _run(editor, opened.file)
     if code:
@@ -149,9 +149,9 @@ def edit(
         after = opened.folder.read(opened.path)
     except FolderError as error:
         note(f"what was saved stays on this device: {error}", *([f"hint: {error.hint}"] if error.hint else []))
-        return _ended(opened, "not sent", f"{opened.path} is not sent", code=error.exit_code)
+        return _edit_output(opened, "not sent", f"{opened.path} is not sent", code=error.exit_code)
     if after is not None and after.text == opened.text:
-        return _ended(opened, "unchanged", f"{opened.path} is unchanged", code=1 if code else 0)
+        return _edit_output(opened, "unchanged", f"{opened.path} is unchanged", code=1 if code else 0)
     return asyncio.run(_send(here, this, opened, is_there=after is not None, code=1 if code else 0))
 
 
@@ -195,7 +195,7 @@ async def _open(here: CommandContext, this: Project, name: str, *, is_global: bo
         async with here.client(this) as client:
             await send_queue(client, here)
             report = await client.files.compare()
-            target = await _found(client, this, name, is_global=is_global)
+            target = await _find_target(client, this, name, is_global=is_global)
             body: HistoryRequest = {"project": target.project, "path": target.path, "limit": 1}
             answer = await HISTORY.ask(client.connection, body, timeout_s=DEADLINE_S)
             why = next((item["reason"] for item in report.skipped if item["path"] == target.path), "")
@@ -222,7 +222,7 @@ def _open_target(this: Project, target: EditTarget, folders: list[Folder], revis
     content = folder.read(target.path)
     if content is None:
         raise FolderError(target.path, why or "is not on this device", hint="confide ls lists what there is")
-    return EditedFile(folder, target.path, folder.root / folder.spelled(target.path), content.text, revision)
+    return EditedFile(folder, target.path, folder.root / folder.spelling_of(target.path), content.text, revision)
 
 
 async def _send(here: CommandContext, this: Project, opened: EditedFile, *, is_there: bool, code: int) -> Output:
@@ -240,12 +240,12 @@ async def _send(here: CommandContext, this: Project, opened: EditedFile, *, is_t
     except (ConfideError, TimeoutError) as error:
         if isinstance(error, RequestError) and not is_for_now(error):
             raise
-        return _ended(
+        return _edit_output(
             opened, "waiting", f"saved {path}; it is sent once the daemon can be reached: confide sync", code=code
         )
     newest = answer["revisions"][0]
     if why := next((item["reason"] for item in report.skipped if item["path"] == path), ""):
-        return _ended(opened, "not sent", f"{path} is saved here, and not sent: {why}", code=7)
+        return _edit_output(opened, "not sent", f"{path} is saved here, and not sent: {why}", code=7)
     others = dict.fromkeys(
         each["author"]
         for each in answer["revisions"]
@@ -257,12 +257,14 @@ async def _send(here: CommandContext, this: Project, opened: EditedFile, *, is_t
     if newest["clash"]:
         note(f"conflict: keep the lines that are right, and delete the markers: confide edit {path}")
     if not is_there:
-        return _ended(opened, "deleted", f"deleted {path}; it comes back with: confide restore {path}", number, code)
+        return _edit_output(
+            opened, "deleted", f"deleted {path}; it comes back with: confide restore {path}", number, code
+        )
     state = "clash" if newest["clash"] else "sent"
-    return _ended(opened, state, f"sent {path} as revision {number}", number, code)
+    return _edit_output(opened, state, f"sent {path} as revision {number}", number, code)
 
 
-def _ended(opened: EditedFile, state: str, told: str, revision: int | None = None, code: int = 0) -> Output:
+def _edit_output(opened: EditedFile, state: str, told: str, revision: int | None = None, code: int = 0) -> Output:
     data = {"project": opened.folder.project, "path": opened.path, "state": state, "revision": revision}
     return Output(data, lambda: row(told), exit_code=code)
 
@@ -275,7 +277,7 @@ def _path(name: str) -> str:
     return to_nfc(name).removeprefix("./")
 
 
-async def _found(client: CommandClient, this: Project, name: str, *, is_global: bool) -> EditTarget:
+async def _find_target(client: CommandClient, this: Project, name: str, *, is_global: bool) -> EditTarget:
     """Find the living document with this path or note id. Raises RequestError if there is none."""
     if not _is_path(name):
         found = await client.call("memory_get", {"id": name})
@@ -309,7 +311,7 @@ def _found_here(here: CommandContext, this: Project, names: list[str], is_global
             if own.read(path) is None:
                 raise FolderError(path, "is not on this device", hint="confide ls lists what there is")
             targets.append(EditTarget(own.project, path))
-        elif found := local_notes.named(folders, name):
+        elif found := local_notes.note_by_id(folders, name):
             targets.append(EditTarget(found.project, found.path, found.id))
         else:
             raise FolderError(name, "is no note on this device", hint="confide ls lists what there is")
@@ -317,7 +319,7 @@ def _found_here(here: CommandContext, this: Project, names: list[str], is_global
 
 
 def _question(targets: list[EditTarget]) -> str:
-    named = ", ".join(target.shown for target in targets[:_SHOWN])
+    named = ", ".join(target.label for target in targets[:_SHOWN])
     more = f" and {len(targets) - _SHOWN} more" if len(targets) > _SHOWN else ""
     return f"delete {count_noun(len(targets), 'file')}: {named}{more}?"
 
@@ -334,9 +336,9 @@ class DeleteOutcome(TypedDict):
     restorableUntil: str | None
 
 
-async def _deleted(client: CommandClient, target: EditTarget) -> DeleteOutcome:
+async def _delete(client: CommandClient, target: EditTarget) -> DeleteOutcome:
     if not is_in_memory(target.path):
-        return await _removed(client, target)
+        return await _delete_absent_file(client, target)
     return _outcome(target, await client.call("memory_delete", _arguments(target), more_meta=new_meta()))
 
 
@@ -351,7 +353,7 @@ def _sentence(done: DeleteOutcome) -> str:
     return f"{path} is not deleted"
 
 
-async def _removed(client: CommandClient, target: EditTarget) -> DeleteOutcome:
+async def _delete_absent_file(client: CommandClient, target: EditTarget) -> DeleteOutcome:
     """Delete a document that is no memory file on this device any more, as a device that has it
     does.
     """
@@ -381,5 +383,5 @@ def _arguments(target: EditTarget) -> dict[str, object]:
     return {"id": target.note} if target.note else {"path": target.path, "project": target.project}
 
 
-def _said(tool: str, arguments: dict[str, Any]) -> CalledTool:
+def _tool_call(tool: str, arguments: dict[str, Any]) -> CalledTool:
     return CalledTool(tool, arguments, new_id(), call_keys.said_now())

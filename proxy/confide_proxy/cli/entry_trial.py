@@ -82,14 +82,14 @@ async def start(entry: Start, folder: Path) -> str:
         answer = json.loads(line) if line else None
         if isinstance(answer, dict) and isinstance(answer.get("result"), dict) and answer.get("id") == 1:
             return ""
-        return "it speaks no MCP" if line else f"it ended at once, with {await _ended(process)}"
+        return "it speaks no MCP" if line else f"it ended at once, with {await _wait_for_exit(process)}"
     except TimeoutError:
         return f"it does not answer within {DEADLINE_S:.0f} s"
     except (OSError, ValueError, RecursionError):
         return "it speaks no MCP"
     finally:
         process.stdin.close()
-        await _ended(process)
+        await _wait_for_exit(process)
 
 
 async def call(address: str) -> str:
@@ -118,7 +118,7 @@ async def call(address: str) -> str:
     return ""
 
 
-async def _ended(process: asyncio.subprocess.Process) -> int:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> int:
     """Wait for a program after its input was closed, kill it if it does not end, and return its
     exit code.
     """

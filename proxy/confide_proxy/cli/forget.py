@@ -30,12 +30,12 @@ from confide_proxy.cli.console import (
     IsGlobal,
     Output,
     Yes,
-    agreed,
     command,
     count_noun,
-    identified,
     input_text,
     note,
+    project_of,
+    require_consent,
     row,
 )
 from confide_proxy.cli.search import document_of
@@ -48,9 +48,9 @@ from confide_proxy.hooks.server.forgetting.forget_everywhere import (
     Removal,
     drop_from_backups,
     parts_of,
-    planned,
+    plan_forgetting,
     receipt_for,
-    removed,
+    run_forgetting,
 )
 from confide_proxy.sync.project import Project
 
@@ -95,11 +95,11 @@ async def forget(
 ) -> Output:
     """Remove files, notes or a text everywhere, for good, and get a receipt."""
     if receipt is not None:
-        return await _checked(here, receipt)
+        return await _check_receipt(here, receipt)
     if text == "-" and not (undo or dry_run):
-        await agreed("", is_sure=yes)  # stdin has the text, and no answer
+        await require_consent("", is_sure=yes)  # stdin has the text, and no answer
     said = input_text() if text == "-" else text
-    return await forgotten(
+    return await forget_names(
         here,
         names or (),
         of,
@@ -113,7 +113,7 @@ async def forget(
     )
 
 
-async def forgotten(
+async def forget_names(
     here: CommandContext,
     names: Sequence[str],
     of: str,
@@ -140,8 +140,8 @@ async def forgotten(
     if any(not normal(name) for name in asked):
         raise typer.BadParameter("a name is empty; to forget everything: --project NAME, without a path")
     if not (undo or dry_run or sys.stdin.isatty()):
-        await agreed("", is_sure=yes)  # fails before any search
-    this = await identified(here, Path(of) if of and Path(of).is_dir() else Path())
+        await require_consent("", is_sure=yes)  # fails before any search
+    this = await project_of(here, Path(of) if of and Path(of).is_dir() else Path())
     async with here.client(this) as client:
         place = _place(here, client)
         if text.strip():
@@ -154,11 +154,11 @@ async def forgotten(
             targets = ForgetTargets(project, [await _path(client, this, name, project) for name in asked], [])
         if undo:
             return await _undone(client, targets)
-        plan = await planned(place, targets)
+        plan = await plan_forgetting(place, targets)
         if dry_run:
-            return _planned(plan, targets.project)
-        await agreed(_question(plan, targets.project, with_files=with_files), is_sure=yes)
-        done = await removed(place, targets, plan, with_files=with_files)
+            return _plan_output(plan, targets.project)
+        await require_consent(_question(plan, targets.project, with_files=with_files), is_sure=yes)
+        done = await run_forgetting(place, targets, plan, with_files=with_files)
         if with_files:
             await _change_own_files(client, done)
         if with_backups and not done.warnings:
@@ -255,7 +255,7 @@ async def _undone(client: CommandClient, targets: ForgetTargets) -> Output:
     return Output({"project": project, "takenAgain": count + len(kept)}, print_text)
 
 
-async def _checked(here: CommandContext, file: Path) -> Output:
+async def _check_receipt(here: CommandContext, file: Path) -> Output:
     """Check a receipt, and print it; one that this device keeps is replaced by one of the present
     state, if the daemon answers. Raises ReceiptError: it was changed, or is another file.
     """
@@ -263,7 +263,7 @@ async def _checked(here: CommandContext, file: Path) -> Output:
     notes: list[str] = []
     if await asyncio.to_thread(lambda: file.resolve().parent == here.paths.forget_receipts.resolve()):
         try:
-            this = await identified(here, Path())
+            this = await project_of(here, Path())
             async with here.client(this, patience_s=QUESTION_S) as client:
                 signed = SignedRecord(canonical(body["record"]), bytes.fromhex(body["recordSignature"]))
                 body = (await receipt_for(_place(here, client), signed)).body
@@ -296,7 +296,7 @@ def _print(body: dict[str, Any]) -> None:
         row(f"  {each}")
 
 
-def _planned(plan: ForgetPlanned, project: str) -> Output:
+def _plan_output(plan: ForgetPlanned, project: str) -> Output:
     def print_text() -> None:
         for each in plan["documents"]:
             row(each["path"] if project else f"{each['project']}: {each['path']}")

@@ -31,8 +31,8 @@ from confide_proxy.cli.console import (
     asking,
     command,
     count_noun,
-    identified,
     one_line,
+    project_of,
     remark,
     say,
     styled,
@@ -107,7 +107,7 @@ async def history(
 async def _difference(
     here: CommandContext, folder: Path, path: str, revision: int | None, *, is_global: bool
 ) -> Output:
-    this = await identified(here, folder)
+    this = await project_of(here, folder)
     async with here.client(this) as client:
         name, path = await document_of(client, path, GLOBAL_PROJECT if is_global else this.name)
         answer = await HISTORY.ask(

@@ -20,11 +20,11 @@ from confide_proxy import addons
 from confide_proxy.cli.console import (
     AsJson,
     CommandContext,
-    agreed,
     count_noun,
-    identified,
     note,
     print_json,
+    project_of,
+    require_consent,
     say,
     styled,
     unseen,
@@ -34,7 +34,7 @@ from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SpaceLockedError
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link import founding
-from confide_proxy.link.daemon import KnownDaemon, known, load_pin, save_pin
+from confide_proxy.link.daemon import KnownDaemon, known_daemon, load_pin, save_pin
 from confide_proxy.offline.operations import is_empty
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.project_names import ProjectNames
@@ -116,7 +116,7 @@ async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] 
     if pair is not None:
         await space_connection.await_keys(here.paths, here.config, _INVITER_S)
     try:
-        async with here.client(await identified(here, Path())) as client:
+        async with here.client(await project_of(here, Path())) as client:
             status = await client.call("memory_status", {})
             problem = client.sealing.keyring.problem
         result |= {"canSeal": problem is None, "files": status["totalFiles"], "pieces": status["totalChunks"]}
@@ -153,7 +153,7 @@ async def _require_leave(here: CommandContext) -> None:
     if not sys.stdin.isatty():
         note(told)
     else:
-        await agreed(f"{told}. Join?", is_sure=False)
+        await require_consent(f"{told}. Join?", is_sure=False)
 
 
 async def _is_empty(here: CommandContext) -> bool:
@@ -163,7 +163,7 @@ async def _is_empty(here: CommandContext) -> bool:
     if await asyncio.to_thread(load_pin, here.paths.link) is not None or not is_empty(here.paths.journal):
         return False
     try:
-        async with asyncio.timeout(_LOOK_S), here.client(await identified(here, Path())) as client:
+        async with asyncio.timeout(_LOOK_S), here.client(await project_of(here, Path())) as client:
             status = await client.call("memory_status", {})
     except (ConfideError, TimeoutError):
         return False  # it may hold anything
@@ -172,8 +172,8 @@ async def _is_empty(here: CommandContext) -> bool:
 
 def _join_instead(here: CommandContext, daemon: KnownDaemon) -> None:
     """Replace the joined daemon by this one."""
-    before = known(here.paths)
-    RosterCache(here.paths.rosters).moved(before.daemon_static if before else b"", daemon.daemon_static)
+    before = known_daemon(here.paths)
+    RosterCache(here.paths.rosters).record_daemon_change(before.daemon_static if before else b"", daemon.daemon_static)
     save_pin(here.paths.link, daemon)
     here.paths.left.unlink(missing_ok=True)
     founding.settle(here.paths)
@@ -187,10 +187,10 @@ def left_behind(paths: ProxyPaths) -> str | None:
     Returns None if it belongs to none. Blocks briefly.
     """
     try:
-        if known(paths) is None:
+        if known_daemon(paths) is None:
             return None
         seen = RosterCache(paths.rosters).last()
-        key = identities.stored(paths.identity).public_key
+        key = identities.load_stored(paths.identity).public_key
     except ConfideError:
         return None  # no key yet, or broken files, which joining itself reports
     if seen is None or seen.roster is None or key not in seen.roster.devices:
@@ -214,7 +214,7 @@ def _pin(here: CommandContext, given: list[str], *, as_json: bool) -> None:
     make_private_dir(here.paths.state)  # as a parent of another path it would be readable by other users
     RosterCache(here.paths.rosters).use("")
     _join_instead(here, KnownDaemon(address, parse_daemon_key(daemon_key)))
-    words = fingerprint_words(identities.stored(here.paths.identity).public_key)
+    words = fingerprint_words(identities.load_stored(here.paths.identity).public_key)
     if as_json:
         print_json({"daemon": address, "words": words})
     else:

@@ -28,7 +28,7 @@ _LOCK_WAIT_S = 2.0
 @command
 def key_show(here: CommandContext) -> Output:
     """Print this device's public key line, for `confided device add`."""
-    held = MachineKeys(here.paths).held()
+    held = MachineKeys(here.paths).read_keys()
     kept = held.current
     record: dict[str, Any] = {**_public(kept.public_key), "kept": kept.form.value, "file": str(kept.path)}
     until = _unlocked_until(kept)
@@ -61,7 +61,7 @@ def key_move(
             raise typer.BadParameter("goes with passphrase", param_hint="--new")
         _change_passphrase(paths)
         return
-    kept = identities.stored(paths.identity)
+    kept = identities.load_stored(paths.identity)
     if kept.form is form:
         say(f"the key is kept like that already ({form.value})")
         return
@@ -89,7 +89,7 @@ def key_unlock(
     """Unlock the key for a while: Confide asks for the passphrase, or reads stdin."""
     unlocked_s = seconds(duration, "mhd", most_days=7, option="--for", examples="30m, 8h or 2d")
     _require_key(context.obj.paths)
-    held = MachineKeys(context.obj.paths).held()
+    held = MachineKeys(context.obj.paths).read_keys()
     sealed = [kept for kept in (held.current, held.following) if kept is not None and kept.form is Form.PASSPHRASE]
     if not sealed:
         remark(f"there is nothing to unlock: the key is kept in this form: {held.current.form.value}")
@@ -104,7 +104,7 @@ def key_unlock(
 def key_lock(context: typer.Context) -> None:
     """Lock the key again at once."""
     _require_key(context.obj.paths)
-    held = MachineKeys(context.obj.paths).held()
+    held = MachineKeys(context.obj.paths).read_keys()
     kept = [each for each in (held.current, held.following) if each is not None]
     was = [identities.lock(each.public_key) for each in kept]
     if held.current.form is not Form.PASSPHRASE:
@@ -114,7 +114,7 @@ def key_lock(context: typer.Context) -> None:
 
 def _change_passphrase(paths: ProxyPaths) -> None:
     _require_key(paths)
-    kept = identities.stored(paths.identity)
+    kept = identities.load_stored(paths.identity)
     if kept.form is not Form.PASSPHRASE:
         raise KeyChangeError("this key has no passphrase", hint="to set one: confide device key move passphrase")
     key = kept.open(_passphrase("the passphrase until now"))
@@ -146,12 +146,12 @@ def key_import(
     with exclusive(paths, wait_s=_LOCK_WAIT_S):
         for path in (paths.identity, paths.next_identity):
             if path.exists() or path.is_symlink():
-                raise _taken(path)
+                raise _key_exists_error(path)
         try:
             # A sealed key stays sealed; any other is written in our own format.
             write_private_file(paths.identity, data if kept.identity is None else kept.identity.to_file())
         except FileExistsError:  # a session has created one meanwhile
-            raise _taken(paths.identity) from None
+            raise _key_exists_error(paths.identity) from None
     public = _public(kept.public_key)
     message = (
         f"this device is now {public['words']}\n{file} still holds the same secret: delete it if you do not need it"
@@ -168,7 +168,7 @@ def key_rotate(here: CommandContext) -> Output:
 
     _require_key(here.paths)
 
-    is_sealed = identities.stored(here.paths.identity).form is Form.PASSPHRASE
+    is_sealed = identities.load_stored(here.paths.identity).form is Form.PASSPHRASE
     passphrase = _passphrase() if is_sealed else None
     old, new = map(_public, asyncio.run(rotate(here.paths, here.config, passphrase=passphrase)))
     message = f"old key: {old['words']}  (no longer valid)\nnew key: {new['words']}"
@@ -179,7 +179,7 @@ def _public(key: bytes) -> dict[str, str]:
     return {"publicKey": format_public_key(key, socket.gethostname()), "words": fingerprint_words(key)}
 
 
-def _taken(path: Path) -> KeyChangeError:
+def _key_exists_error(path: Path) -> KeyChangeError:
     return KeyChangeError(
         f"this device already has a key, in {path}",
         hint=f"confide device key show prints it; to use another one, move it away first: mv {path} {path}.old",
@@ -193,7 +193,7 @@ def _require_key(paths: ProxyPaths) -> None:
 
 
 def _require_unchanged(paths: ProxyPaths, kept: Stored) -> None:
-    held = MachineKeys(paths).held()
+    held = MachineKeys(paths).read_keys()
     if held.following is not None:
         raise KeyChangeError("a rotation of this key is not finished", hint="confide status finishes it")
     if held.current != kept:

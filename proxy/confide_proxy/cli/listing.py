@@ -29,8 +29,8 @@ from confide_proxy.cli.console import (
     ProjectDir,
     command,
     count_noun,
-    identified,
     note,
+    project_of,
     remark,
     row,
     seconds,
@@ -92,7 +92,7 @@ async def ls(
     project: ProjectDir = Path(),
 ) -> Output:
     """List the files and notes, last changed first."""
-    this = await identified(here, project)
+    this = await project_of(here, project)
     below = _below(path)
     one = GLOBAL_PROJECT if is_global else only
     if tag or kind:
@@ -100,7 +100,7 @@ async def ls(
         arguments |= {"project": "*" if everywhere else one} if everywhere or one else {}
         result = await call(here, this, "memory_list", arguments | ({"path": below} if below else {}))
         found = [_of_note(entry) for entry in result["memories"]]
-        return _listed(this, found, result["total"], limit)
+        return _listing_output(this, found, result["total"], limit)
 
     async def asked(client: CommandClient) -> tuple[list[dict[str, Any]], int]:
         if everywhere:
@@ -116,12 +116,12 @@ async def ls(
             total += answer["total"]
         return found, total
 
-    answered = await _asked(here, this, asked, may_do_without=not (everywhere or only))
+    answered = await _ask_daemon(here, this, asked, may_do_without=not (everywhere or only))
     if answered is None:
         wanted = {GLOBAL_PROJECT} if is_global else {this.name, GLOBAL_PROJECT}
         found = await asyncio.to_thread(_on_disk, here, this, wanted, below)
-        return _listed(this, found, len(found), limit, is_local=True)
-    return _listed(this, *answered, limit)
+        return _listing_output(this, found, len(found), limit, is_local=True)
+    return _listing_output(this, *answered, limit)
 
 
 async def changes(
@@ -143,7 +143,7 @@ async def changes(
     """
     moment = None if since is None else moment_of(since)
     end = None if until is None else moment_of(until, option="--until", is_end=True)
-    this = await identified(here, project)
+    this = await project_of(here, project)
     one = GLOBAL_PROJECT if is_global else only
     names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
 
@@ -160,7 +160,7 @@ async def changes(
             found += [ProjectChange(project=name, **entry) for entry in answer["changes"]]
         return found
 
-    found = await _asked(here, this, asked, may_do_without=False) or []
+    found = await _ask_daemon(here, this, asked, may_do_without=False) or []
     found = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)[:limit]
 
     width = max((len(entry["author"]) for entry in found), default=0)
@@ -175,7 +175,7 @@ async def changes(
     return Output({"project": this.name, "changes": found}, lines, empty=empty)
 
 
-async def _asked(
+async def _ask_daemon(
     here: CommandContext,
     this: Project,
     ask_all: Callable[[CommandClient], Coroutine[Any, Any, Found]],
@@ -240,7 +240,9 @@ def _of_note(entry: dict[str, object]) -> dict[str, object]:
     return {**known, "time": entry["updated"], "bytes": None, "lines": None, "clash": False, "class": class_}
 
 
-def _listed(this: Project, found: list[dict[str, Any]], total: int, limit: int, *, is_local: bool = False) -> Output:
+def _listing_output(
+    this: Project, found: list[dict[str, Any]], total: int, limit: int, *, is_local: bool = False
+) -> Output:
     # The sort is stable: changes of the same second keep their order.
     ordered = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)
     shown = ordered[:limit]

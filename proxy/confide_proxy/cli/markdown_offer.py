@@ -71,12 +71,12 @@ def look(root: Path) -> Markdown:
 
 def is_due(root: Path, config: ProxyConfig) -> bool:
     """Return True if the user has not decided about the folder yet."""
-    return config.chosen(root) is None and not config.extra
+    return config.options_for(root) is None and not config.extra
 
 
 def section(root: Path, extra: Sequence[str]) -> str:
     """Return the configuration section that indexes a folder's markdown."""
-    return f"[folders.{_quoted(shown(root))}]\nextra = [{', '.join(map(_quoted, extra))}]"
+    return f"[folders.{_quote(home_path(root))}]\nextra = [{', '.join(map(_quote, extra))}]"
 
 
 def advice(root: Path, extra: Sequence[str]) -> str:
@@ -84,13 +84,13 @@ def advice(root: Path, extra: Sequence[str]) -> str:
     return f"for this folder alone, as a section at the end of that file: {section(root, extra)}".replace("\n", "  ")
 
 
-def shown(root: Path) -> str:
+def home_path(root: Path) -> str:
     """Format a folder's path with `~` for the home folder."""
     home = Path.home()
     return f"~/{root.relative_to(home).as_posix()}" if root.is_relative_to(home) and root != home else str(root)
 
 
-def asked(here: CommandContext, root: Path) -> CommandContext:
+def offer_markdown(here: CommandContext, root: Path) -> CommandContext:
     """Offer at a terminal to index a folder's markdown, and store a yes; in a pipe, print the
     section.
 
@@ -124,10 +124,10 @@ def write(file: Path, root: Path, extra: Sequence[str]) -> None:
     cannot be written.
     """
     text, table = own_config.read(file)
-    wanted = table | {"folders": table.get("folders", {}) | {shown(root): {"extra": list(extra)}}}
+    wanted = table | {"folders": table.get("folders", {}) | {home_path(root): {"extra": list(extra)}}}
     by_hand = f"by hand: {section(root, extra)}".replace("\n", "  ")
     own_config.write(file, own_config.with_section(text, section(root, extra)), wanted, by_hand=by_hand)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

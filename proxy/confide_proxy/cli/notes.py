@@ -18,9 +18,9 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     command,
-    identified,
     input_text,
     one_line,
+    project_of,
 )
 from confide_proxy.cli.search import call
 from confide_proxy.errors import InputError
@@ -104,12 +104,12 @@ def store(
         raise InputError("a tag or a keyword is empty", hint="leave it out, or write a word")
     arguments = {"content": text, **place, **fields} | ({"project": GLOBAL_PROJECT} if is_global else {})
     is_asked = not (again or replace or fields)
-    return asyncio.run(_stored(here, project, arguments, is_asked=is_asked))
+    return asyncio.run(_store(here, project, arguments, is_asked=is_asked))
 
 
-async def _stored(here: CommandContext, folder: Path, arguments: dict[str, Any], *, is_asked: bool) -> Output:
-    this = await identified(here, folder, is_written=True)
-    if is_asked and (found := await asyncio.to_thread(_known, here, this, arguments)):
+async def _store(here: CommandContext, folder: Path, arguments: dict[str, Any], *, is_asked: bool) -> Output:
+    this = await project_of(here, folder, is_written=True)
+    if is_asked and (found := await asyncio.to_thread(_find_in_files, here, this, arguments)):
         where = (
             f"{found.path}:{found.line}"
             if found.line
@@ -125,7 +125,9 @@ async def _stored(here: CommandContext, folder: Path, arguments: dict[str, Any],
     return Output(result, one_line(_stored_sentence(result)), notes=[*result["warnings"], *_near(result)])
 
 
-def _known(here: CommandContext, this: Project, arguments: dict[str, Any]) -> duplicate_lines.LinePosition | None:
+def _find_in_files(
+    here: CommandContext, this: Project, arguments: dict[str, Any]
+) -> duplicate_lines.LinePosition | None:
     folders = folders_of(here.paths, here.config, this)
     names = frozenset(folder.project for folder in folders)
     if arguments.get("project") or arguments.get("path"):

@@ -104,7 +104,7 @@ async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str]
 
         return Output({"project": project, "documents": changed, **rest}, print_plan)
     done, failed = await restore_all(client, project, {each["path"]: each["revision"] for each in changed})
-    report = await restored(client, folder, done, failed)
+    report = await restore_output(client, folder, done, failed)
 
     def print_text() -> None:
         if done or failed:
@@ -180,7 +180,7 @@ async def restore_all(
     return done, failed
 
 
-async def restored(
+async def restore_output(
     client: CommandClient, folder: Folder, done: dict[str, Restored], failed: Mapping[str, str]
 ) -> Output:
     """Compare the folder with the daemon, and report the restored files and those that were not."""

@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 
 from confide_crypto.errors import ConfideError
-from confide_proxy.cli.console import CommandContext, Output, agreed, clock, count_noun, row, say
+from confide_proxy.cli.console import CommandContext, Output, clock, count_noun, require_consent, row, say
 from confide_proxy.errors import ToolError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.offline.journal import Journal, QueuedCall
@@ -18,7 +18,7 @@ from confide_proxy.sealing.sealed_calls import SealedCalls, ToolCall
 DAMAGED = "damaged"
 
 
-def listed(here: CommandContext, *, with_text: bool) -> Output:
+def list_calls(here: CommandContext, *, with_text: bool) -> Output:
     """List the queued calls in sending order; `with_text` adds their arguments, without
     credentials.
 
@@ -37,7 +37,7 @@ def listed(here: CommandContext, *, with_text: bool) -> Output:
             if entry.code:
                 row(f"          {entry.code}: {entry.why}")
             if with_text:
-                for line in _shown(entry):
+                for line in _text_lines(entry):
                     say(f"    {line}")
         if counts.damaged:
             where = journal.damaged_file
@@ -56,7 +56,7 @@ def retry(here: CommandContext, identity: str) -> Output:
     Raises ToolError if the call does not exist or was not refused.
     """
     journal = Journal(here.paths.journal)
-    chosen = [_found(journal, identity)] if identity else [entry for entry in journal.heads() if entry.code]
+    chosen = [_find_call(journal, identity)] if identity else [entry for entry in journal.heads() if entry.code]
     done = [entry.id for entry in chosen if journal.retry(entry.id)]
     if identity and not done:
         raise ToolError(
@@ -74,11 +74,11 @@ async def drop(here: CommandContext, identity: str, *, is_sure: bool) -> Output:
     """
     journal = Journal(here.paths.journal)
     if identity == DAMAGED:
-        await agreed("delete all records that cannot be read, for good?", is_sure=is_sure)
+        await require_consent("delete all records that cannot be read, for good?", is_sure=is_sure)
         count = journal.drop_damaged()
         return Output({"dropped": count}, f"dropped {count_noun(count, 'damaged record')}")
-    entry = _found(journal, identity)
-    await agreed(f"delete {entry.id[:8]}: {entry.path} [{entry.target}], for good?", is_sure=is_sure)
+    entry = _find_call(journal, identity)
+    await require_consent(f"delete {entry.id[:8]}: {entry.path} [{entry.target}], for good?", is_sure=is_sure)
     journal.drop(entry.id)
     return Output({"dropped": entry.id}, f"dropped {entry.id[:8]}: {entry.path} [{entry.target}]")
 
@@ -99,14 +99,14 @@ def _as_sent(here: CommandContext, entries: list[QueuedCall]) -> list[QueuedCall
     shown = []
     for entry in entries:
         try:
-            given = dict(sealed.shown(ToolCall(entry.tool, entry.arguments, entry.project, entry.said)))
+            given = dict(sealed.seal_for_display(ToolCall(entry.tool, entry.arguments, entry.project, entry.said)))
         except ConfideError as error:
             given = {"content": f"… (not shown: {error})"}
         shown.append(replace(entry, arguments=given))
     return shown
 
 
-def _shown(entry: QueuedCall) -> list[str]:
+def _text_lines(entry: QueuedCall) -> list[str]:
     """Return a call's text as lines, after the arguments that a plain store to a file does not
     have.
     """
@@ -118,7 +118,7 @@ def _shown(entry: QueuedCall) -> list[str]:
     return [*fields, *str(entry.arguments.get("content", "")).splitlines()]
 
 
-def _found(journal: Journal, identity: str) -> QueuedCall:
+def _find_call(journal: Journal, identity: str) -> QueuedCall:
     entry = journal.get(identity) if identity else None
     if entry is None:
         raise ToolError(

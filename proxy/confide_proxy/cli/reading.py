@@ -19,8 +19,8 @@ from confide_proxy.cli.console import (
     ProjectDir,
     TakesRevision,
     command,
-    identified,
     note,
+    project_of,
     remark,
     say,
 )
@@ -42,7 +42,7 @@ async def read(
     project: ProjectDir = Path(),
 ) -> Output:
     """Print a file of the memory."""
-    this = await identified(here, project)
+    this = await project_of(here, project)
     arguments: dict[str, Any] = {"path": path, "fromLine": start, "lines": lines}
     if at is not None:
         if revision is not None:

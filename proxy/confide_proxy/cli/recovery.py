@@ -23,15 +23,15 @@ from confide_proxy.cli.console import (
     CommandContext,
     Output,
     Yes,
-    agreed,
     ask_confirmation,
     command,
     print_json,
     remark,
+    require_consent,
     say,
     unseen,
 )
-from confide_proxy.cli.devices import connected
+from confide_proxy.cli.devices import connect_to_space
 from confide_proxy.devices.members import facts, find, remover, require_keys
 from confide_proxy.errors import DeviceError, UnshownError
 from confide_proxy.link.daemon import load_pin
@@ -95,7 +95,7 @@ async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, Confi
     The third value is the error if the old code could not be removed: the new one is shown
     regardless.
     """
-    async with connected(here) as space:
+    async with connect_to_space(here) as space:
         keyring = space.keyring
         assert keyring.roster is not None
         old = [device.key for device in keyring.roster.devices.values() if device.is_paper]
@@ -127,7 +127,7 @@ async def _new(here: CommandContext, *, replaces: bool) -> tuple[str, str, Confi
 
 async def _use(here: CommandContext, code: RecoveryCode, *, is_sure: bool, lost: list[str]) -> dict[str, Any]:
     paper = code.identity
-    async with connected(here, needs_keys=False) as space:
+    async with connect_to_space(here, needs_keys=False) as space:
         keyring, link = space.keyring, space.connection
         roster = keyring.roster or keyring.unconfirmed
         if roster is None or paper.public_key not in roster.devices:
@@ -141,7 +141,7 @@ async def _use(here: CommandContext, code: RecoveryCode, *, is_sure: bool, lost:
             raise DeviceError("this device cannot remove itself", hint="name those that are lost")
         if keyring.roster is None:
             shown = f"beside the code must stand these words of the space:\n  {roster.words}"
-            await agreed("do they?", is_sure=is_sure, compared=shown)
+            await require_consent("do they?", is_sure=is_sure, compared=shown)
             await keyring.confirm(link, roster.pin)
 
         def make(roster: Roster, _keys: SpaceKeys | None) -> Roster | None:
@@ -155,14 +155,14 @@ async def _use(here: CommandContext, code: RecoveryCode, *, is_sure: bool, lost:
         await keyring.refresh(link)
         require_keys(keyring)
         removed = []
-        for device in named or await _lost(roster, identity.public_key, is_sure=is_sure):
+        for device in named or await _ask_lost_devices(roster, identity.public_key, is_sure=is_sure):
             roster = await keyring.extend(link, remover(identity, device.key))
             removed.append(device.name)
         mine = facts(roster, roster.devices[identity.public_key])
         return {"spaceWords": roster.words, "device": mine, "removed": removed, "epoch": roster.epoch}
 
 
-async def _lost(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
+async def _ask_lost_devices(roster: Roster, mine: bytes, *, is_sure: bool) -> list[Device]:
     """Ask at a terminal about each device whether it is lost, and return those to remove."""
     others = [device for device in roster.devices.values() if device.key != mine and not device.is_paper]
     if is_sure or not sys.stdin.isatty():

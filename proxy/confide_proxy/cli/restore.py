@@ -26,12 +26,12 @@ from confide_proxy.cli.console import (
     asking,
     command,
     count_noun,
-    identified,
+    project_of,
     remark,
     row,
 )
 from confide_proxy.cli.listing import moment_of
-from confide_proxy.cli.past_memory import Restored, restore_all, restore_at, restored
+from confide_proxy.cli.past_memory import Restored, restore_all, restore_at, restore_output
 from confide_proxy.cli.search import document_of
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Folder
@@ -75,12 +75,12 @@ async def restore(
     if then is not None and (revision is not None or moment is not None or is_list):
         raise typer.BadParameter("goes without --revision, --since and --list", param_hint="--at")
     if is_list:
-        return await _listed(here, asked, moment, is_global=is_global, project=project or Path())
+        return await _list_deleted(here, asked, moment, is_global=is_global, project=project or Path())
     _check_named(asked, is_all=moment is not None or project is not None or is_global)
     is_one = moment is None and _is_one_file(asked)
     if revision is not None and not is_one:
         raise typer.BadParameter("goes with one file", param_hint="--revision")
-    this = await identified(here, project or Path())
+    this = await project_of(here, project or Path())
     async with here.client(this) as client:
         name = GLOBAL_PROJECT if is_global else this.name
         if is_one and not dry_run and then is None:
@@ -109,7 +109,7 @@ def _is_one_file(names: Sequence[str]) -> bool:
     return len(names) == 1 and not is_glob(names[0]) and (is_id(names[0]) or names[0].endswith(".md"))
 
 
-async def _listed(
+async def _list_deleted(
     here: CommandContext, names: Sequence[str], moment: datetime | None, *, is_global: bool, project: Path
 ) -> Output:
     """List the deleted files that can be restored; with names or a time, only the matching ones."""
@@ -185,7 +185,7 @@ async def _many(
         return _look(name, meant)
     if not done and not failed:
         raise RequestError("not_found", f"no deleted file of {name} matches", "confide restore --list shows it")
-    return await restored(client, folder, done, failed)
+    return await restore_output(client, folder, done, failed)
 
 
 _LONGEST_LIST: Final = 500

@@ -45,7 +45,7 @@ from confide_proxy.sync.folder import MAX_FILES, Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.transcripts.parsers import UnknownLineError
 from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
-from confide_proxy.sync.transcripts.transcript_files import found_below, opened, origin_of, whole_lines
+from confide_proxy.sync.transcripts.transcript_files import found_below, open_below, origin_of, whole_lines
 from confide_proxy.sync.transcripts.transcript_streamer import folder_of as transcripts_of
 from confide_proxy.sync.walk import Narrowing
 from confide_proxy.sync.workspace import extra_of
@@ -125,7 +125,7 @@ def _scan_outgoing(here: CommandContext, paths: list[Path], project: Path, *, sh
     texts = (
         of_files([path.expanduser() for path in paths], here.config, passed)
         if paths
-        else of_project(here.paths, here.config, projects.identify(folder_of(project)).granted(), passed)
+        else of_project(here.paths, here.config, projects.identify(folder_of(project)).grant(), passed)
     )
     # Loading fingerprints stores their key, and a device that is not set up stores nothing.
     key = here.paths.fingerprint_key
@@ -228,7 +228,7 @@ def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Ou
     kept_back: dict[str, bool] = {}
     for file in found_below(root, parser)[0]:
         try:
-            with opened(root, file.path) as fd:
+            with open_below(root, file.path) as fd:
                 cwd = (origin_of(fd, parser) or ("", ""))[0]
                 if cwd.startswith("/") and cwd not in kept_back:
                     kept_back[cwd] = Narrowing(projects.identify(Path(cwd)).root).excludes(AS_EXCLUDED)

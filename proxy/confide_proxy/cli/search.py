@@ -29,9 +29,9 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     command,
-    identified,
     note,
     one_line,
+    project_of,
     remark,
     row,
     say,
@@ -105,7 +105,7 @@ async def search(
     if everywhere:
         arguments["project"] = "*"
     has_words = not everywhere and not explain
-    this = await identified(here, project)
+    this = await project_of(here, project)
     result = await call(here, this, "memory_search", arguments, has_words=has_words)
     await asyncio.to_thread(mark_stale, here, this, result["results"])
     return Output(result, partial(_print_hits, result, query, explain=explain))
@@ -114,7 +114,7 @@ async def search(
 def mark_stale(here: CommandContext, project: Project, hits: list[dict[str, Any]]) -> None:
     """Add `stale`, the mark, to those hits that are no longer true of this checkout. Blocks."""
     own = [hit for hit in hits if hit["project"] == project.name != GLOBAL_PROJECT]
-    marks = ties_of(here, project).asked(hit["path"] for hit in own) if own else {}
+    marks = ties_of(here, project).marks_for_answer(hit["path"] for hit in own) if own else {}
     for hit in own:
         if mark := marks.get(hit["path"]):
             hit["stale"] = mark
@@ -164,10 +164,10 @@ def _print_hit(hit: ResultHit, mark: str, words: re.Pattern[str] | None) -> None
         row(f"    conflict: keep what is right, and delete the marks: confide edit {hit['path']}")
     for line in hit["snippet"].splitlines():
         for part in wrap_line(f"    {line.rstrip()}"):
-            say(styled(*_marked(part, words)) if part.strip() else "")
+            say(styled(*_mark_words(part, words)) if part.strip() else "")
 
 
-def _marked(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[str, str]]:
+def _mark_words(line: str, words: re.Pattern[str] | None) -> Iterator[str | tuple[str, str]]:
     """Split a line into parts, with the words of the query in bold."""
     at = 0
     for found in words.finditer(line) if words is not None else ():
@@ -211,7 +211,7 @@ async def call(
     Raises RequestError or ToolError if the call fails, and ConfideError or TimeoutError if the
     daemon is unreachable and this device cannot answer without it.
     """
-    offline = catalogues.packaged().offline.get(tool, "fail")
+    offline = catalogues.packaged_catalogue().offline.get(tool, "fail")
     is_queued = offline == "queue"
     said = datetime.now().astimezone().isoformat(timespec="seconds")
     asked = CalledTool(tool, arguments, new_id() if is_queued else None, said if is_queued else None)
@@ -235,7 +235,7 @@ async def call(
             answer = await client.call(tool, arguments, more_meta=meta)
             note(*ignored_notes(client))
             if tool == SEARCH and not answer["results"]:
-                return await completed(here, project, client.files, asked, answer)
+                return await complete_search(here, project, client.files, asked, answer)
             return answer
     except (ToolError, BlockedError, UnsealableError):
         raise
@@ -268,7 +268,7 @@ async def _compare(client: CommandClient) -> None:
 
 def ignored_notes(client: CommandClient) -> list[str]:
     """Return messages about memory folders that the sync has just excluded from git."""
-    return client.files.ignored
+    return client.files.ignored_messages
 
 
 async def document_of(client: CommandClient, name: str, project: str) -> tuple[str, str]:
@@ -296,7 +296,7 @@ async def send_queue(client: CommandClient, here: CommandContext) -> bool:
 
     try:
         async with asyncio.timeout(SEND_DEADLINE_S):
-            outcome = await QueueReplay(Journal(here.paths.journal), here.paths.seats, client.sealed).run(
+            outcome = await QueueReplay(Journal(here.paths.journal), here.paths.seats, client.sealed_calls).run(
                 client.connection
             )
     except TimeoutError:
@@ -311,7 +311,7 @@ async def send_queue(client: CommandClient, here: CommandContext) -> bool:
     return outcome.why is None
 
 
-async def completed(
+async def complete_search(
     here: CommandContext, project: Project, files: Files, asked: CalledTool, answer: dict[str, Any]
 ) -> dict[str, object]:
     """Complete an empty search result with hits in local files that the daemon does not have yet.
@@ -331,8 +331,8 @@ async def completed(
         if lacking.pending:
             reason = unindexed.Reason(unindexed.sentence(lacking, project.name))
             names = frozenset(lacking.pending[: unindexed.MOST_SEARCHED])
-            entry = catalogues.packaged().tools[asked.tool]
-            found = await offline.among(entry, asked.arguments, names, reason, within_s=HERE_S)
+            entry = catalogues.packaged_catalogue().tools[asked.tool]
+            found = await offline.answer_from(entry, asked.arguments, names, reason, within_s=HERE_S)
             hits = found.structured["results"] if found.structured else []
     except (ConfideError, OSError) as error:
         return {**answer, "warnings": [*answer["warnings"], f"the files here could not be looked at: {error}"]}
@@ -385,7 +385,7 @@ async def without_daemon(
     if error is not None and (trouble.is_told or (trouble.is_final and asked.operation)):
         raise error
     sealed = sealed_calls(here, project)
-    call = OfflineCall(catalogues.packaged().tools[asked.tool], asked.arguments, asked.operation, asked.said)
+    call = OfflineCall(catalogues.packaged_catalogue().tools[asked.tool], asked.arguments, asked.operation, asked.said)
     answer = await Offline(here.paths, here.config, project, sealed).ask(call, trouble)
     if answer.structured is None:
         raise error or ToolError(answer.text)

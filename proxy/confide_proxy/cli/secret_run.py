@@ -17,7 +17,7 @@ from confide_crypto import portable
 from confide_crypto.errors import ConfideError
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy import addons
-from confide_proxy.cli.console import CommandContext, ask_confirmation, doing, identified, remark
+from confide_proxy.cli.console import CommandContext, ask_confirmation, doing, project_of, remark
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.server.question_form import Choice, Question
@@ -36,7 +36,7 @@ from confide_proxy.run.egress.header_secrets import (
 from confide_proxy.run.run_masks import RunMasks
 from confide_proxy.run.run_request import HeaderUse, RunRequest
 from confide_proxy.run.secret_names import SecretNames
-from confide_proxy.sealing.open_secrets import all_values, open_secret, resolved
+from confide_proxy.sealing.open_secrets import all_values, open_secret, resolve_references
 from confide_proxy.sealing.secret_references import REF, bare
 from confide_proxy.sealing.use_log import UseLog
 from confide_proxy.sync.project import Project
@@ -92,7 +92,7 @@ def run(
         raise RunRefusedError(
             "this project's .confide.toml forbids commands that use secrets", hint="run = false says so"
         )
-    opened = asyncio.run(_opened(here, request, program))
+    opened = asyncio.run(_open_references(here, request, program))
     terms = request.terms(program, opened.values, opened.masks.make)
     with _way_out(here, request, opened) as way_out:
         variables, files = {**terms.variables, **way_out.variables}, {**terms.files, **way_out.files}
@@ -110,12 +110,12 @@ class _Opened(NamedTuple):
     masks: RunMasks
 
 
-async def _opened(here: CommandContext, request: RunRequest, program: str) -> _Opened:
+async def _open_references(here: CommandContext, request: RunRequest, program: str) -> _Opened:
     """Return the value of each reference if the user lets the command use it, and what masks them."""
     names = await asyncio.to_thread(SecretNames(here.paths.secret_names).read)
-    project = await identified(here, Path())
+    project = await project_of(here, Path())
     async with here.client(project) as client:
-        secrets = await resolved(client.connection, request.references, names)
+        secrets = await resolve_references(client.connection, request.references, names)
         places: dict[Placeholder, tuple[str, ...]] = {}
         for each in request.headers:
             secret = secrets[each.reference]
@@ -126,7 +126,7 @@ async def _opened(here: CommandContext, request: RunRequest, program: str) -> _O
                 f"{use.called(min(twice, key=str))} is for a header, and for the command itself too",
                 hint="use --http alone, and write the placeholder where the command takes the value",
             )
-        approved = await _approved(here, use)
+        approved = await _approver_of(here, use)
         opened = {
             secret: (await open_secret(client.connection, client.sealing, str(secret))).value for secret in use.secrets
         }
@@ -183,7 +183,7 @@ def _way_out(
     return proxy_process.running(HeaderSecrets(found), opened.masks.forms, here.config.run.ca_file)
 
 
-async def _approved(here: CommandContext, use: PlannedUse) -> str:
+async def _approver_of(here: CommandContext, use: PlannedUse) -> str:
     """Return who approves a use. Raises RunRefusedError if there is no approval."""
     approvals = Approvals(here.paths.approvals)
     if approved := standing(use, here.config.run.allow, approvals):
@@ -236,7 +236,7 @@ def _asked_by_addon(here: CommandContext, use: PlannedUse) -> tuple[PersonAnswer
     """Ask by an add-on that can reach the user now; return its name too."""
     for addon in addons.installed():
         if addon.approves:
-            answer: PersonAnswer = addons.loaded(addon.approves)(here.paths, use, remark)
+            answer: PersonAnswer = addons.load_object(addon.approves)(here.paths, use, remark)
             if answer.is_asked:
                 return answer, addon.name
     return NO_ANSWER, ""

@@ -24,7 +24,7 @@ from confide_proxy.cli.console import (
     ask_confirmation,
     command,
     count_noun,
-    identified,
+    project_of,
     remark,
     say,
 )
@@ -32,7 +32,7 @@ from confide_proxy.cli.device_removal import documents_of
 from confide_proxy.devices import roster_client
 from confide_proxy.run.secret_names import SecretNames
 from confide_proxy.run.shown_values import approve_showing, is_of_agent
-from confide_proxy.sealing.open_secrets import open_secret, resolved
+from confide_proxy.sealing.open_secrets import open_secret, resolve_references
 from confide_proxy.sealing.rescan import Rescan, RescanOutcome, UnsealedDocument, policy_of
 from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 from confide_proxy.sealing.secret_references import bare, refuse_redacted
@@ -56,7 +56,7 @@ async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes
     is_sure = False if dry_run else yes or None
     if is_sure is None and (as_json or not sys.stdin.isatty()):
         is_sure = False
-    outcome, is_dry = await _rescan(here, await identified(here, project), is_sure, as_json)
+    outcome, is_dry = await _rescan(here, await project_of(here, project), is_sure, as_json)
 
     def print_text() -> None:
         if not is_dry:
@@ -64,7 +64,7 @@ async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes
         elif outcome.found and not dry_run:
             remark("nothing was sealed; --yes seals without asking")
 
-    is_left = _left(outcome, is_dry=is_dry) or not outcome.is_clean
+    is_left = _remaining(outcome, is_dry=is_dry) or not outcome.is_clean
     return Output(_as_json(outcome, is_dry=is_dry), print_text, exit_code=LEFT if is_left else 0)
 
 
@@ -84,7 +84,7 @@ async def _rescan(
         # Hold the current keys: if they were lost meanwhile, credentials would be redacted instead
         # of sealed.
         keys = keyring.keys
-        sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints, client.sealing.known)
+        sealer = Sealer(policy_of(here.config.secrets), lambda: keys, lambda: prints, client.sealing.known_values)
 
         def rescan(bar: Progress) -> Rescan:
             return Rescan(
@@ -95,7 +95,7 @@ async def _rescan(
             with Progress() as bar:
                 looking = rescan(bar)
                 outcome = await looking.look()
-            await looking.report(_left(outcome, is_dry=True))
+            await looking.report(_remaining(outcome, is_dry=True))
             if not is_quiet:
                 _print_preview(outcome)
             if is_sure is False:
@@ -105,7 +105,7 @@ async def _rescan(
         with Progress() as bar:
             sealing = rescan(bar)
             outcome = await sealing.run()
-        await sealing.report(_left(outcome, is_dry=False))
+        await sealing.report(_remaining(outcome, is_dry=False))
         return outcome, False
 
 
@@ -118,7 +118,7 @@ async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Ou
     called: dict[str, list[str]] = {}
     for name, secret in names.items():
         called.setdefault(secret.secret_id.hex(), []).append(name)
-    async with here.client(await identified(here, project)) as client:
+    async with here.client(await project_of(here, project)) as client:
         found = [one async for page in roster_client.records(client.connection) for one in page]
         places: dict[str, list[str]] = {}
         with suppress(ConfideError, TimeoutError):
@@ -151,8 +151,8 @@ async def name_secret(
     if remove:
         await asyncio.to_thread(names.give, name, None)
         return Output({"name": name, "secret": None}, f"no secret is called {name} now")
-    async with here.client(await identified(here, project)) as client:
-        found = (await resolved(client.connection, [secret], {}))[secret]
+    async with here.client(await project_of(here, project)) as client:
+        found = (await resolve_references(client.connection, [secret], {}))[secret]
     await asyncio.to_thread(names.give, name, found)
     return Output({"name": name, "secret": str(found)}, f"{found} is called {name}")
 
@@ -176,8 +176,8 @@ async def show(
     bare(secret)  # an invalid name fails before any question
     if not raw and not sys.stdout.isatty():
         raise typer.BadParameter("stdout is not a terminal; --raw prints the value anyway", param_hint="PLACEHOLDER")
-    async with here.client(await identified(here, project)) as client:
-        found = (await resolved(client.connection, [secret], names))[secret]
+    async with here.client(await project_of(here, project)) as client:
+        found = (await resolve_references(client.connection, [secret], names))[secret]
         approved = "user"
         if is_of_agent(os.environ):
             called = str(found) if secret == str(found) else f"{secret} {found}"
@@ -196,9 +196,9 @@ async def show(
     return Output({"kind": opened.kind, "value": text}, print_text)
 
 
-def _left(outcome: RescanOutcome, *, is_dry: bool) -> int:
+def _remaining(outcome: RescanOutcome, *, is_dry: bool) -> int:
     """Return the known number of credentials that are in clear now."""
-    return (outcome.found.total() if is_dry else outcome.outgrown) + len(outcome.named)
+    return (outcome.found.total() if is_dry else outcome.outgrown) + len(outcome.documents_to_rename)
 
 
 def _print_preview(outcome: RescanOutcome) -> None:
@@ -241,7 +241,7 @@ def _print_remaining(outcome: RescanOutcome) -> None:
         )
     if outcome.unreadable:
         remark(f"{outcome.unreadable:,} stored texts are damaged and were skipped")
-    for document in outcome.named[:_SHOWN]:
+    for document in outcome.documents_to_rename[:_SHOWN]:
         remark(
             f"the name of {document.project} {document.path}, or the id of that note, contains part of a credential: store it again under "
             "another title, and delete this one"
@@ -274,7 +274,7 @@ def _as_json(outcome: RescanOutcome, *, is_dry: bool) -> dict[str, object]:
         "sealedTexts": outcome.sealed,
         "outgrown": outcome.outgrown,
         "unreadable": outcome.unreadable,
-        "isClean": outcome.is_clean and not _left(outcome, is_dry=is_dry),
+        "isClean": outcome.is_clean and not _remaining(outcome, is_dry=is_dry),
         "damagedCopies": outcome.damaged_copies,
         "documents": [
             {
@@ -286,5 +286,5 @@ def _as_json(outcome: RescanOutcome, *, is_dry: bool) -> dict[str, object]:
             }
             for document in outcome.documents.values()
         ],
-        "unsealed": _left(outcome, is_dry=is_dry),
+        "unsealed": _remaining(outcome, is_dry=is_dry),
     }

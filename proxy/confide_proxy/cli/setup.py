@@ -134,21 +134,21 @@ def _look_for_clients(here: CommandContext, folder: Path, *, for_user: bool) -> 
     is_left = False
     for client in found:
         try:
-            is_left |= _offered(here, client, folder, for_user=for_user, is_asked=is_asked)
+            is_left |= _offer_parts(here, client, folder, for_user=for_user, is_asked=is_asked)
         except SetupError as error:
             note(f"{client.title} is left as it is: {error}")
     if is_left and not is_asked:
         remark("nothing was changed: run it in a terminal, or confide setup CLIENT --write --hooks --allow")
 
 
-def _offered(here: CommandContext, client: KnownClient, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
+def _offer_parts(here: CommandContext, client: KnownClient, folder: Path, *, for_user: bool, is_asked: bool) -> bool:
     """Show the parts that a client lacks, and ask whether to write them; return False if there are
     none.
     """
     had = presence.look(client, folder)
     parts = Parts(server=not had.is_set_up, hooks=not had.has_hooks, rules=True)
     entries = _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
-    changes = [each for each in client_files.added(entries) if each.is_one]
+    changes = [each for each in client_files.changes_to_add(entries) if each.is_one]
     if not changes:
         say(f"{client.title} is set up")
         return False
@@ -170,7 +170,7 @@ def merge_for_claude_code(here: CommandContext, project: Path) -> bool:
     Returns False if it is there already. Raises SetupError.
     """
     client = CLIENTS["claude-code"]
-    (change,) = client_files.added(_entries(client, project.absolute(), Parts(), for_user=False))
+    (change,) = client_files.changes_to_add(_entries(client, project.absolute(), Parts(), for_user=False))
     if change.is_one:
         change.write(WriteReceipts(here.paths.client_files))
     return change.is_one
@@ -193,12 +193,12 @@ def _set_up(
     elif is_written:
         _add(here, client, folder, parts, for_user=for_user)
     elif parts.hooks or parts.rules or parts.own_notes:
-        for change in client_files.added(_entries(client, folder, parts, for_user=for_user)):
+        for change in client_files.changes_to_add(_entries(client, folder, parts, for_user=for_user)):
             _show(change)
         _print_next_steps(client, parts, is_written=False)
         remark("nothing was changed: run it again with --write")
     else:
-        say(client.shown(program()))
+        say(client.entry_text(program()))
         remark(f"paste this into {client.file(folder, for_user=for_user)}, or run it again with --write")
 
 
@@ -241,7 +241,7 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
         _in_place_of_another(each) if isinstance(each, ServerEntry) else each
         for each in _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
     ]
-    changes = client_files.added(entries)
+    changes = client_files.changes_to_add(entries)
     _preview(changes, entries)
     if not for_user and (top := _top(folder)) is not None:
         note(f"this applies to sessions that start in {folder}, not in {top}; --user applies to all folders")
@@ -250,7 +250,7 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
 
 def _in_place_of_another(entry: ServerEntry) -> ServerEntry:
     """Ask whether to replace the user's own entry, if it calls an address; otherwise it stays."""
-    host = client_files.asked(entry, entry.is_anothers)
+    host = client_files.ask_entry(entry, entry.is_anothers)
     if host is None:
         return entry
     message = f"{entry.file} has an entry confide that calls {host}"
@@ -300,7 +300,7 @@ def _carry_out(
     if is_new and parts.server:
         claim = projects.identify(folder_of(folder))
         if claim.is_project and can_ask():
-            here = markdown_offer.asked(here, claim.root)
+            here = markdown_offer.offer_markdown(here, claim.root)
         for offer in addons.each("set_up"):
             offer(here, folder_of(folder))
 
@@ -315,13 +315,13 @@ def _remove(here: CommandContext, client: KnownClient, folder: Path, parts: Part
     ours = [client.server(file, program(), below=below) for file, below in places if below and not for_user]
     ours += [client.server(client.file(folder, for_user=for_user), program())] if meant.server else []
     for each in ours:
-        if (host := client_files.asked(each, each.is_anothers)) is not None:
+        if (host := client_files.ask_entry(each, each.is_anothers)) is not None:
             note(f"{each.file} has an entry confide that calls {host}: it is yours, and stays")
     entries = [*ours, *entries]
     entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
     root = projects.identify(folder).root
     had_notes = meant.own_notes and client_files.is_in(own.entry(folder, root))
-    changes = [each for each in client_files.removed(entries, receipts) if each.is_one]
+    changes = [each for each in client_files.changes_to_remove(entries, receipts) if each.is_one]
     for change in changes:
         _show(change)
     if had_notes:

@@ -15,8 +15,8 @@ from confide_proxy.cli.console import (
     ProjectDir,
     command,
     count_noun,
-    identified,
     one_line,
+    project_of,
     remark,
     row,
 )
@@ -30,7 +30,7 @@ from confide_proxy.offline.operations import new_meta
 @command
 async def stale(here: CommandContext, project: ProjectDir = Path()) -> Output:
     """List the notes of this project that are about something that has changed here, or no longer exists."""
-    this = await identified(here, project)
+    this = await project_of(here, project)
     ties = await asyncio.to_thread(ties_of, here, this)
     found = await asyncio.to_thread(lambda: list(ties.notes.all()))
     listed = [
@@ -57,11 +57,11 @@ async def stale(here: CommandContext, project: ProjectDir = Path()) -> Output:
 @command
 async def fresh(here: CommandContext, paths: PathsOf, project: ProjectDir = Path()) -> Output:
     """Confirm that notes are true of the files as they are here now."""
-    this = await identified(here, project, is_written=True)
+    this = await project_of(here, project, is_written=True)
     async with here.client(this) as client:
         await send_queue(client, here)
         await client.files.compare()
-        wanted = [await asyncio.to_thread(_found, client.tied, name) for name in dict.fromkeys(paths)]
+        wanted = [await asyncio.to_thread(_find_note, client.ties, name) for name in dict.fromkeys(paths)]
         done = []
         for path, seen in wanted:
             await client.call("memory_update", {"id": path}, more_meta=new_meta())
@@ -75,7 +75,7 @@ async def fresh(here: CommandContext, paths: PathsOf, project: ProjectDir = Path
     return Output({"project": this.name, "confirmed": done}, print_text)
 
 
-def _found(ties: LateTies, name: str) -> tuple[str, Mapping[str, str]]:
+def _find_note(ties: LateTies, name: str) -> tuple[str, Mapping[str, str]]:
     """Return the path of a note, and what it is tied to now. Raises ToolError."""
     path = ties.notes.path_of(name)
     seen = ties.notes.again(path) if path is not None else None

@@ -26,8 +26,8 @@ from confide_proxy.cli.console import (
     AsJson,
     CommandContext,
     ProjectDir,
-    identified,
     print_json,
+    project_of,
     row,
 )
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
@@ -113,12 +113,12 @@ def places_of(paths: ProxyPaths) -> dict[str, str]:
 
 async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], list[addons.AddonMessage]]:
     """Return the fields of the status, and the messages of add-ons."""
-    project = await identified(here, folder)
+    project = await project_of(here, folder)
     asked = await asyncio.to_thread(addons.each, "status")
     async with here.client(project, patience_s=QUESTION_S) as client:
         # Before the call: a daemon that is shutting down completes the present request, and no
         # more.
-        unsealed = await _unsealed(client)
+        unsealed = await _unsealed_counts(client)
         more = [await ask(client.connection) for ask in asked]
         result = await client.call("memory_status", {})
         result["warnings"] = [*result["warnings"], *await asyncio.to_thread(memory_notices)]
@@ -130,7 +130,7 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
         result |= {} if unsealed is None else {"unsealedFindings": unsealed}
         for told_of in more:
             result |= told_of.data
-        told = await asyncio.to_thread(DaemonReceipts(here.paths).told)
+        told = await asyncio.to_thread(DaemonReceipts(here.paths).report)
         result |= {"wentBack": told} if told else {}
         # Sessions print this once on stderr too, where few users look.
         unknown = catalogues.load(here.paths.catalogue, here.config.toolsets).unknown
@@ -140,7 +140,7 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
         missed = [each for each in await asyncio.to_thread(files.notices) if each not in result["warnings"]]
         result["warnings"] = [*missed, *result["warnings"]]
         local: dict[str, object] = {
-            "filesHere": await asyncio.to_thread(files.known),
+            "filesHere": await asyncio.to_thread(files.count_confirmed),
             "isLocal": daemon.load_pin(here.paths.link) is None,
         }
         local |= {"claim": project.claim} if project.claim else {}
@@ -152,7 +152,7 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
         return facts, more
 
 
-async def _unsealed(client: CommandClient) -> dict[str, object] | None:
+async def _unsealed_counts(client: CommandClient) -> dict[str, object] | None:
     """Return the number of credentials in clear that were found in the space, and the time of the
     search.
 
@@ -187,7 +187,7 @@ def up(paths: ProxyPaths, client: CommandClient) -> dict[str, object]:
     """Return the JSON fields of the link of a connected client."""
     return {
         "state": "up",
-        **known(paths),
+        **local_link_fields(paths),
         "since": datetime.fromtimestamp(client.since).astimezone().isoformat(timespec="seconds"),
         "roundTripMs": round(client.round_trip_s * 1000, 1),
         "sessionId": client.connection.session_id,
@@ -226,10 +226,10 @@ def down(paths: ProxyPaths, error: ConfideError | TimeoutError) -> dict[str, obj
     state = "up" if isinstance(error, RequestError | ToolError | SpaceLockedError) else "down"
     if isinstance(error, NotSetUpError):
         state = "not set up"
-    return {"state": state, **known(paths), "reason": str(told), "hint": told.hint}
+    return {"state": state, **local_link_fields(paths), "reason": str(told), "hint": told.hint}
 
 
-def known(paths: ProxyPaths) -> dict[str, Any]:
+def local_link_fields(paths: ProxyPaths) -> dict[str, Any]:
     """Return the link's fields that are known without a connection.
 
     `tls` says whether the address requires TLS, which the channel does not need. `daemonKey` is the
@@ -238,7 +238,7 @@ def known(paths: ProxyPaths) -> dict[str, Any]:
     """
     joined = words = place = is_tls = None
     with suppress(ConfideError, OSError):  # a broken file has ended the attempt already
-        joined = daemon.known(paths)
+        joined = daemon.known_daemon(paths)
     with suppress(ConfideError, OSError):
         words = fingerprint_words(identities.read(paths.identity).public_key)
     if joined is not None:

@@ -28,11 +28,11 @@ def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> l
     Raises UnfitAnswerError if the daemon's response contains an invalid time.
     """
     return [
-        _labelled("daemon", _daemon(facts)),
-        _labelled("space", _space(facts)),
-        _labelled("project", _project(facts)),
-        _labelled("index", _index(facts)),
-        _labelled("waiting", _waiting(facts)),
+        _label_line("daemon", _daemon(facts)),
+        _label_line("space", _space(facts)),
+        _label_line("project", _project(facts)),
+        _label_line("index", _index(facts)),
+        _label_line("waiting", _waiting(facts)),
         *(line for told in more for line in _labelled_all(told.heading, told.rows)),
         *_labelled_all("problems", _problems(facts)),
     ]
@@ -43,9 +43,9 @@ def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
     where = link["address"] or "this device's own, which is started when it is needed"
     words = link["words"] or "its key cannot be read"
     return [
-        _labelled("daemon", f"{where}, link {link['state']}"),
-        _labelled("device", words),
-        _labelled("waiting", waiting),
+        _label_line("daemon", f"{where}, link {link['state']}"),
+        _label_line("device", words),
+        _label_line("waiting", waiting),
     ]
 
 
@@ -181,9 +181,9 @@ def _plain(name: str, value: Any) -> str:
     return str(value)
 
 
-def _labelled(label: str, text: str) -> str:
+def _label_line(label: str, text: str) -> str:
     return f"{label:<{_LABEL}} {text}"
 
 
 def _labelled_all(label: str, texts: Sequence[str]) -> list[str]:
-    return [_labelled(label if number == 0 else "", text) for number, text in enumerate(texts)]
+    return [_label_line(label if number == 0 else "", text) for number, text in enumerate(texts)]

@@ -29,8 +29,8 @@ from confide_proxy.cli.console import (
     command,
     count_noun,
     doing,
-    identified,
     note,
+    project_of,
     remark,
     row,
     say,
@@ -109,7 +109,7 @@ def _of_queue(here: CommandContext, names: list[str], *, show: bool, retry: bool
     if not (retry or drop):
         if names:
             raise typer.BadParameter("goes with --retry or --drop", param_hint=names[0])
-        return queue.listed(here, with_text=show)
+        return queue.list_calls(here, with_text=show)
     if len(names) > 1 or (drop and not names):
         raise typer.BadParameter("name the id of one call, as confide sync --queue lists it", param_hint="ID")
     identity = names[0] if names else ""
@@ -117,7 +117,7 @@ def _of_queue(here: CommandContext, names: list[str], *, show: bool, retry: bool
 
 
 async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: bool) -> Output:
-    result = await _compared(here, await identified(here, project), force=force, is_meant=is_meant)
+    result = await _compare(here, await project_of(here, project), force=force, is_meant=is_meant)
 
     def print_text() -> None:
         say(
@@ -179,16 +179,16 @@ def quickstart(
     """
     is_alone = load_pin(here.paths.link) is None
     if is_alone and here.config.on_demand:
-        founding.found(here.paths)
+        founding.allow_own_daemon(here.paths)
         note(*memory_notices())
     # Start the daemon first, which takes time; only then ask about the folder's project name.
     problem = asyncio.run(space_connection.introduce(here.paths, here.config))
     if isinstance(problem, DaemonStartError | NotJoinedError):
         raise problem
-    this = asyncio.run(identified(here, project))
+    this = asyncio.run(project_of(here, project))
     if this.name != GLOBAL_PROJECT and not as_json:
-        here = markdown_offer.asked(here, this.root)
-    result = asyncio.run(_compared(here, this, force=False))
+        here = markdown_offer.offer_markdown(here, this.root)
+    result = asyncio.run(_compare(here, this, force=False))
     info = asyncio.run(call(here, this, "memory_status", {}, is_compared=False))
 
     def print_text() -> None:
@@ -222,7 +222,7 @@ async def _offer_trust(here: CommandContext, project: Project) -> None:
             await trust.offer(client, [project.name], "")
 
 
-async def _compared(here: CommandContext, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
+async def _compare(here: CommandContext, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
     async with here.client(project) as client:
         client.files.means_deletions = is_meant or await _is_meant(client, project)
         with Progress() as bar:
@@ -242,8 +242,8 @@ async def _compared(here: CommandContext, project: Project, *, force: bool, is_m
                     progress=lambda done, total: bar.follow(done // 1024, total // 1024, "transcripts, KiB"),
                 )
             result, status = await until_indexed(client, force=force, progress=bar.follow)
-            failed = client.files.failed
-            result["skipped"] = list({tuple(item.items()): item for item in client.files.skipped}.values())
+            failed = client.files.failure_count
+            result["skipped"] = list({tuple(item.items()): item for item in client.files.skipped_files}.values())
             if client.gives_receipts:
                 await client.keep_receipt()
             here_too = (project.name, GLOBAL_PROJECT)

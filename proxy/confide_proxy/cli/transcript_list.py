@@ -18,11 +18,11 @@ from confide_proxy.cli.console import (
     Output,
     ProjectDir,
     Yes,
-    agreed,
     asking,
     command,
-    identified,
+    project_of,
     remark,
+    require_consent,
     row,
 )
 from confide_proxy.config import TRANSCRIPT_SOURCES
@@ -60,7 +60,7 @@ async def transcripts(
         read = await asyncio.to_thread(sources, here.paths, here.config, space)
     found = []
     for source in read:
-        for file in (await asyncio.to_thread(source.found))[0]:
+        for file in (await asyncio.to_thread(source.find_files))[0]:
             known = source.progress.get(file.session)
             found.append(
                 {
@@ -90,8 +90,8 @@ async def _forget(here: CommandContext, session: str, agent: str | None, project
         agent, session = document[1], document[2]
     if not _SESSION.fullmatch(session):
         raise SessionError
-    await agreed(f"delete the transcript of session {session} for good?", is_sure=is_sure)
-    this = await identified(here, project)
+    await require_consent(f"delete the transcript of session {session} for good?", is_sure=is_sure)
+    this = await project_of(here, project)
     async with here.client(this) as client:
         # A session sent by this device belongs to the project where it began; any other to this
         # folder's.

@@ -29,14 +29,14 @@ from confide_proxy.cli.console import (
     IsGlobal,
     Output,
     ProjectDir,
-    agreed,
     ask_confirmation,
     can_ask,
     command,
     count_noun,
-    identified,
     one_line,
+    project_of,
     remark,
+    require_consent,
     row,
     say,
     shown,
@@ -70,15 +70,17 @@ async def trust(
             "this needs an answer, and there is no terminal to ask in",
             hint="a person runs it in a terminal; there is no option for it",
         )
-    this = await identified(here, project)
+    this = await project_of(here, project)
     own = GLOBAL_PROJECT if is_global else this.name
     async with here.client(this) as client:
         await client.files.compare()
-        done, doubts = await _looked_at(client, [one for each in paths for one in await _meant(client, each, own)])
+        done, doubts = await _looked_at(
+            client, [one for each in paths for one in await _find_documents(client, each, own)]
+        )
         if doubts:
             await _show(doubts)
-            await agreed(_question(doubts), is_sure=False)
-        done += await _vouched(client, doubts)
+            await require_consent(_question(doubts), is_sure=False)
+        done += await _trust_texts(client, doubts)
 
     def print_text() -> None:
         for each in done:
@@ -102,7 +104,7 @@ async def offer(client: CommandClient, projects: Iterable[str], path: str, *, id
     """
     if not can_ask():
         return False
-    untrusted = [(name, one) for name in projects for one in await _untrusted(client, name, path)]
+    untrusted = [(name, one) for name in projects for one in await _list_untrusted(client, name, path)]
     # Results of tasks are accepted by their own command.
     found = [
         (name, one["path"]) for name, one in untrusted if (not ids or one["id"] in ids) and task_of(one["path"]) is None
@@ -120,7 +122,7 @@ async def offer(client: CommandClient, projects: Iterable[str], path: str, *, id
     if doubts:
         await _show(doubts)
         if await ask_confirmation(f"{_question(doubts)}?"):
-            row(f"trusted: {count_noun(len(await _vouched(client, doubts)), 'file')}")
+            row(f"trusted: {count_noun(len(await _trust_texts(client, doubts)), 'file')}")
     return True
 
 
@@ -159,7 +161,7 @@ def _question(doubts: Sequence[_Doubt]) -> str:
     return f"Trust {what} as {'it is' if is_one else 'they are'} now"
 
 
-async def _vouched(client: CommandClient, doubts: Iterable[_Doubt]) -> list[dict[str, object]]:
+async def _trust_texts(client: CommandClient, doubts: Iterable[_Doubt]) -> list[dict[str, object]]:
     """Trust the texts that were shown. Each request names its text: the daemon refuses it if the
     document has changed.
     """
@@ -170,7 +172,7 @@ async def _vouched(client: CommandClient, doubts: Iterable[_Doubt]) -> list[dict
     return done
 
 
-async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[str, str]]:
+async def _find_documents(client: CommandClient, name: str, project: str) -> list[tuple[str, str]]:
     """Return project and path of the named document, or of the untrusted ones in a folder or of a
     glob.
 
@@ -179,14 +181,14 @@ async def _meant(client: CommandClient, name: str, project: str) -> list[tuple[s
     if is_id(name) or (not is_glob(name) and name.endswith(".md")):
         return [await document_of(client, name, project)]
     found = [
-        each["path"] for each in await _untrusted(client, project, fixed_part(name)) if matches(each["path"], name)
+        each["path"] for each in await _list_untrusted(client, project, fixed_part(name)) if matches(each["path"], name)
     ]
     if not found:
         raise RequestError("not_found", f"nothing in {name} is untrusted", "confide ls shows what is")
     return [(project, path) for path in found]
 
 
-async def _untrusted(client: CommandClient, project: str, path: str) -> list[DocumentItem]:
+async def _list_untrusted(client: CommandClient, project: str, path: str) -> list[DocumentItem]:
     """Return the untrusted documents in a folder, those that were changed last first."""
     found: list[DocumentItem] = []
     seen = total = 0

@@ -21,7 +21,7 @@ from confide_crypto.errors import ConfideError, DeniedError, HandshakeError, Key
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.wire.session import Attached
-from confide_proxy.cli.console import CommandContext, identified, json_text, remark
+from confide_proxy.cli.console import CommandContext, json_text, project_of, remark
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
 from confide_proxy.freshness.late_ties import LateTies
@@ -57,7 +57,7 @@ def watch(here: CommandContext, folders: Sequence[Path], *, as_json: bool) -> No
     Raises FolderError if one of them is not a folder, and errors that no further attempt can fix.
     """
     asked = list(map(_folder, folders))
-    served = {project.root: project for project in asyncio.run(_named(here, asked))}
+    served = {project.root: project for project in asyncio.run(_projects_of(here, asked))}
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
     failure = asyncio.run(_serve(here.paths, here.config, list(served.values()), Teller(as_json=as_json)))
     if failure is not None:
@@ -70,7 +70,7 @@ class Teller:
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 
-    def say(self, event: str, text: str, **facts: Any) -> None:
+    def print_event(self, event: str, text: str, **facts: Any) -> None:
         """Print one event; `facts` are the further fields of the JSON line."""
         if self._as_json:
             sys.stdout.write(json_text({"event": event, **facts}) + "\n")
@@ -83,11 +83,11 @@ class Teller:
         counts = {"sent": report.sent, "received": report.pulled, "removed": report.removed}
         if any(counts.values()):
             message = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            self.say("synced", f"{project}: {message}", project=project, **counts)
+            self.print_event("synced", f"{project}: {message}", project=project, **counts)
         for path in map(printable, report.removed_paths[:MOST_NAMED]):
-            self.say("removed", f"{project}: removed {path}", project=project, path=path)
+            self.print_event("removed", f"{project}: removed {path}", project=project, path=path)
         if is_comparison and self._as_json:
-            self.say("compared", "", project=project, files=report.files_scanned)
+            self.print_event("compared", "", project=project, files=report.files_scanned)
 
 
 class Watch:
@@ -103,9 +103,9 @@ class Watch:
         services: ServiceRunner,
     ) -> None:
 
-        self._teller = teller
+        self._events = teller
         self._services = services
-        self._ended = ended
+        self._end = ended
         self._reason = ""
         self._group: TaskGroup
         machine = MachineKeys(paths)
@@ -122,9 +122,9 @@ class Watch:
             ),
             services=services,
         )
-        self._files.on_ignored = lambda said: teller.say("ignored", said)
+        self._files.on_ignored = lambda said: teller.print_event("ignored", said)
         for each in served:
-            self._files.seen[each.name] = LateTies(each.root, each.name, self.sealing).of_file
+            self._files.seen_functions[each.name] = LateTies(each.root, each.name, self.sealing).of_file
         bodies = {folder.project: attach_body(folder.project, config) for folder in self._files.folders}
         callbacks = Callbacks(
             on_up=self._on_up,
@@ -157,24 +157,24 @@ class Watch:
         if self._fallback.has_queue:
             self._fallback.send_queue(lambda: None)
         self._reason = ""
-        self._teller.say("up", "the link is up", space=str(attached["space"]))
+        self._events.print_event("up", "the link is up", space=str(attached["space"]))
 
     def _on_down(self, reason: ConfideError) -> None:
         self._streamer.on_down()
         self._fallback.on_down()
         is_final = isinstance(reason, _FINAL) and not isinstance(reason, DeniedError)
         if is_final or (isinstance(reason, DeniedError) and reason.reason in _FINAL_DENIALS):
-            if not self._ended.done():
-                self._ended.set_result(reason)
+            if not self._end.done():
+                self._end.set_result(reason)
         elif str(reason) != self._reason:  # print a reason once, not at every attempt
             self._reason = str(reason)
-            self._teller.say("down", f"the link is down, trying again: {reason}", reason=str(reason))
+            self._events.print_event("down", f"the link is down, trying again: {reason}", reason=str(reason))
 
     async def _on_renewed(self, attached: Attached) -> None:
         self._streamer.on_renewed(attached, self._group.create_task)
 
 
-def grouped(served: Iterable[Project]) -> list[list[Project]]:
+def group_projects(served: Iterable[Project]) -> list[list[Project]]:
     """Group the projects by connection: at most `FOLDERS_A_LINK` each, and two clones of one
     project never on the same.
     """
@@ -195,11 +195,11 @@ async def _serve(paths: ProxyPaths, config: ProxyConfig, served: list[Project], 
     stop = asyncio.Event()
     portable.call_on_signals(loop, portable.ending_signals(), stop.set)
     for project in served:
-        teller.say(
+        teller.print_event(
             "watching", f"watching {project.root} as {project.name}", project=project.name, folder=str(project.root)
         )
     services = ServiceRunner(paths.seats)
-    watches = [Watch(paths, config, group, teller, ended, services) for group in grouped(served)]
+    watches = [Watch(paths, config, group, teller, ended, services) for group in group_projects(served)]
     async with TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in watches]
         if config.transcripts:
@@ -214,9 +214,9 @@ async def _serve(paths: ProxyPaths, config: ProxyConfig, served: list[Project], 
             hooks = Hooks(paths, watches[0].link, watches[0].sealing, roots)
             tasks.append(group.create_task(services.keep("answering hooks", hooks.run)))
         if config.learn.is_on:
-            from confide_proxy.mcp.client import beside
+            from confide_proxy.mcp.client import background_services
 
-            for name, work in (await asyncio.to_thread(beside, paths, config)).items():
+            for name, work in (await asyncio.to_thread(background_services, paths, config)).items():
                 tasks.append(group.create_task(services.keep(name, work)))
         ended.add_done_callback(lambda _ended: stop.set())
         await stop.wait()
@@ -234,12 +234,12 @@ async def _serve(paths: ProxyPaths, config: ProxyConfig, served: list[Project], 
     services.close()
     if ended.done():
         return ended.result()
-    teller.say("ended", "ended")
+    teller.print_event("ended", "ended")
     return None
 
 
-async def _named(here: CommandContext, folders: list[Path]) -> list[Project]:
-    return [await identified(here, folder, is_written=True) for folder in folders]
+async def _projects_of(here: CommandContext, folders: list[Path]) -> list[Project]:
+    return [await project_of(here, folder, is_written=True) for folder in folders]
 
 
 def _folder(folder: Path) -> Path:

@@ -104,7 +104,7 @@ def take_along(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
     into = root / FOLDER
     if not _is_below(into, root):
         raise SetupError(f"{into} leads out of {root}", hint="look at that link, and remove it")
-    carried = _copied(own, into, taken=receipts.carried(into))
+    carried = _copy_notes(own, into, taken=receipts.copied_notes(into))
     receipts.note_carried(into, _hashes(own))
     return carried
 
@@ -114,14 +114,14 @@ def give_back(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
     folder cannot be written.
     """
     place = root / FOLDER
-    carried = _copied(place, own, older=receipts.carried(place))
+    carried = _copy_notes(place, own, older=receipts.copied_notes(place))
     receipts.note_carried(place, {})
     if (own / INDEX).exists() and not (place / INDEX).is_symlink():
         (place / INDEX).unlink(missing_ok=True)
     return carried
 
 
-def _copied(source: Path, target: Path, *, taken: Hashes | None = None, older: Hashes | None = None) -> Carried:
+def _copy_notes(source: Path, target: Path, *, taken: Hashes | None = None, older: Hashes | None = None) -> Carried:
     """
     Args:
         taken: texts in `source` that were copied before: what `target` has made of them since stays.
@@ -146,7 +146,7 @@ def _copied(source: Path, target: Path, *, taken: Hashes | None = None, older: H
             had = there.splitlines()
             wanted = "\n".join([*had, *(line for line in text.splitlines() if line not in had)]) + "\n"
         else:
-            place, wanted = _beside(place, text), text
+            place, wanted = _free_name(place, text), text
         if wanted != there:
             _put(place, wanted)
             carried.names.append(name)
@@ -160,7 +160,7 @@ def _is_below(folder: Path, root: Path) -> bool:
         return False
 
 
-def _beside(place: Path, text: str) -> Path:
+def _free_name(place: Path, text: str) -> Path:
     """Return a free name beside an existing note, or the name of a file there with this very text."""
     for number in range(2, MOST_NOTES):
         other = place.with_name(f"{place.stem}-{number}{place.suffix}")
@@ -207,14 +207,14 @@ class _Directory:
     file: Path
     value: str
 
-    def added(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         old = jsonc.at(jsonc.read(text), (KEY,))
         if old not in (None, self.value):
             raise jsonc.JsoncError(f"has another {KEY} already")
-        return self._member.added(text)
+        return self._member.add_to(text)
 
-    def removed(self, text: str) -> str:
-        return self._member.removed(text) if self.is_in(text) else text
+    def remove_from(self, text: str) -> str:
+        return self._member.remove_from(text) if self.is_in(text) else text
 
     def is_in(self, text: str) -> bool:
         return bool(jsonc.at(jsonc.read(text), (KEY,)) == self.value)

@@ -60,7 +60,7 @@ class FileChange:
             raise SetupError(f"{self.path} has changed meanwhile", hint="run it again")
         try:
             if self.after is None:
-                _resolved(self.path).unlink()
+                _resolve(self.path).unlink()
                 self.path.unlink(missing_ok=True)  # where it was a link
                 with suppress(OSError):
                     for folder in self.folders:
@@ -68,7 +68,7 @@ class FileChange:
             else:
                 if receipts is not None:
                     receipts.note(self)
-                _resolved(self.path).parent.mkdir(parents=True, exist_ok=True)
+                _resolve(self.path).parent.mkdir(parents=True, exist_ok=True)
                 replace(self.path, self.after)
         except OSError as error:
             raise SetupStorageError(
@@ -81,7 +81,7 @@ def read(path: Path) -> str | None:
     that this user can read.
     """
     try:
-        target = _resolved(path)
+        target = _resolve(path)
         if not target.exists():
             return None
         if not stat.S_ISREG(target.stat().st_mode):
@@ -99,7 +99,7 @@ def read(path: Path) -> str | None:
         raise SetupError(f"{path} is not UTF-8 text (byte {error.start})", hint=_BY_HAND) from error
 
 
-def added(entries: Iterable[ConfigEntry]) -> list[FileChange]:
+def changes_to_add(entries: Iterable[ConfigEntry]) -> list[FileChange]:
     """Return the changes that add the entries, one per file. Raises SetupError if a file isn't in
     the client's format; it stays unchanged.
     """
@@ -108,13 +108,13 @@ def added(entries: Iterable[ConfigEntry]) -> list[FileChange]:
         known = changes.get(entry.file)
         before = read(entry.file) if known is None else known.before
         text = (known.after if known else before) or ""
-        after = _done(entry, entry.added, text)
+        after = _run_on_entry(entry, entry.add_to, text)
         steps = (*(known.steps if known else ()), after)
         changes[entry.file] = FileChange(entry.file, before, before if after == (before or "") else after, steps)
     return list(changes.values())
 
 
-def removed(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = None) -> list[FileChange]:
+def changes_to_remove(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = None) -> list[FileChange]:
     """Return the changes that remove the entries. Raises SetupError if a file is not in the
     client's format; it stays unchanged.
 
@@ -128,12 +128,12 @@ def removed(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = Non
         if before is None:
             continue
         is_found, former = receipts.former(file, before) if receipts else (False, None)
-        if is_found and not any(_done(entry, entry.is_in, former or "") for entry in group):
+        if is_found and not any(_run_on_entry(entry, entry.is_in, former or "") for entry in group):
             changes.append(FileChange(file, before, former, folders=receipts.folders(file) if receipts else ()))
             continue
         after = before
         for entry in group:
-            after = _done(entry, entry.removed, after)
+            after = _run_on_entry(entry, entry.remove_from, after)
         is_made = file.stem == _OWN_STEM or (receipts is not None and receipts.is_made(file))
         is_ours = is_made and after.strip() in ("", "{}") and after != before
         made = receipts.folders(file) if receipts and is_ours else ()
@@ -141,23 +141,23 @@ def removed(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = Non
     return changes[::-1]  # the file for which a folder was made goes last
 
 
-def asked(entry: ConfigEntry, question: Callable[[str], Any]) -> Any:
+def ask_entry(entry: ConfigEntry, question: Callable[[str], Any]) -> Any:
     """Return an entry's answer about its file's text. Raises SetupError if it is not in the
     client's format.
     """
-    return _done(entry, question, read(entry.file) or "")
+    return _run_on_entry(entry, question, read(entry.file) or "")
 
 
 def is_in(entry: ConfigEntry) -> bool:
     """Return True if the entry is in its file. Raises SetupError if the file is not in the client's
     format.
     """
-    return bool(asked(entry, entry.is_in))
+    return bool(ask_entry(entry, entry.is_in))
 
 
 def replace(path: Path, text: str) -> None:
     """Replace a user's file atomically. Raises OSError."""
-    target = _resolved(path)  # a linked file (dotfiles in a repository) stays a link
+    target = _resolve(path)  # a linked file (dotfiles in a repository) stays a link
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     with atomic.replacing(target, mode=0o600 if mode is not None else 0o666) as file:
         if mode is not None and portable.HAS_MODES:
@@ -165,7 +165,7 @@ def replace(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def _resolved(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     try:
         return path.resolve()
     except RuntimeError as error:  # links in a circle, before Python 3.13
@@ -179,7 +179,7 @@ def _by_file(entries: Iterable[ConfigEntry]) -> dict[Path, list[ConfigEntry]]:
     return files
 
 
-def _done(entry: ConfigEntry, work: Any, text: str) -> Any:
+def _run_on_entry(entry: ConfigEntry, work: Any, text: str) -> Any:
     try:
         return work(text)
     except (JsoncError, TomlError) as error:
@@ -204,12 +204,12 @@ class WriteReceipts:
         blank more or less may stay.
         """
         assert change.after is not None
-        key, before = str(_resolved(change.path)), change.before
+        key, before = str(_resolve(change.path)), change.before
         old = self._of(change.path)
         is_ours = before is not None and old.get("sha256") == _hash(before)
         undo = list(old["undo"]) if is_ours and isinstance(old.get("undo"), list) else []
         was_there = bool(old.get("wasThere")) if is_ours else before is not None
-        above = [each for each in _resolved(change.path).parents if not each.exists()]
+        above = [each for each in _resolve(change.path).parents if not each.exists()]
         folders = old.get("folders", []) or [str(each) for each in above]
         text = before or ""
         for step in (*change.steps, change.after):
@@ -242,16 +242,16 @@ class WriteReceipts:
         except (KeyError, TypeError, ValueError):
             return False, None
 
-    def carried(self, folder: Path) -> dict[str, str]:
+    def copied_notes(self, folder: Path) -> dict[str, str]:
         """Return the hashes of the notes copied into a folder, by name."""
         found = self._of(folder).get("carried", {})
         return {name: each for name, each in found.items() if isinstance(each, str)} if isinstance(found, dict) else {}
 
     def note_carried(self, folder: Path, hashes: dict[str, str]) -> None:
         """Store the hashes of copied notes; an empty dict removes the folder's receipt."""
-        self._known.pop(str(_resolved(folder)), None)
+        self._known.pop(str(_resolve(folder)), None)
         if hashes:
-            self._known[str(_resolved(folder))] = {"carried": hashes}
+            self._known[str(_resolve(folder))] = {"carried": hashes}
         self._save()
 
     def _save(self) -> None:
@@ -260,7 +260,7 @@ class WriteReceipts:
             write_private_file(self.file, json.dumps(kept).encode(), replace=True)
 
     def _of(self, path: Path) -> dict[str, Any]:
-        found = self._known.get(str(_resolved(path)))
+        found = self._known.get(str(_resolve(path)))
         return found if isinstance(found, dict) else {}
 
 

@@ -18,10 +18,10 @@ class ConfigEntry(Protocol):
     @property
     def file(self) -> Path: ...
 
-    def added(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         """Return the file's text with the entry; unchanged if it is there."""
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         """Return the file's text without the entry."""
 
     def is_in(self, text: str) -> bool:
@@ -43,7 +43,7 @@ class Member:
     is_kept: bool = False
     has_comments: bool = True
 
-    def added(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         _check(text, self.has_comments)
         old = jsonc.at(jsonc.read(text), self.path)
         if self.is_kept and old is not None:
@@ -51,7 +51,7 @@ class Member:
         value = {**old, **self.value} if isinstance(old, dict) and isinstance(self.value, dict) else self.value
         return text if old == value else jsonc.put(text, self.path, value)
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         return text if self.is_kept else jsonc.drop(text, self.path)
 
     def is_in(self, text: str) -> bool:
@@ -70,12 +70,12 @@ class Items:
     is_ours: Callable[[Any], bool]
     has_comments: bool = True
 
-    def added(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         _check(text, self.has_comments)
         text = jsonc.cut(text, self.path, lambda item: self.is_ours(item) and item not in self.items)
         return jsonc.extend(text, self.path, self.items)
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         return jsonc.cut(text, self.path, self.is_ours)
 
     def is_in(self, text: str) -> bool:
@@ -91,10 +91,10 @@ class Tables:
     top: toml_tables.Path
     tables: Mapping[toml_tables.Path, Mapping[str, object]]
 
-    def added(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         return toml_tables.put(text, self.tables)
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         return toml_tables.drop(text, self.top)
 
     def is_in(self, text: str) -> bool:
@@ -111,12 +111,12 @@ class Whole:
     mark: str
     text: str
 
-    def added(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         if text and not text.startswith(self.mark):
             raise jsonc.JsoncError("is another's file of that name")
         return self.text
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         return "" if text.startswith(self.mark) else text
 
     def is_in(self, text: str) -> bool:

@@ -92,11 +92,11 @@ def put(text: str, path: Path, value: Any) -> str:
         holder, rest = inner, rest[1:]
     old = holder.member(rest[0])
     if old is not None:
-        shown = _shown(text, value, _margin(text, old.start), is_flat="\n" not in text[old.start : old.end])
-        return _checked(f"{text[: old.start]}{shown}{text[old.end :]}", wanted)
+        shown = _format_value(text, value, _margin(text, old.start), is_flat="\n" not in text[old.start : old.end])
+        return _require_document(f"{text[: old.start]}{shown}{text[old.end :]}", wanted)
     for key in reversed(rest[1:]):
         value = {key: value}
-    return _checked(_added(text, holder, rest[0], value), wanted)
+    return _require_document(_add_child(text, holder, rest[0], value), wanted)
 
 
 def drop(text: str, path: Path) -> str:
@@ -113,7 +113,7 @@ def drop(text: str, path: Path) -> str:
         path = path[:-1]
     wanted = copy.deepcopy(document)
     del at(wanted, path[:-1])[path[-1]]
-    return _checked(_without(text, _place(root, path[:-1]), lambda child: child.key == path[-1]), wanted)
+    return _require_document(_without(text, _place(root, path[:-1]), lambda child: child.key == path[-1]), wanted)
 
 
 def extend(text: str, path: Path, items: Sequence[Any]) -> str:
@@ -127,7 +127,7 @@ def extend(text: str, path: Path, items: Sequence[Any]) -> str:
             raise JsoncError(f"does not hold a list of {path[-1]}")
         elif item not in found:
             place = _place(_JsonReader(text).whole(), path)
-            text = _checked(_added(text, place, None, item), _with(document, path, [*found, item]))
+            text = _require_document(_add_child(text, place, None, item), _with(document, path, [*found, item]))
     return text
 
 
@@ -143,7 +143,9 @@ def cut(text: str, path: Path, is_meant: Callable[[Any], bool]) -> str:
     if not left:
         return drop(text, path)
     place = _place(_JsonReader(text).whole(), path)
-    return _checked(_without(text, place, lambda child: is_meant(child.value.plain)), _with(document, path, left))
+    return _require_document(
+        _without(text, place, lambda child: is_meant(child.value.plain)), _with(document, path, left)
+    )
 
 
 def _place(root: Value, path: Path) -> Value:
@@ -171,14 +173,14 @@ def _with(document: Any, path: Path, value: Any) -> Any:
     return document
 
 
-def _checked(text: str, wanted: Any) -> str:
+def _require_document(text: str, wanted: Any) -> str:
     """Check that a changed text parses to the wanted document."""
     if read(text) != wanted:
         raise JsoncError("is written in a way that cannot be changed safely")
     return text
 
 
-def _added(text: str, holder: Value, key: str | None, value: Any) -> str:
+def _add_child(text: str, holder: Value, key: str | None, value: Any) -> str:
     """Return the text with another child at the end of an object or a list."""
     name = "" if key is None else f"{json.dumps(key)}: "
     last = holder.children[-1] if holder.children else None
@@ -190,14 +192,14 @@ def _added(text: str, holder: Value, key: str | None, value: Any) -> str:
     line = "\r\n" if "\r\n" in text else "\n"
     outer = _margin(text, holder.start)
     inner = _margin(text, last.start) if last and _begins_line(text, last.start) else outer + _unit(text)
-    shown = f"{line}{inner}{name}{_shown(text, value, inner)}"
+    shown = f"{line}{inner}{name}{_format_value(text, value, inner)}"
     if last is None:
         spot = holder.start + 1 + len(text[holder.start + 1 : holder.end - 1].rstrip())
         close = "" if "\n" in text[spot : holder.end - 1] else line + outer
         return f"{text[:spot]}{shown}{close}{text[spot:] if not close else text[holder.end - 1 :]}"
     begin = last.value.end if comma is None else comma + 1
     # A comment at the end of the last child's line stays with that child.
-    spot = _matched(_REST_OF_LINE, text, begin)
+    spot = _match_end(_REST_OF_LINE, text, begin)
     if comma is None:
         return f"{text[:begin]},{text[begin:spot]}{shown}{text[spot:]}"
     return f"{text[:spot]}{shown},{text[spot:]}"
@@ -235,7 +237,7 @@ def _without(text: str, holder: Value, is_meant: Callable[[Child], bool]) -> str
     return text
 
 
-def _shown(text: str, value: Any, margin: str, *, is_flat: bool = False) -> str:
+def _format_value(text: str, value: Any, margin: str, *, is_flat: bool = False) -> str:
     """Return a value in the text's format; in ASCII, so that it is correct in any encoding of the
     file.
     """
@@ -274,11 +276,11 @@ def _margin(text: str, place: int) -> str:
 
 def _comma(text: str, place: int) -> int | None:
     """Return the position of the comma after a value and any comments, or None."""
-    end = _matched(_TRIVIA, text, place)
+    end = _match_end(_TRIVIA, text, place)
     return end if text[end : end + 1] == "," else None
 
 
-def _matched(pattern: re.Pattern[str], text: str, place: int) -> int:
+def _match_end(pattern: re.Pattern[str], text: str, place: int) -> int:
     found = pattern.match(text, place)
     return found.end() if found else place
 
@@ -309,7 +311,7 @@ class _JsonReader:
         return any(value.start < place < value.end for place in self._comments)
 
     def _skip(self) -> None:
-        end = _matched(_TRIVIA, self._text, self._at)
+        end = _match_end(_TRIVIA, self._text, self._at)
         if "/" in self._text[self._at : end]:
             self._comments.append(self._at + self._text[self._at : end].index("/"))
         self._at = end

@@ -117,9 +117,9 @@ class KnownClient:
         """Return True if this user seems to have the client."""
         return any(shutil.which(program) for program in self.programs) or self.of_user().exists()
 
-    def shown(self, program: str) -> str:
+    def entry_text(self, program: str) -> str:
         """Return the entry as text to paste."""
-        text = self.server(Path(), program).added("")
+        text = self.server(Path(), program).add_to("")
         return text.rstrip() if self.is_toml else json.dumps(json.loads(text), indent=2)
 
 
@@ -133,7 +133,7 @@ def below(*parts: str) -> Callable[[Path], Path]:
 
 def settings(*parts: str) -> Path:
     """Return a path below the user's settings folder (XDG)."""
-    return _said("XDG_CONFIG_HOME", ".config").joinpath(*parts)
+    return _folder_from("XDG_CONFIG_HOME", ".config").joinpath(*parts)
 
 
 def claude_folder() -> Path:
@@ -142,10 +142,10 @@ def claude_folder() -> Path:
 
 
 def codex_folder() -> Path:
-    return _said("CODEX_HOME", ".codex")
+    return _folder_from("CODEX_HOME", ".codex")
 
 
-def _said(variable: str, usual: str) -> Path:
+def _folder_from(variable: str, usual: str) -> Path:
     said = os.environ.get(variable)
     return Path(said) if said else Path.home() / usual
 

@@ -31,17 +31,17 @@ class OwnNotes:
         self._root = root
         self._files: tuple[Path, ...] = ()
         self._stamps: tuple[tuple[int, ...], ...] | None = None
-        self._known: tuple[str, ...] = ()
+        self._cached_folders: tuple[str, ...] = ()
 
     def has(self, path: str) -> bool:
         """Return True if the file at `path` is in the folder."""
-        return self._rest(_folded(path)) is not None
+        return self._rest(_fold_case(path)) is not None
 
     def is_index(self, path: str) -> bool:
         """Return True if the file is the index, which Claude Code gives to its model as
         instructions.
         """
-        folded = _folded(path)
+        folded = _fold_case(path)
         # The name is rare, so it is checked first.
         return folded.endswith(f"/{_INDEX}") and self._rest(folded) == _INDEX
 
@@ -63,11 +63,11 @@ class OwnNotes:
         stamps = tuple(map(_stamp, self._files))
         if stamps != self._stamps:
             root = os.path.realpath(self._root)
-            said = (Path(directory).expanduser() for file in self._files if (directory := _said(file)))
+            said = (Path(directory).expanduser() for file in self._files if (directory := _configured_folder(file)))
             relative = (Path(os.path.relpath(os.path.realpath(each), root)).as_posix() for each in said)
-            self._known = tuple(_folded(each) for each in relative if not each.startswith(".."))
+            self._cached_folders = tuple(_fold_case(each) for each in relative if not each.startswith(".."))
             self._stamps = stamps
-        return self._known
+        return self._cached_folders
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ def _stamp(file: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _said(file: Path) -> str:
+def _configured_folder(file: Path) -> str:
     try:
         with file.open("rb") as opened:
             told: Any = json.loads(opened.read(_MOST_BYTES))
@@ -88,6 +88,6 @@ def _said(file: Path) -> str:
     return directory if isinstance(directory, str) and "\0" not in directory else ""
 
 
-def _folded(path: str) -> str:
+def _fold_case(path: str) -> str:
     """Fold case and Unicode forms, which some file systems don't distinguish."""
     return to_nfc(path.lower())

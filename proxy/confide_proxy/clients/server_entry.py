@@ -94,21 +94,21 @@ class ServerEntry:
         found = self.of(text)
         return None if self._is_mixed(found) else address(found)
 
-    def added(self, text: str) -> str:
+    def add_to(self, text: str) -> str:
         if not self.is_toml and not self.has_comments and not jsonc.is_plain(text):
             raise jsonc.JsoncError("is not readable as JSON")
         old = self.of(text)
         is_remote = address(old) is not None
         if is_remote and not self.replaces and not self._is_mixed(old):
             return text
-        new = self._merged({} if is_remote or not isinstance(old, dict) else old)
+        new = self._merge({} if is_remote or not isinstance(old, dict) else old)
         if new == old:
             return text
         if not self.is_toml:
             return jsonc.put(text, self.path, new)
         return toml_tables.put(toml_tables.drop(text, self.path) if is_remote else text, self._tables(old, new))
 
-    def removed(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         old = self.of(text)
         if old is None or self.is_anothers(text) is not None:
             return text
@@ -121,7 +121,7 @@ class ServerEntry:
     def is_in(self, text: str) -> bool:
         return self.of(text) is not None and self.is_anothers(text) is None
 
-    def _merged(self, old: dict[str, object]) -> dict[str, object]:
+    def _merge(self, old: dict[str, object]) -> dict[str, object]:
         """Merge Confide's values over the present ones: arguments after `mcp` stay, and a disabled
         entry is enabled.
         """

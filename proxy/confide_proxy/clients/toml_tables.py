@@ -59,7 +59,7 @@ def put(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
         return text
     for path, keys in tables.items():
         text = _with_table(text, path, keys)
-    return _checked(text, wanted)
+    return _require_document(text, wanted)
 
 
 def drop(text: str, path: Path) -> str:
@@ -84,10 +84,10 @@ def drop(text: str, path: Path) -> str:
             del lines[begin : section.end]
     changed = "".join(lines)
     # `[mcp_servers]` has no line of its own if the file holds only its subtables.
-    return _checked(changed, wanted if read(changed) == wanted else _pruned(wanted, path[:-1]))
+    return _require_document(changed, wanted if read(changed) == wanted else _prune(wanted, path[:-1]))
 
 
-def _pruned(document: dict[str, object], path: Path) -> dict[str, object]:
+def _prune(document: dict[str, object], path: Path) -> dict[str, object]:
     for length in range(len(path), 0, -1):
         holder: Any = document
         for name in path[: length - 1]:
@@ -167,7 +167,7 @@ def _name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
-def _checked(text: str, wanted: dict[str, Any]) -> str:
+def _require_document(text: str, wanted: dict[str, Any]) -> str:
     try:
         is_right = read(text) == wanted
     except TomlError:

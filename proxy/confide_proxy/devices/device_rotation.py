@@ -55,7 +55,7 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
     keys = MachineKeys(paths, passphrase=passphrase, is_locked=True)
     with exclusive(paths, wait_s=_LOCK_DEADLINE_S):
         async with SpaceConnection.open(paths, config, machine=keys) as space:
-            stored = await asyncio.to_thread(keys.held)
+            stored = await asyncio.to_thread(keys.read_keys)
             if stored.following is not None:
                 raise KeyChangeError(
                     "an earlier rotation could not be finished",
@@ -86,7 +86,7 @@ async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | No
             # Otherwise the next connection removes the old key from the roster.
             with suppress(ConfideError, TimeoutError):
                 await space.keyring.refresh(space.connection)
-        if (await asyncio.to_thread(keys.held)).public_keys != (new.public_key, None):
+        if (await asyncio.to_thread(keys.read_keys)).public_keys != (new.public_key, None):
             raise KeyChangeError(
                 "the daemon has the new key, but this device does not use it yet", hint="confide status tries again"
             )

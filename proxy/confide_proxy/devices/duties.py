@@ -214,7 +214,7 @@ class Duties:
         change = await asyncio.to_thread(KeyChange.read, self.folder, self.space)
         if change is None:
             return
-        with machine.settled() as is_settled:
+        with machine.hold_settled() as is_settled:
             if not is_settled:
                 return
             mine, other = self.identity.public_key, change.other(self.identity.public_key)

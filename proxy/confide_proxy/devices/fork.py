@@ -48,7 +48,7 @@ class Fork:
         return None if shared is None else cls(known, shown, shared)
 
     @property
-    def lost(self) -> tuple[RosterEntry, ...]:
+    def own_entries(self) -> tuple[RosterEntry, ...]:
         """Entries that only this device knows."""
         return self.known.entries[self.shared :]
 
@@ -82,13 +82,13 @@ class Fork:
         ]
 
     @property
-    def ended(self) -> list[Device]:
+    def removed_devices(self) -> list[Device]:
         """Devices on this device's roster that the daemon's roster has removed. A removed key
         cannot be added again.
         """
         return [each for each in self.known.devices.values() if each.key in self.shown.removed]
 
-    def mended(self, by: Identity, again: Collection[bytes], *, now: int) -> Roster:
+    def repair(self, by: Identity, again: Collection[bytes], *, now: int) -> Roster:
         """Return the daemon's roster with the `returning` devices removed, and then the `missing`
         devices with keys in `again` added.
 

@@ -87,10 +87,10 @@ class Keyring:
         self.problem: ConfideError | None = _unknown()
         self.roster: Roster | None = None
         self.unconfirmed: Roster | None = None
-        self.shown: ShownRoster | None = None
+        self.daemon_roster: ShownRoster | None = None
         self.custody = ""
         self.was_taken = False
-        self.ended: list[EndedCaller] | None = None
+        self.ended_callers: list[EndedCaller] | None = None
 
     @functools.cached_property
     def _cache(self) -> RosterCache:
@@ -185,7 +185,7 @@ class Keyring:
             Errors of `refresh`.
         """
         await self.refresh(link)
-        if self.shown is None or self.shown.is_locked:
+        if self.daemon_roster is None or self.daemon_roster.is_locked:
             raise SpaceLockedError(self.problem)
 
     async def confirm(self, link: RequestChannel, compared: Pin) -> None:
@@ -212,7 +212,7 @@ class Keyring:
             self.space = ""  # so that `_enter` loads what is known of it
             await self._refresh(link)
 
-    async def parted(self, link: RequestChannel) -> Fork | None:
+    async def find_fork(self, link: RequestChannel) -> Fork | None:
         """Return the fork between the daemon's roster and this device's; None without a fork, or
         without a roster to compare.
 
@@ -220,7 +220,7 @@ class Keyring:
         ConnectionLost, TimeoutError from the link.
         """
         async with self._turn:
-            return await self._parted(link)
+            return await self._find_fork(link)
 
     async def resolve_fork(self, link: RequestChannel, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
         """Continue from the daemon's roster, after removing the devices that must not return by it.
@@ -244,11 +244,11 @@ class Keyring:
         async with self._turn:
             identity = await self.identity()
             for _ in range(TRIES):
-                fork = await self._parted(link)
+                fork = await self._find_fork(link)
                 if fork is None:
                     raise _too_fast()
                 fork.shown.check(compared)
-                made = await asyncio.to_thread(fork.mended, identity, again, now=int(time.time()))
+                made = await asyncio.to_thread(fork.repair, identity, again, now=int(time.time()))
                 try:
                     for entry in made.entries[len(fork.shown.entries) :]:
                         await roster_client.extend(link, entry)
@@ -294,7 +294,7 @@ class Keyring:
         """This device's own name: the daemon's name for it, which is unique there, else its host
         name.
         """
-        name = self._machine.called or socket.gethostname()
+        name = self._machine.device_name or socket.gethostname()
         return "".join(letter for letter in name if letter.isprintable())[: MAX_NAME // 2] or "unnamed"
 
     async def identity(self) -> Identity:
@@ -308,7 +308,7 @@ class Keyring:
         if space == self.space:
             return
         self._fail(_unknown())
-        self.roster, self.unconfirmed, self.shown = None, None, None
+        self.roster, self.unconfirmed, self.daemon_roster = None, None, None
         self.space = space
         if self._cache.is_another(space):
             return  # its roster is fetched but not trusted
@@ -378,7 +378,7 @@ class Keyring:
             self._opened_by = identity.public_key
         else:
             was_removed = identity.public_key in roster.removed
-            words, called = fingerprint_words(identity.public_key), self._machine.called
+            words, called = fingerprint_words(identity.public_key), self._machine.device_name
             self._fail(NotADeviceError(words, called=called, was_removed=was_removed))
 
     def _fail(self, problem: ConfideError) -> None:
@@ -407,7 +407,7 @@ class Keyring:
         from confide_proxy.devices.duties import Duties
 
         await self._look(link)
-        assert self.shown is not None
+        assert self.daemon_roster is not None
         identity = await self.identity()
         if self.keys is None:
             return
@@ -417,7 +417,7 @@ class Keyring:
         try:
             if self.roster is not None:
                 await duties.remove_lost(self.roster.space)
-            await duties.answer(self.shown.waiting)
+            await duties.answer(self.daemon_roster.waiting)
             await duties.finish_key_change(self._machine)
         except KeyFileError as error:  # a full disk must not prevent sealing: retried later
             log.warning("what this device has to do for its space waits: %s", error)
@@ -445,22 +445,22 @@ class Keyring:
             is_another = self.roster is None and await asyncio.to_thread(self._cache.is_another, self.space)
             is_known = True
             if self.roster is not None:
-                roster, shown = await roster_client.continued(link, self.roster, shown)
+                roster, shown = await roster_client.fetch_entries(link, self.roster, shown)
             elif shown.entries:
                 roster, is_known = await asyncio.to_thread(self._judge, shown.entries, identity)
             elif is_another:
-                self.shown = shown
+                self.daemon_roster = shown
                 self._fail(AnotherSpaceError())
                 return
             elif joining.pair is not None or await asyncio.to_thread(self._cache.pin, self.space) is not None:
                 raise roster_client.withheld()
             else:
-                begun = await roster_client.founded(link, identity, self.own_name)
+                begun = await roster_client.create_roster(link, identity, self.own_name)
                 if begun is None:
                     continue
                 roster = begun
                 shown = await roster_client.roster(link, 1)
-            self.shown, self.custody = shown, shown.custody
+            self.daemon_roster, self.custody = shown, shown.custody
             # While the database is locked the daemon may only guess, if it has lost its custody
             # file.
             if not shown.is_locked:
@@ -484,7 +484,7 @@ class Keyring:
             return
         raise _too_fast()
 
-    async def _parted(self, link: RequestChannel) -> Fork | None:
+    async def _find_fork(self, link: RequestChannel) -> Fork | None:
         from confide_proxy.devices import roster_client
         from confide_proxy.devices.fork import Fork
 
@@ -494,7 +494,7 @@ class Keyring:
         known = self.roster
         if known is None or not shown.entries:
             return None
-        self.shown = shown
+        self.daemon_roster = shown
         return await asyncio.to_thread(lambda: Fork.between(known, Roster.read(shown.entries)))
 
     def _judge(self, entries: tuple[bytes, ...], identity: Identity) -> tuple[Roster, bool]:
@@ -516,7 +516,7 @@ class Keyring:
             self._fail(UnconfirmedError())
         else:
             was_removed = identity.public_key in roster.removed
-            called = self._machine.called
+            called = self._machine.device_name
             self._fail(NotADeviceError(words, called=called, was_removed=was_removed, was_invited=was_invited))
         self.unconfirmed = roster
 
@@ -538,7 +538,7 @@ class Keyring:
             if made is None:
                 return roster
             try:
-                self.ended = await roster_client.extend(link, made.entries[-1])
+                self.ended_callers = await roster_client.extend(link, made.entries[-1])
             except RequestError as error:
                 if error.code != "conflict":
                     raise
@@ -552,12 +552,12 @@ class Keyring:
         """Send the daemon the database keys that it needs, if the devices keep them or start to."""
         from confide_proxy.devices import roster_client
 
-        shown, keys = self.shown, self.keys
+        shown, keys = self.daemon_roster, self.keys
         if shown is None or keys is None:
             return
         wanted = {epoch: keys.database_key(epoch) for epoch in shown.needs if epoch <= keys.epoch}
         if wanted:
-            self.shown = replace(shown, is_locked=await roster_client.unlock(link, wanted), needs=())
+            self.daemon_roster = replace(shown, is_locked=await roster_client.unlock(link, wanted), needs=())
 
 
 def _too_fast() -> SpaceKeysError:

@@ -26,12 +26,12 @@ from confide_proxy.paths import ProxyPaths
 _CODE_LETTERS: Final = 40
 
 
-def listed(keyring: Keyring, mine: bytes) -> dict[str, object]:
+def roster_json(keyring: Keyring, mine: bytes) -> dict[str, object]:
     """Return a roster for --json: the space, its devices, the waiting ones, and if this device can
     seal.
     """
     roster = keyring.roster or keyring.unconfirmed
-    shown = keyring.shown
+    shown = keyring.daemon_roster
     waiting = shown.waiting if shown else ()
     known = roster.devices if roster else {}
     return {
@@ -67,7 +67,7 @@ def facts(roster: Roster, device: Device) -> dict[str, object]:
 
 def find(roster: Roster, name: str) -> Device:
     """Return the device with this name or these words. Raises DeviceError."""
-    checked(name)
+    check_device_name(name)
     found = [each for each in roster.devices.values() if name in (each.name, fingerprint_words(each.key))]
     if len(found) == 1:
         return found[0]
@@ -84,9 +84,11 @@ def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
 
     Raises DeviceError if none or several wait under it, or if it already is a device of the space.
     """
-    checked(name)
+    check_device_name(name)
     members = keyring.roster.devices if keyring.roster else {}
-    joiners = [one for one in (keyring.shown.waiting if keyring.shown else ()) if one.key not in members]
+    joiners = [
+        one for one in (keyring.daemon_roster.waiting if keyring.daemon_roster else ()) if one.key not in members
+    ]
     found = [one for one in joiners if name in (one.name, fingerprint_words(one.key))]
     if len(found) == 1:
         return found[0]
@@ -169,15 +171,15 @@ async def remove(keyring: Keyring, link: RequestChannel, key: bytes) -> list[End
     DeviceError and others, which say why this device has no keys if it was removed itself
     meanwhile.
     """
-    keyring.ended = None
+    keyring.ended_callers = None
     roster = await keyring.extend(link, remover(await keyring.identity(), key))
     if key in roster.devices:
         require_keys(keyring)
-    if keyring.ended is None:
+    if keyring.ended_callers is None:
         # It was removed before, maybe by another device just now: ask whether it may connect.
         entry = next(each for each in reversed(roster.entries) if each.removed == key)
-        keyring.ended = await roster_client.extend(link, entry)
-    return keyring.ended
+        keyring.ended_callers = await roster_client.extend(link, entry)
+    return keyring.ended_callers
 
 
 def require_keys(keyring: Keyring) -> SpaceKeys:
@@ -187,7 +189,7 @@ def require_keys(keyring: Keyring) -> SpaceKeys:
     return keyring.keys
 
 
-def checked(name: str) -> str:
+def check_device_name(name: str) -> str:
     """Return the name. Raises DeviceError if it is a recovery code or an invite, pasted by mistake,
     which must be neither shown nor sent.
     """

@@ -61,7 +61,7 @@ class Resealing:
         batch: list[str] = []
         for secret_id in ids:
             answer = await RECORD.ask(link, {"id": bytes.fromhex(secret_id)}, timeout_s=DEADLINE_S)
-            data = await asyncio.to_thread(self._sealed, secret_id, answer["record"])
+            data = await asyncio.to_thread(self._reseal, secret_id, answer["record"])
             if data is None:
                 continue
             if batch and sum(map(len, batch)) + len(data) > _MAX_BATCH_BYTES:
@@ -72,7 +72,7 @@ class Resealing:
             await RECORDS.ask(link, {"records": batch}, timeout_s=DEADLINE_S)
         return len(ids)
 
-    def _sealed(self, secret_id: str, data: bytes) -> str | None:
+    def _reseal(self, secret_id: str, data: bytes) -> str | None:
         """Return the record under the newest epoch; None if it is invalid and so not worth keeping."""
         try:
             record = SealedRecord.parse(data)

@@ -33,7 +33,7 @@ from confide_crypto.keys.private_files import (
 )
 from confide_crypto.sealing.encoding import Cursor, u32
 from confide_crypto.sealing.roster import MAX_ENTRIES, MAX_ROSTER_BYTES, Pin, Roster
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 _LAST: Final = "last"
@@ -119,7 +119,7 @@ class RosterCache:
         KeyFileError if it cannot be written.
         """
         name = _name(space)
-        with self._locked():
+        with self._lock():
             known = self._read(name)
             for seen in (known, self.of(roster.space)):
                 if seen is None:
@@ -132,7 +132,7 @@ class RosterCache:
             if known is None or known.pin != roster.pin or known.roster is None:
                 # Entries first: after a crash in between they contain more than is pinned, never
                 # less.
-                write_private_file(self._folder / f"{name}.roster", _joined(roster), replace=True)
+                write_private_file(self._folder / f"{name}.roster", _encode_entries(roster), replace=True)
                 write_private_file(self._folder / f"{name}.pin", f"{roster.pin.to_line()}\n".encode(), replace=True)
         return roster
 
@@ -144,7 +144,7 @@ class RosterCache:
         it cannot be written.
         """
         name = _name(space)
-        with self._locked():
+        with self._lock():
             if self._pin(name) != before:
                 raise SealingError(
                     "another confide has changed what this device knows of its devices", hint="try again"
@@ -153,7 +153,7 @@ class RosterCache:
             # fetched again.
             for each in [*(other for other in self._names(roster.space) if other != name), name]:
                 write_private_file(self._folder / f"{each}.pin", f"{roster.pin.to_line()}\n".encode(), replace=True)
-                write_private_file(self._folder / f"{each}.roster", _joined(roster), replace=True)
+                write_private_file(self._folder / f"{each}.roster", _encode_entries(roster), replace=True)
 
     def use(self, space: str) -> None:
         """Record the space that was used last; "" if its id isn't known yet. Raises KeyFileError."""
@@ -218,7 +218,7 @@ class RosterCache:
         except (RosterError, ValueError):
             return None  # it is fetched again, and checked against the pin
 
-    def moved(self, before: bytes, now: bytes) -> None:
+    def record_daemon_change(self, before: bytes, now: bytes) -> None:
         """Record that this device joins another daemon, so that it cannot pose as the one that has
         the spaces known here.
 
@@ -241,12 +241,12 @@ class RosterCache:
         pins = [seen.pin for path in sorted(self._folder.glob("*.pin")) if (seen := self._read(path.stem)) is not None]
         for space in {pin.space for pin in pins}:
             if not self.is_left(space):
-                write_private_file(self._left(space), f"{before.hex()}\n".encode(), replace=True)
-            elif read_private_file(self._left(space)).strip() == now.hex().encode():
+                write_private_file(self._move_marker(space), f"{before.hex()}\n".encode(), replace=True)
+            elif read_private_file(self._move_marker(space)).strip() == now.hex().encode():
                 self.come_back(space)
         self.use("")
 
-    def carried(self, space: bytes, before: bytes) -> None:
+    def record_move(self, space: bytes, before: bytes) -> None:
         """Record that this device has moved a space to another daemon, which it joins: the space's
         pin stays valid there (PROTOCOL.md 9.8).
 
@@ -257,7 +257,7 @@ class RosterCache:
             pins = [pin for path in sorted(self._folder.glob("*.pin")) if (pin := self._pin(path.stem)) is not None]
             for other in {pin.space for pin in pins} - {space}:
                 if not self.is_left(other):
-                    write_private_file(self._left(other), f"{before.hex()}\n".encode(), replace=True)
+                    write_private_file(self._move_marker(other), f"{before.hex()}\n".encode(), replace=True)
         self.come_back(space)
         self.use("")
 
@@ -265,19 +265,19 @@ class RosterCache:
         """Trust a left space at this daemon again, after a user or one of its devices has confirmed
         it. Raises KeyFileError.
         """
-        remove_private_file(self._left(space))
+        remove_private_file(self._move_marker(space))
 
     def is_left(self, space: bytes) -> bool:
         """Return True if a space, by the id in its roster, belonged to another daemon when this
         device joined this one.
         """
-        return os.path.lexists(self._left(space))
+        return os.path.lexists(self._move_marker(space))
 
-    def _left(self, space: bytes) -> Path:
+    def _move_marker(self, space: bytes) -> Path:
         return self._folder / f"{space.hex()}.left"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Lock the cache for compare and write, so that the pin never goes back."""
         make_private_dir(self._folder)
         path = self._folder / _LOCK
@@ -289,7 +289,7 @@ class RosterCache:
             with suppress(
                 OSError
             ):  # without locks: renames are whole, and a pin that went back is found by the next one
-                if not taken(descriptor, wait_s=_LOCK_DEADLINE_S):
+                if not try_lock(descriptor, wait_s=_LOCK_DEADLINE_S):
                     raise SealingError("another confide holds the list of devices", hint="try again")
             yield
         finally:
@@ -300,7 +300,7 @@ def _name(space: str) -> str:
     return hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _joined(roster: Roster) -> bytes:
+def _encode_entries(roster: Roster) -> bytes:
     return b"".join(u32(len(entry)) + entry for entry in (each.encode() for each in roster.entries))
 
 

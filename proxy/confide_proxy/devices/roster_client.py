@@ -99,7 +99,7 @@ async def roster(link: RequestChannel, since: int) -> ShownRoster:
     """
     entries: tuple[bytes, ...] = ()
     while True:
-        shown = _shown(await ROSTER.ask(link, {"from": since + len(entries)}, timeout_s=DEADLINE_S))
+        shown = _parse_roster(await ROSTER.ask(link, {"from": since + len(entries)}, timeout_s=DEADLINE_S))
         entries += shown.entries
         if since + len(entries) > shown.number:
             return replace(shown, entries=entries)
@@ -169,7 +169,7 @@ async def records(
         after = following
 
 
-def _shown(answer: RosterAnswer) -> ShownRoster:
+def _parse_roster(answer: RosterAnswer) -> ShownRoster:
     if bool(answer["head"]) != (answer["number"] >= 0):
         raise UnfitAnswerError
     return ShownRoster(
@@ -191,7 +191,7 @@ def _joiner(key: bytes, name: str, card: bytes | None, request: bytes | None) ->
     return Joiner(key, name or key.hex()[:8], Card.parse(card) if card else None, request)
 
 
-async def continued(link: RequestChannel, known: Roster, shown: ShownRoster) -> tuple[Roster, ShownRoster]:
+async def fetch_entries(link: RequestChannel, known: Roster, shown: ShownRoster) -> tuple[Roster, ShownRoster]:
     """Return the known roster with the daemon's new entries, and the daemon's current state. A
     daemon that only lacks entries gets them again.
 
@@ -212,7 +212,7 @@ async def continued(link: RequestChannel, known: Roster, shown: ShownRoster) -> 
     return await asyncio.to_thread(known.extend, shown.entries), shown
 
 
-async def founded(link: RequestChannel, identity: Identity, name: str) -> Roster | None:
+async def create_roster(link: RequestChannel, identity: Identity, name: str) -> Roster | None:
     """Create the roster of a new space with this device as its only one; return None if another
     device was first.
 

@@ -80,15 +80,15 @@ def _ending(path: str) -> str:
 def whole(path: str, text: str) -> str:
     """Return a whole file in the form for comparison."""
     family = family_of(path)
-    if family == "python" and len(text) <= MOST_DUMPED and (tree := parsed(text)) is not None:
-        return dumped(tree)
+    if family == "python" and len(text) <= MOST_DUMPED and (tree := parse_python(text)) is not None:
+        return dump_tree(tree)
     if family in ("json", "toml"):
         try:
             return canonical(data(path, text))
         except ValueError:
             pass  # with comments, or broken: its lines count
     if family == "braces" or _ending(path) == "json":
-        return _joined(path, text)
+        return _join_words(path, text)
     return "\n".join(f"{line.step} {line.text}" for line in lines(path, text))
 
 
@@ -122,7 +122,7 @@ def canonical(value: Any) -> str:
 # -- Python -------------------------------------------------------------------------------------------------------
 
 
-def parsed(text: str) -> ast.Module | None:
+def parse_python(text: str) -> ast.Module | None:
     """Return the syntax tree of a Python file; None if it has no valid syntax for this Python."""
     try:
         with warnings.catch_warnings():
@@ -132,7 +132,7 @@ def parsed(text: str) -> ast.Module | None:
         return None
 
 
-def dumped(node: ast.AST) -> str:
+def dump_tree(node: ast.AST) -> str:
     """Return a syntax tree as text without places; the same for every version of Python that reads
     the code alike, unlike `ast.dump`.
     """
@@ -173,7 +173,7 @@ def lines(path: str, text: str) -> list[CodeLine]:
     is_lexed = family in ("python", "braces")
     is_exact = mark is not None and not is_lexed and _spans(text, mark)
     if is_lexed:
-        text = _lexed(path, text, keeps_strings=True)
+        text = _blank_comments(path, text, keeps_strings=True)
     found: list[CodeLine] = []
     levels = [0]
     before = 0
@@ -187,7 +187,7 @@ def lines(path: str, text: str) -> list[CodeLine]:
         if levels[-1] < indent:
             levels.append(indent)
         depth = len(levels) - 1
-        said = line.rstrip() if is_exact else _spaced(stripped, "" if is_lexed else mark)
+        said = line.rstrip() if is_exact else _normalize_blanks(stripped, "" if is_lexed else mark)
         found.append(CodeLine(number, depth - before, said))
         before = depth
     return found
@@ -210,7 +210,7 @@ def _spans(text: str, mark: str) -> bool:
     return False
 
 
-def _spaced(line: str, mark: str | None) -> str:
+def _normalize_blanks(line: str, mark: str | None) -> str:
     """Return a line with single blanks outside of quotes, and without the comment behind it where
     it is certain that it is one.
     """
@@ -244,7 +244,7 @@ def _pattern_of(path: str) -> re.Pattern[str]:
     return _pattern(family_of(path), is_lettered=_ending(path) in _LETTERED_ENDINGS)
 
 
-def _lexed(path: str, text: str, *, keeps_strings: bool) -> str:
+def _blank_comments(path: str, text: str, *, keeps_strings: bool) -> str:
     """Return a text of the same length and lines with blanks for its comments; without
     `keeps_strings`, with a mark for each character of a string.
     """
@@ -253,12 +253,12 @@ def _lexed(path: str, text: str, *, keeps_strings: bool) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match[1] is not None and _is_certain(path, match, pattern):
             return re.sub(r"[^\n]", " ", match[0])
-        return match[0] if keeps_strings else _hidden(match[0])
+        return match[0] if keeps_strings else _blank_out(match[0])
 
     return pattern.sub(replaced, text)
 
 
-def _hidden(text: str) -> str:
+def _blank_out(text: str) -> str:
     """Return a mark for each character of a text, with its line ends."""
     return re.sub(r"[^\n]", _HIDDEN, text)
 
@@ -279,7 +279,7 @@ def _is_certain(path: str, comment: re.Match[str], pattern: re.Pattern[str]) -> 
     return not any(mark in bare for mark in "\"'`")
 
 
-def _joined(path: str, text: str) -> str:
+def _join_words(path: str, text: str) -> str:
     """Return code without comments, with a blank only where it separates two words or two
     operators.
     """
@@ -335,9 +335,9 @@ def definitions(path: str, text: str, symbol: str) -> list[str]:
     one within another. Several definitions of one name may all be meant.
     """
     if family_of(path) == "python":
-        tree = parsed(text)
+        tree = parse_python(text)
         if tree is not None:
-            return [dumped(node) for node in _defined(tree, symbol.split("."))]
+            return [dump_tree(node) for node in _definitions_of(tree, symbol.split("."))]
     source = text.replace("\r\n", "\n").replace("\r", "\n")
     blocks = [(1, source.count("\n") + 1)]
     for name in symbol.split("."):
@@ -353,7 +353,7 @@ def _form(path: str, block: list[str]) -> str:
     return whole(path, "\n".join(block)) + ("" if is_whole else "\x02")
 
 
-def _defined(tree: ast.Module, names: list[str]) -> Iterator[ast.AST]:
+def _definitions_of(tree: ast.Module, names: list[str]) -> Iterator[ast.AST]:
     waiting: list[tuple[ast.AST, tuple[str, ...]]] = [(tree, ())]
     found: list[tuple[int, ast.AST]] = []
     while waiting:
@@ -377,9 +377,9 @@ def _names_of(node: ast.AST) -> list[str]:
 
 def _blocks(path: str, source: str, name: str, within: tuple[int, int]) -> list[tuple[int, int]]:
     """Return first and last line of each definition of a name between two lines."""
-    code = _lexed(path, source, keeps_strings=False) if family_of(path) == "braces" else source
+    code = _blank_comments(path, source, keeps_strings=False) if family_of(path) == "braces" else source
     if family_of(path) == "hash":
-        code = _HERE_DOCUMENT.sub(lambda match: _hidden(match[0]), code)
+        code = _HERE_DOCUMENT.sub(lambda match: _blank_out(match[0]), code)
     starts = _line_starts(source)
     begin, end = starts[within[0] - 1], starts[within[1]] if within[1] < len(starts) else len(source)
     word = re.escape(name)
@@ -425,7 +425,7 @@ def _last_line(path: str, code: str, starts: list[int], at: int, end: int) -> in
     """
     first = _line_of(starts, at)
     family, opening = family_of(path), _line(code, starts, first)
-    last = _line_of(starts, _closed(code, at, end)) if family == "braces" else first
+    last = _line_of(starts, _statement_end(code, at, end)) if family == "braces" else first
     if _ending(path) == "sql":
         last = _line_of(starts, _end_of_statement(code, at, end))
     # Text of a here-document may begin at the margin, within a definition.
@@ -445,11 +445,11 @@ def _last_line(path: str, code: str, starts: list[int], at: int, end: int) -> in
         elif number > last and not has_end:
             break
     if has_end:  # without its end: what is indented more, as elsewhere
-        return _indented(code, starts, first, end)
+        return _indented_end(code, starts, first, end)
     return last
 
 
-def _indented(code: str, starts: list[int], first: int, end: int) -> int:
+def _indented_end(code: str, starts: list[int], first: int, end: int) -> int:
     """Return the last of the lines that follow this one and are indented more."""
     number, indent = first, _width(_line(code, starts, first))
     last = first
@@ -476,7 +476,7 @@ def _line(text: str, starts: list[int], number: int) -> str:
     return text[starts[number - 1] : starts[number] if number < len(starts) else len(text)]
 
 
-def _closed(code: str, at: int, end: int) -> int:
+def _statement_end(code: str, at: int, end: int) -> int:
     """Return the place at which the statement that begins here ends."""
     depth = 0
     for token in _TOKEN.finditer(code, at, end):

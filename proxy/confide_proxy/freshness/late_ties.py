@@ -66,7 +66,7 @@ class LateTies:
         """Return the same for a note that a person has saved as a file."""
         return self.notes.of_file(path, text) if is_note(path) or "\nabout:" in text else None
 
-    def unasked(self, paths: Iterable[str]) -> dict[str, TieMark]:
+    def marks_for_push(self, paths: Iterable[str]) -> dict[str, TieMark]:
         """Return the marks of the tied notes among these, for what an agent gets without asking."""
         until = time.monotonic() + UNASKED_S
         found: dict[str, TieMark] = {}
@@ -76,16 +76,16 @@ class LateTies:
                 found[path] = TieMark(verdict.mark, is_gone=verdict.is_gone)
         return found
 
-    def asked(self, paths: Iterable[str]) -> dict[str, str]:
+    def marks_for_answer(self, paths: Iterable[str]) -> dict[str, str]:
         """Return the marks of those notes among these that are not fresh, for an answer."""
         notes = self.notes
         until = time.monotonic() + notes.budget_s
         found = {path: notes.verdict(path, until=until) for path in dict.fromkeys(paths)}
         return {path: verdict.mark for path, verdict in found.items() if verdict is not None and verdict.mark}
 
-    def marked(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
-        """Return a result with marks at outdated notes (`TiedNotes.marked`)."""
-        return self.notes.marked(tool, result)
+    def mark_result(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a result with marks at outdated notes (`TiedNotes.mark_result`)."""
+        return self.notes.mark_result(tool, result)
 
 
 def names_notes(result: Mapping[str, Any]) -> bool:
@@ -95,7 +95,7 @@ def names_notes(result: Mapping[str, Any]) -> bool:
     return any(isinstance(text, str) and ("mem_" in text or ".md" in text) for text in texts)
 
 
-def unchecked(result: dict[str, Any]) -> dict[str, Any]:
+def warn_unchecked(result: dict[str, Any]) -> dict[str, Any]:
     """Return a tool's result with a warning that its notes were not checked."""
     content = result.get("content")
     return {**result, "content": [{"type": "text", "text": _UNKNOWN}, *(content if isinstance(content, list) else [])]}

@@ -136,7 +136,7 @@ def part_of(name: str) -> ProjectPart | None:
     return ProjectPart(name, path, symbol, first, last) if first <= last else None
 
 
-def stated(fields: Mapping[str, Any]) -> list[str]:
+def about_entries(fields: Mapping[str, Any]) -> list[str]:
     """Return the entries of a note's field `about`."""
     about = fields.get(ABOUT)
     items = about if isinstance(about, list) else [about]
@@ -155,22 +155,22 @@ class ProjectTies:
         self._root = root
         self._keys = keys
         self._git = Checkout(root)
-        self._known: dict[tuple[str, str], tuple[FileStamp, TieState]] = {}
+        self._states: dict[tuple[str, str], tuple[FileStamp, TieState]] = {}
         self._waiting: dict[tuple[str, str], Future[TieState]] = {}
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="ties")
         self._lock = threading.Lock()
 
     # -- making ---------------------------------------------------------------------------------------------------
 
-    def tied(self, text: str, *, given: Iterable[str] = ()) -> dict[str, str]:
+    def seen_for_text(self, text: str, *, given: Iterable[str] = ()) -> dict[str, str]:
         """Return the field `seen` for a note of this text, which has no front matter: for the parts
         that are `given`, and for those that the text names. Empty if this device has no keys, or
         none of these parts.
         """
         stated = list(dict.fromkeys(given))
-        return self.made([*stated, *(name for name in self._named(text) if name not in stated)])
+        return self.seen_for_parts([*stated, *(name for name in self._parts_in(text) if name not in stated)])
 
-    def made(self, names: Iterable[str]) -> dict[str, str]:
+    def seen_for_parts(self, names: Iterable[str]) -> dict[str, str]:
         """Return the field `seen` for parts, as they are now, without those that do not exist here."""
         key = self._key()
         found: dict[str, str] = {}
@@ -185,7 +185,7 @@ class ProjectTies:
                 found[name] = f"{hashes} {commit} {date.today().isoformat()}"
         return found
 
-    def _named(self, text: str) -> list[str]:
+    def _parts_in(self, text: str) -> list[str]:
         """Return the parts that a text names: a file's symbols instead of the file, if code in the
         text names some that the file defines.
         """
@@ -227,7 +227,7 @@ class ProjectTies:
             return ""
         if part.first:
             window = _window(part, _text(data))
-            return f"{_hash(key, part, _joined(window))}.{len(window)} {_raw(key, part, data)}" if window else ""
+            return f"{_hash(key, part, _join_code(window))}.{len(window)} {_raw(key, part, data)}" if window else ""
         content = _content(part, _text(data))
         return (
             ""
@@ -257,7 +257,7 @@ class ProjectTies:
             return TieVerdict(TieState.GONE, since, tuple(name for name, _, _ in states))
         worst = max((min(state.value, TieState.CHANGED.value) for _, state, _ in states))
         return TieVerdict(
-            TieState(worst), since, tuple(_told(*each) for each in states if each[1] is not TieState.FRESH)
+            TieState(worst), since, tuple(_state_label(*each) for each in states if each[1] is not TieState.FRESH)
         )
 
     def _state(self, part: ProjectPart, value: str, until: float) -> tuple[TieState, str]:
@@ -288,7 +288,7 @@ class ProjectTies:
     def _state_of_file(self, part: ProjectPart, key: bytes, own: str, raw: str, until: float) -> TieState:
         with OpenedFile(self._root, part.path) as file:
             asked = (part.name, own)
-            known = self._known.get(asked)
+            known = self._states.get(asked)
             if known is not None and known[0] == file.stamp:
                 return known[1]
             if monotonic() > until:
@@ -298,7 +298,7 @@ class ProjectTies:
         if _raw(key, part, data) == raw:
             return self._note(asked, stamp, TieState.FRESH)
         if len(data) <= AT_ONCE_BYTES:
-            return self._note(asked, stamp, _compared(part, key, own, data))
+            return self._note(asked, stamp, _compare_part(part, key, own, data))
         return self._note(asked, stamp, self._compared_later(asked, stamp, part, key, own, data, until))
 
     def _compared_later(
@@ -316,7 +316,7 @@ class ProjectTies:
             if work is None and len(self._waiting) >= MOST_WAITING:
                 raise UncheckedError(_LATE)
             if work is None:
-                work = self._waiting[asked] = self._slow.submit(_compared, part, key, own, data)
+                work = self._waiting[asked] = self._slow.submit(_compare_part, part, key, own, data)
                 work.add_done_callback(lambda done: self._on_compared(asked, stamp, done))
         try:
             return work.result(max(0.0, until - monotonic()))
@@ -331,9 +331,9 @@ class ProjectTies:
 
     def _note(self, asked: tuple[str, str], stamp: FileStamp, state: TieState) -> TieState:
         if stamp.is_settled:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[asked] = (stamp, state)
+            if len(self._states) >= MOST_KNOWN:
+                self._states.clear()
+            self._states[asked] = (stamp, state)
         return state
 
     def _key(self) -> bytes | None:
@@ -341,7 +341,7 @@ class ProjectTies:
         return keys.tie_key() if keys is not None else None
 
 
-def _compared(part: ProjectPart, key: bytes, own: str, data: bytes) -> TieState:
+def _compare_part(part: ProjectPart, key: bytes, own: str, data: bytes) -> TieState:
     """Return the state of a part in a file that is not as it was, byte by byte."""
     code = _text(data)
     if part.first:
@@ -396,10 +396,10 @@ def _windows(part: ProjectPart, code: str, count: int) -> Iterable[bytes]:
     lines = code_text.lines(part.path, code)
     starts = range(max(0, len(lines) - count + 1))
     for at in sorted(starts, key=lambda at: abs(lines[at].number - part.first)):
-        yield _joined(lines[at : at + count])
+        yield _join_code(lines[at : at + count])
 
 
-def _joined(lines: list[code_text.CodeLine]) -> bytes:
+def _join_code(lines: list[code_text.CodeLine]) -> bytes:
     said = [lines[0].text, *(f"{line.step} {line.text}" for line in lines[1:])] if lines else []
     return "\n".join(said).encode("utf-8", "surrogatepass")
 
@@ -420,7 +420,7 @@ def _raw(key: bytes, part: ProjectPart, data: bytes) -> str:
     ).hexdigest()
 
 
-def _told(name: str, state: TieState, why: str) -> str:
+def _state_label(name: str, state: TieState, why: str) -> str:
     if state is TieState.UNCHECKED:
         return f"{name} ({why})"
     return f"{name} (gone)" if state is TieState.GONE else name

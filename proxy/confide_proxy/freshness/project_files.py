@@ -56,7 +56,7 @@ class OpenedFile:
         UncheckedError: it is not a plain file of this project, too large, or cannot be opened.
         """
         try:
-            self._fd = _opened(root, path.split("/"), may_be_nested=is_memory)
+            self._fd = _open_folder(root, path.split("/"), may_be_nested=is_memory)
         except OSError as error:
             if error.errno in _ABSENT:
                 raise FileNotFoundError(path) from None
@@ -90,7 +90,7 @@ class OpenedFile:
         return data
 
 
-def _opened(root: Path, parts: list[str], *, may_be_nested: bool) -> int:
+def _open_folder(root: Path, parts: list[str], *, may_be_nested: bool) -> int:
     parent = folder_access.open_root(root)
     try:
         for name in parts[:-1]:

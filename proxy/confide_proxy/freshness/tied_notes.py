@@ -17,7 +17,7 @@ from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import front_matter, note_names
 from confide_memory.documents import NOTES, TASKS, is_memory, is_note
 from confide_memory.markdown_blocks import is_sensitive
-from confide_proxy.freshness.note_ties import ProjectTies, TieVerdict, fields_of, seen_in, stated
+from confide_proxy.freshness.note_ties import ProjectTies, TieVerdict, about_entries, fields_of, seen_in
 from confide_proxy.freshness.project_files import FileStamp, OpenedFile, UncheckedError
 from confide_proxy.offline.local_notes import identity_of
 from confide_proxy.sealing.sealed_calls import CONTENT, OF_FILES, STORE, UPDATE
@@ -60,7 +60,7 @@ class TiedNotes:
         self._project = project
         self.ties = ProjectTies(root, keys)
         self._listings: dict[str, _Listing] = {}
-        self._held: dict[str, _KnownTies] = {}
+        self._cached: dict[str, _KnownTies] = {}
 
     # -- storing --------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class TiedNotes:
             is_own = arguments.get("project") in (None, "", self._project) and arguments.get("scope") != "global"
             if not (is_note and is_own and isinstance(content, str)) or arguments.get("sensitive"):
                 return None
-            return self.ties.tied(content) or None
+            return self.ties.seen_for_text(content) or None
         if tool != UPDATE or not isinstance(arguments.get("id"), str) or arguments.get("restoreRevision"):
             return None
         path = self.path_of(arguments["id"])
@@ -84,14 +84,14 @@ class TiedNotes:
         What was seen before stays: a corrected word confirms nothing.
         """
         fields = fields_of(text)
-        names = stated(fields)
+        names = about_entries(fields)
         if not is_note(path) and not names:
             return None
         seen = seen_in(fields)
         body = "" if seen or is_sensitive(text) else front_matter.split(text)[1]
         if not body and all(name in seen for name in names):
             return None
-        made = self.ties.tied(body, given=(name for name in names if name not in seen))
+        made = self.ties.seen_for_text(body, given=(name for name in names if name not in seen))
         return {**seen, **made} if made else None
 
     def again(self, path: str, content: object = None) -> dict[str, str] | None:
@@ -101,10 +101,10 @@ class TiedNotes:
         text = self.text(path)
         if text is None:
             return None
-        fields, seen = fields_of(text), self._seen(path)
-        names = stated(fields)
+        fields, seen = fields_of(text), self._seen_of(path)
+        names = about_entries(fields)
         body = content if isinstance(content, str) else "" if seen else front_matter.split(text)[1]
-        found = self.ties.tied(
+        found = self.ties.seen_for_text(
             "" if is_sensitive(text) else body, given=names if isinstance(content, str) else [*names, *seen]
         )
         return found if found or seen else None
@@ -116,18 +116,18 @@ class TiedNotes:
 
         `until`: on the clock of `time.monotonic`; what takes longer is unchecked, and known later.
         """
-        seen = self._seen(path)
+        seen = self._seen_of(path)
         return self.ties.verdict(seen, until=until) if seen else None
 
     def all(self) -> Iterator[tuple[str, TieVerdict]]:
         """Yield the tied notes of the project with their verdicts, however long it takes."""
         for folder in self._folders():
-            for path in sorted(path for _, path in self._listed(folder)):
+            for path in sorted(path for _, path in self._list_folder(folder)):
                 found = self.verdict(path, until=monotonic() + 60)
                 if found is not None:
                     yield path, found
 
-    def marked(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
+    def mark_result(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
         """Return a tool's result with a mark at each hit that is no longer what it was; the same
         object if there is none.
         """
@@ -187,7 +187,7 @@ class TiedNotes:
         found = [
             path
             for folder in self._folders()
-            for own, path in self._listed(folder)
+            for own, path in self._list_folder(folder)
             if (own.startswith(digits) if short else own == digits)
         ]
         return found[0] if len(found) == 1 else None
@@ -202,7 +202,7 @@ class TiedNotes:
             return
         yield from (f"{TASKS}{name}/" for name in tasks)
 
-    def _listed(self, folder: str) -> list[tuple[str, str]]:
+    def _list_folder(self, folder: str) -> list[tuple[str, str]]:
         """Return the notes of a folder, by the digits of their ids; from the last listing if no name
         has changed since.
         """
@@ -233,11 +233,11 @@ class TiedNotes:
         except (FileNotFoundError, UncheckedError):
             return None
 
-    def _seen(self, path: str) -> dict[str, str]:
+    def _seen_of(self, path: str) -> dict[str, str]:
         """Return what a memory file says was seen; empty if it is not on this device."""
         try:
             with OpenedFile(self._root, path, is_memory=True) as file:
-                held = self._held.get(path)
+                held = self._cached.get(path)
                 if held is not None and held.stamp == file.stamp:
                     return held.seen
                 text = file.read().decode("utf-8", "replace")
@@ -246,9 +246,9 @@ class TiedNotes:
             return {}
         seen = seen_in(fields_of(text))
         if stamp.is_settled:
-            if len(self._held) >= MOST_HELD:
-                self._held.clear()
-            self._held[path] = _KnownTies(stamp, seen)
+            if len(self._cached) >= MOST_HELD:
+                self._cached.clear()
+            self._cached[path] = _KnownTies(stamp, seen)
         return seen
 
 

@@ -22,7 +22,7 @@ _HOW_TO_USE: Final = " A placeholder such as (sealed:kind:id) stands for a secre
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
-def framed(lines: Sequence[str], *, age_s: float | None = None) -> str:
+def frame_lines(lines: Sequence[str], *, age_s: float | None = None) -> str:
     """Return the block; `age_s`, the age of its notes in seconds, is mentioned if given."""
     when = "" if age_s is None else f", as they were {age(age_s)}"
     how = _HOW_TO_USE if any(_SEALED in line for line in lines) else ""

@@ -48,7 +48,7 @@ def _block(kept: dict[str, object], now: float) -> str:
     lines, written = kept.get("lines"), kept.get("written")
     if not isinstance(lines, list) or not lines or not isinstance(written, int | float):
         return ""
-    return block.framed([line for line in lines if isinstance(line, str)], age_s=max(0.0, now - written))
+    return block.frame_lines([line for line in lines if isinstance(line, str)], age_s=max(0.0, now - written))
 
 
 def save(state: str, folder: str, name: str, lines: Sequence[str], *, now: float | None = None) -> None:

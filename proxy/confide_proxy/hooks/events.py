@@ -84,12 +84,12 @@ class HookEvent:
         told: the whole JSON object.
     """
 
-    __slots__ = ("client", "cwd", "kind", "name", "session", "source", "told", "transcript")
+    __slots__ = ("client", "cwd", "fields", "kind", "name", "session", "source", "transcript")
 
     def __init__(self, name: str, kind: str, told: dict[str, object]) -> None:
         self.name = name
         self.kind = kind
-        self.told = told
+        self.fields = told
         self.session = _text(told, "session_id", "sessionId", "conversation_id")
         self.transcript = _text(told, "transcript_path", "transcriptPath")
         roots = told.get("workspace_roots")
@@ -101,38 +101,38 @@ class HookEvent:
     @property
     def prompt(self) -> str:
         """The user's prompt."""
-        found = self.told.get("prompt")
+        found = self.fields.get("prompt")
         return found[:PROMPT_CHARS] if isinstance(found, str) else ""
 
     @property
     def final_answer(self) -> str:
         """The agent's last message of a turn; "" if the event does not contain it."""
-        found = self.told.get("last_assistant_message", self.told.get("prompt_response"))
+        found = self.fields.get("last_assistant_message", self.fields.get("prompt_response"))
         return found[:PROMPT_CHARS] if isinstance(found, str) else ""
 
     @property
     def call(self) -> dict[str, object]:
         """Its tool call, as `tool_events.described` returns it."""
-        return tool_events.described(self.told, is_failure=self.name == FAILURE)
+        return tool_events.describe_call(self.fields, is_failure=self.name == FAILURE)
 
     @property
     def is_allowed(self) -> bool:
         """True if it asks about a tool of Confide that may run without the user's permission."""
-        tool = _text(self.told, "tool_name")
+        tool = _text(self.fields, "tool_name")
         name = next((tool[len(prefix) :] for prefix in OURS if tool.startswith(prefix)), "")
-        return name in ALLOWED or (name == ADDING and _only_adds(self.told.get("tool_input")))
+        return name in ALLOWED or (name == ADDING and _only_adds(self.fields.get("tool_input")))
 
     @property
     def is_summariser(self) -> bool:
         """True if the stopping subagent is the client's own, which summarizes a session for
         compaction.
         """
-        return self.name == "SubagentStop" and self.told.get("agent_type") == ""
+        return self.name == "SubagentStop" and self.fields.get("agent_type") == ""
 
     @property
     def more(self) -> dict[str, str]:
         """Data that no transcript contains."""
-        found = {"cwd": self.cwd, **{key: self.told.get(key) for key in _MORE}}
+        found = {"cwd": self.cwd, **{key: self.fields.get(key) for key in _MORE}}
         return {key: value for key, value in found.items() if isinstance(value, str) and value}
 
 
@@ -143,10 +143,10 @@ def read(data: bytes) -> HookEvent | None:
     told = json.loads(data)
     if not isinstance(told, dict):
         raise ValueError("no object")
-    return known(told)
+    return parse_event(told)
 
 
-def known(told: dict[str, object]) -> HookEvent | None:
+def parse_event(told: dict[str, object]) -> HookEvent | None:
     """Return the event that a JSON object describes; None for one that hooks ignore."""
     name = _text(told, "hook_event_name", "hookEventName")
     kind = KINDS.get(name)

@@ -23,7 +23,7 @@ _DEEPEST: Final = 64
 
 def find() -> tuple[str, str]:
     """Return the paths of the state folder and of `proxy.toml`."""
-    found = _found()
+    found = _find_paths()
     if any(os.environ.get(name) for name in _VARIABLES) or _is_set_up(found[0]):
         return found
     # The memory may be elsewhere, as a note file says; it is read only if none is in the usual
@@ -31,14 +31,14 @@ def find() -> tuple[str, str]:
     from confide_proxy import paths
 
     paths.follow_note()
-    return _found()
+    return _find_paths()
 
 
 def _is_set_up(state: str) -> bool:
     return os.path.lexists(f"{state}/link.json") or os.path.exists(os.path.join(os.path.dirname(state), "daemon"))
 
 
-def _found() -> tuple[str, str]:
+def _find_paths() -> tuple[str, str]:
     home = os.environ.get(HOME_VARIABLE)
     if home:
         root = os.path.abspath(os.path.expanduser(home))

@@ -53,7 +53,7 @@ _PART: Final = 65_536
 def main() -> NoReturn:
     """Handle one event, then exit."""
     with contextlib.suppress(BaseException):  # a client shows a hook's errors to the user
-        Hook(started()).run()
+        Hook(process_start()).run()
     os._exit(0)
 
 
@@ -87,7 +87,7 @@ class Hook:
             if hook_paths.is_off(self._config, event.cwd):
                 outcome = ""
                 return
-            outcome = self._done(event)
+            outcome = self._handle(event)
         except (ValueError, RecursionError):
             why = "no-json"
         except OSError as error:
@@ -102,9 +102,9 @@ class Hook:
                     self._state, event=name, client=client, outcome=outcome, ms=ms, why=why, is_logged=is_logged
                 )
 
-    def _done(self, event: events.HookEvent) -> str:
+    def _handle(self, event: events.HookEvent) -> str:
         if event.kind == events.PERMISSION:
-            return self._say(events.allowing(event) if event.is_allowed else {})
+            return self._write_answer(events.allowing(event) if event.is_allowed else {})
         if event.kind == events.POINTER:
             return self._point(event)
         if event.kind in (events.BEFORE, events.AFTER):
@@ -118,12 +118,12 @@ class Hook:
         asked["cwd"] = event.cwd
         if event.kind == events.PROMPT:
             asked["prompt"] = event.prompt
-        outcome, told = self._ask(asked)
+        outcome, told = self._request(asked)
         if event.kind == events.PROMPT and outcome == counts.ABSENT and self._is_awaited(event):
             session_marks.hurry(self._state)
-            while outcome == counts.ABSENT and self._left() > LEAST_S:
+            while outcome == counts.ABSENT and self._remaining_s() > LEAST_S:
                 time.sleep(AGAIN_S)
-                outcome, told = self._ask(asked)
+                outcome, told = self._request(asked)
         context, message = told.get("context"), told.get("message")
         if event.kind == events.START and outcome in (counts.ABSENT, counts.LATE):
             context = briefings.read(self._state, event.cwd)
@@ -132,7 +132,7 @@ class Hook:
         said = events.answer(
             event, context if isinstance(context, str) else "", message if isinstance(message, str) else ""
         )
-        return self._say(said) if said or outcome == counts.ANSWERED else outcome
+        return self._write_answer(said) if said or outcome == counts.ANSWERED else outcome
 
     def _act(self, event: events.HookEvent) -> str:
         """Answer with a note that concerns a tool call. The agent waits for it at each call, so it
@@ -142,10 +142,10 @@ class Hook:
         if not asked:
             return "" if asked is None else counts.SILENT
         self._end = min(self._end, self._began + ACTION_S)
-        outcome, told = self._ask(asked)
+        outcome, told = self._request(asked)
         context = told.get("context")
         said = events.answer(event, context, "") if isinstance(context, str) and context else {}
-        return self._say(said) if said or outcome == counts.ANSWERED else outcome
+        return self._write_answer(said) if said or outcome == counts.ANSWERED else outcome
 
     def _is_awaited(self, event: events.HookEvent) -> bool:
         """Return True if a starting session will listen soon and the prompt contains a question for
@@ -184,7 +184,7 @@ class Hook:
         """Say that the notes may have changed, and count those that the agent's answer names."""
         answer = event.final_answer
         asked = {"kind": "turn", "cwd": event.cwd, "session": event.session, "answer": answer}
-        outcome, _ = self._ask(asked, is_waiting=bool(answer))
+        outcome, _ = self._request(asked, is_waiting=bool(answer))
         if outcome in (counts.ABSENT, counts.LATE) and answer and os.path.exists(f"{self._state}/hooks/usage.json"):
             # A session of one prompt has ended already. Its client waits for this hook no more, so
             # there is time for the import.
@@ -193,7 +193,7 @@ class Hook:
             usage = importlib.import_module("confide_proxy.hooks.server.usage")
             usage.mention(self._state, event.session, answer)
 
-    def _say(self, answer: dict[str, object]) -> str:
+    def _write_answer(self, answer: dict[str, object]) -> str:
         if not answer:
             return counts.SILENT
         data = json.dumps(answer).encode() + b"\n"
@@ -209,7 +209,7 @@ class Hook:
         if not portable.HAS_MODES:
             return self._stdin_of_windows()
         try:
-            while (left := self._left()) > 0 and select.select([0], [], [], left)[0]:
+            while (left := self._remaining_s()) > 0 and select.select([0], [], [], left)[0]:
                 part = os.read(0, _PART)
                 if not part:
                     break
@@ -235,13 +235,13 @@ class Hook:
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        reader.join(max(0.0, self._left()))
+        reader.join(max(0.0, self._remaining_s()))
         return bytes(data)
 
-    def _ask(self, asked: dict[str, Any], *, is_waiting: bool = True) -> tuple[str, dict[str, Any]]:
+    def _request(self, asked: dict[str, Any], *, is_waiting: bool = True) -> tuple[str, dict[str, Any]]:
         """Send a request to the process that holds the seat; return the outcome and its answer."""
         try:
-            connection = connected(self._state, min(CONNECT_S, max(0.001, self._left())))
+            connection = connect(self._state, min(CONNECT_S, max(0.001, self._remaining_s())))
         except OSError as error:
             is_late = isinstance(error, TimeoutError | BlockingIOError)
             return (counts.LATE if is_late else counts.ABSENT), {}
@@ -249,7 +249,7 @@ class Hook:
             return counts.ABSENT, {}
         with connection:
             try:
-                left = max(0.001, self._left())
+                left = max(0.001, self._remaining_s())
                 connection.settimeout(left)
                 # A later answer would be lost, and must not count as shown.
                 connection.sendall(json.dumps({**asked, "ms": int(left * 1000)}).encode() + b"\n")
@@ -257,7 +257,7 @@ class Hook:
                     return counts.SILENT, {}
                 data = bytearray()
                 while not data.endswith(b"\n") and len(data) <= MOST_ANSWER:
-                    connection.settimeout(max(0.001, self._left()))
+                    connection.settimeout(max(0.001, self._remaining_s()))
                     part = connection.recv(_PART)
                     if not part:
                         return counts.ABSENT, {}  # the listener has just ended
@@ -269,7 +269,7 @@ class Hook:
         told = json.loads(data)
         return counts.ANSWERED, told if isinstance(told, dict) else {}
 
-    def _left(self) -> float:
+    def _remaining_s(self) -> float:
         return self._end - time.monotonic()
 
 
@@ -281,7 +281,7 @@ def call_request(event: events.HookEvent, state: str, config: str, *, client_pid
     `client_pid` is the client's process, 0 if it runs this one.
     """
     own = (hook_paths.project_of(event.cwd), *hook_paths.own_folders(state))
-    is_foreign = tool_events.is_foreign(event.told, own)
+    is_foreign = tool_events.is_foreign(event.fields, own)
     if is_foreign:
         session_marks.note_foreign(state, event.session, client_pid=client_pid)
     if hook_paths.is_off(config, event.cwd, "action_hooks"):
@@ -296,7 +296,7 @@ def call_request(event: events.HookEvent, state: str, config: str, *, client_pid
     return {"kind": event.kind, "client": event.client, "session": event.session, "cwd": event.cwd, **call}
 
 
-def started() -> float:
+def process_start() -> float:
     """Return the start time of this process on the `time.monotonic` clock; the current time if the
     system doesn't report it.
     """
@@ -329,14 +329,14 @@ def answer_from(connection: socket.socket, *, end: float, most: int = MOST_ANSWE
     return told if isinstance(told, dict) else {}
 
 
-def connected(state: str, timeout_s: float) -> socket.socket | None:
+def connect(state: str, timeout_s: float) -> socket.socket | None:
     """Connect to the listener of this user that has its socket in the folder `state`; return None if
     there isn't any. Raises OSError.
     """
     if not hasattr(socket, "AF_UNIX"):
         from confide_proxy.hooks import loopback
 
-        return loopback.connected(state, timeout_s)
+        return loopback.connect(state, timeout_s)
     for address in hook_paths.addresses(state):
         try:
             status = os.lstat(address)

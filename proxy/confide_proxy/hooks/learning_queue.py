@@ -62,7 +62,7 @@ def learns(config: str | os.PathLike[str]) -> bool:
     except OSError:
         return False
     if b"learn" not in data:
-        return _answered() in _MODES
+        return _plugin_learning() in _MODES
     import tomllib  # half of a hook's time, so only if needed
 
     try:
@@ -71,10 +71,10 @@ def learns(config: str | os.PathLike[str]) -> bool:
         return False
     if not isinstance(section, dict):
         return False
-    return (section["mode"] if "mode" in section else _answered()) in _MODES
+    return (section["mode"] if "mode" in section else _plugin_learning()) in _MODES
 
 
-def _answered() -> str:
+def _plugin_learning() -> str:
     from confide_proxy.clients import plugin_answers  # read only at the end of a turn
 
     return plugin_answers.learning()
@@ -127,11 +127,11 @@ def append(
         return False
     try:
         file = os.path.join(folder, "pointers.jsonl")
-        fd = _locked(file)
+        fd = _open_locked(file)
     except (OSError, ValueError):
         return False
     try:
-        return _appended(fd, file, line)
+        return _append(fd, file, line)
     except OSError:
         return False
     finally:
@@ -166,7 +166,7 @@ def forget(state: str | os.PathLike[str], lines: bytes) -> None:
     file = os.path.join(state, "learn", "pointers.jsonl")
     if not lines or not os.path.exists(file):
         return
-    fd = _locked(file, _PATIENT_LOCK_S)
+    fd = _open_locked(file, _PATIENT_LOCK_S)
     try:
         data = _all(fd)
         if data.startswith(lines):
@@ -193,7 +193,7 @@ def _pointer(line: bytes) -> dict[str, Any] | None:
     return {**found, "more": kept}
 
 
-def _locked(file: str, wait_s: float = _LOCK_S) -> int:
+def _open_locked(file: str, wait_s: float = _LOCK_S) -> int:
     """Open and lock the current file, which another process may have replaced by a shorter one.
     Raises OSError.
     """
@@ -221,9 +221,9 @@ def _locked(file: str, wait_s: float = _LOCK_S) -> int:
     raise OSError(None, "the file is replaced again and again")
 
 
-def _appended(fd: int, file: str, line: bytes) -> bool:
+def _append(fd: int, file: str, line: bytes) -> bool:
     size = os.fstat(fd).st_size
-    if size >= MOST_LINES * _SHORTEST_LINE and (shorter := _shortened(_all(fd))) is not None:
+    if size >= MOST_LINES * _SHORTEST_LINE and (shorter := _shorten(_all(fd))) is not None:
         _replace(file, shorter + line)
         return True
     if size and portable.read_at(fd, 1, size - 1) != b"\n":
@@ -241,7 +241,7 @@ def _all(fd: int) -> bytes:
     return bytes(data)
 
 
-def _shortened(data: bytes) -> bytes | None:
+def _shorten(data: bytes) -> bytes | None:
     """Return the newest nine tenths of the lines, none older than 30 days; None if the file is
     short enough.
     """

@@ -80,7 +80,7 @@ def listening() -> socket.socket:
     return made
 
 
-def connected(state: str, timeout_s: float) -> socket.socket | None:
+def connect(state: str, timeout_s: float) -> socket.socket | None:
     """Return a connection to the listener that has the file's secret; None if there is none.
 
     Raises OSError: nothing listens on the port, or not in time.

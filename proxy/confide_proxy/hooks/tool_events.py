@@ -70,7 +70,7 @@ _CODES: Final = ("exit_code", "exitCode", "exit", "returncode", "code")
 _DEEPEST: Final = 4
 
 
-def described(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
+def describe_call(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
     """Return the tool call of an event as one dict.
 
     `tool`, `command` and `paths` are empty if there are none; `output` is what a finished call
@@ -85,8 +85,8 @@ def described(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
     return {
         "tool": name[:128],
         "command": "" if is_edit else command[:MOST_COMMAND],
-        "paths": _edited(arguments) if is_edit else [],
-        "output": _clipped("\n".join(text for key in _OUTPUTS if (text := _text(told.get(key))))),
+        "paths": _edited_paths(arguments) if is_edit else [],
+        "output": _clip("\n".join(text for key in _OUTPUTS if (text := _text(told.get(key))))),
         "failed": True if is_failure else _has_failed(told),
     }
 
@@ -144,7 +144,7 @@ def _command(arguments: dict[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _edited(arguments: dict[str, Any]) -> list[str]:
+def _edited_paths(arguments: dict[str, Any]) -> list[str]:
     found = [path for key in _PATHS if isinstance(path := arguments.get(key), str)]
     for key in _PATCHES:
         patch = arguments.get(key)
@@ -173,7 +173,7 @@ def _text(value: object, depth: int = 0) -> str:
     return ""
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     if len(text) <= MOST_OUTPUT:
         return text
     return f"{text[: MOST_OUTPUT // 4]}\n{text[-3 * MOST_OUTPUT // 4 :]}"

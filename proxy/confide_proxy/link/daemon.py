@@ -156,7 +156,7 @@ def read_address(data: Path) -> KnownDaemon | None:
         return None
 
 
-def known(paths: ProxyPaths) -> KnownDaemon | None:
+def known_daemon(paths: ProxyPaths) -> KnownDaemon | None:
     """Return the daemon that this device has joined, or else its own if that was started. Raises
     KeyFileError.
     """
@@ -193,7 +193,7 @@ def is_served(data: Path) -> bool:
     except OSError:
         return False
     try:
-        return not locks.taken(descriptor)
+        return not locks.try_lock(descriptor)
     except OSError:
         return True  # unknown on a file system without locks
     finally:

@@ -129,11 +129,11 @@ class Link:
         self._more: dict[str, AttachRequest] = {}
         self._callbacks = callbacks
         self.receipts = DaemonReceipts(paths)
-        self.passed = 0
+        self.message_count = 0
         """Number of messages and requests, in both directions."""
         self._connection: Connection | None = None
         self._retiring: dict[str, Connection] = {}
-        self._poked = asyncio.Event()
+        self._poke = asyncio.Event()
         self.is_up: bool | None = None
         """True if the link is up; None during the first attempt."""
         self.since = time.time()
@@ -175,7 +175,7 @@ class Link:
 
     def poke(self) -> None:
         """Retry now instead of after the back-off, since a call waits."""
-        self._poked.set()
+        self._poke.set()
 
     def abandon(self) -> None:
         """Abort the connection, since the daemon does not answer on it, and reconnect."""
@@ -193,7 +193,7 @@ class Link:
             connection = self._retiring.get(session_id)
         if connection is None:
             raise ConnectionLost(truncated=False)
-        self.passed += 1
+        self.message_count += 1
         await connection.send_message(data)
 
     async def request(
@@ -206,19 +206,19 @@ class Link:
             ConnectionLost: the link is or went down.
             TimeoutError: no response in time.
         """
-        return await self._asked(lambda connection: connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
+        return await self._send(lambda connection: connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
         """Send a request with a body (PROTOCOL.md 7.4). Raises RequestError, ConnectionLost,
         TimeoutError.
         """
-        return await self._asked(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
+        return await self._send(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
 
-    async def _asked(self, ask: Callable[[Connection], Awaitable[Any]]) -> dict[str, Any]:
+    async def _send(self, ask: Callable[[Connection], Awaitable[Any]]) -> dict[str, Any]:
         connection = self._connection
         if connection is None:
             raise ConnectionLost(truncated=False)
-        self.passed += 1
+        self.message_count += 1
         try:
             answer: dict[str, object] = await ask(connection)
         except RequestError as error:
@@ -261,7 +261,7 @@ class Link:
         )
         try:
             first, *others = self._attach
-            first = {**first, "receipt": await asyncio.to_thread(self.receipts.shown)}
+            first = {**first, "receipt": await asyncio.to_thread(self.receipts.newest)}
             answers = [await attach(connection, body, callbacks.on_locked) for body in (first, *others)]
             for body in self._more.values():
                 with suppress(RequestError):  # not accessible any more; the link stays up without it
@@ -273,11 +273,11 @@ class Link:
         return _Leg(connection, serving, answers[0])
 
     async def _on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
-        self.passed += 1
+        self.message_count += 1
         return await self._callbacks.on_request(op, body)
 
     async def _on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, Any]:
-        self.passed += 1
+        self.message_count += 1
         return await self._callbacks.on_stream(op, params, body)
 
     async def _hold(self, leg: _Leg) -> None:
@@ -291,7 +291,7 @@ class Link:
             self._enter(is_up=True, reason=None)
             wait_s = self._renew_after_s()
             while not (await asyncio.wait({leg.serving}, timeout=wait_s))[0]:
-                fresh = await self._renewed(leg)
+                fresh = await self._renew_leg(leg)
                 wait_s = self._renew_after_s() if fresh else min(RENEW_AGAIN_S, self._config.renew_s)
                 if fresh is not None:
                     task = asyncio.create_task(self._retire(leg))
@@ -305,7 +305,7 @@ class Link:
                 task.cancel()
             await asyncio.gather(end(leg.connection, leg.serving), *retiring, return_exceptions=True)
 
-    async def _renewed(self, leg: _Leg) -> _Leg | None:
+    async def _renew_leg(self, leg: _Leg) -> _Leg | None:
         """Replace the connection of `leg` by a fresh one and return that; None if it cannot be made
         now.
 
@@ -372,11 +372,11 @@ class Link:
         started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                await self._poked.wait()
+                await self._poke.wait()
         except TimeoutError:
             pass
         finally:
-            self._poked.clear()
+            self._poke.clear()
         early = min(seconds, _IMPATIENT_S) - (time.monotonic() - started)
         if early > 0:
             await asyncio.sleep(early)

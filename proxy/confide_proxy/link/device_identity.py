@@ -127,10 +127,10 @@ def identity(path: Path) -> Identity:
             damaged.
         KeyLockedError, KeyringError: as `Stored.open`.
     """
-    return stored(path).open()
+    return load_stored(path).open()
 
 
-def stored(path: Path) -> Stored:
+def load_stored(path: Path) -> Stored:
     """Read this device's identity file; create it at first need. Raises KeyFileError."""
     if not path.exists() and not path.is_symlink():
         with suppress(FileExistsError):  # another session was first
@@ -309,7 +309,7 @@ def save_to_keyring(identity: Identity) -> None:
     Raises KeyringError: the keyring cannot be used, does not answer, or returns another seed.
     """
     text = identity.to_line()
-    _ask(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
+    _call_keyring(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
     if load_from_keyring(identity.public_key) != identity:
         raise KeyringError("the keyring does not return what was stored in it", hint=_WAY_OUT)
 
@@ -319,7 +319,7 @@ def load_from_keyring(public_key: bytes) -> Identity:
     not answer, or does not have it.
     """
     name = keyring_entry(public_key)
-    text = _ask(lambda backend: backend.get_password(KEYRING_SERVICE, name))
+    text = _call_keyring(lambda backend: backend.get_password(KEYRING_SERVICE, name))
     missing = KeyringError(
         f"the keyring has no entry {name} of the service {KEYRING_SERVICE}, where this device's key should be",
         hint="if the keyring is another one than it was, use that one again; else move identity.key away and join again",
@@ -339,14 +339,14 @@ def delete_from_keyring(public_key: bytes) -> None:
     """Delete a seed from the keyring. Raises KeyringError: the keyring cannot be used, or does not
     answer.
     """
-    _ask(lambda backend: backend.delete_password(KEYRING_SERVICE, keyring_entry(public_key)))
+    _call_keyring(lambda backend: backend.delete_password(KEYRING_SERVICE, keyring_entry(public_key)))
 
 
 _stuck: Future[Any] | None = None
 """The keyring call that has not returned in time, if any."""
 
 
-def _ask(ask: Callable[[KeyringBackend], Any]) -> Any:
+def _call_keyring(ask: Callable[[KeyringBackend], Any]) -> Any:
     global _stuck
     late = KeyringError(
         f"the keyring did not answer within {KEYRING_DEADLINE_S:.0f} s; "

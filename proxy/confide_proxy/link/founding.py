@@ -49,7 +49,7 @@ def require(paths: ProxyPaths, config: ProxyConfig) -> None:
     raise NotSetUpError(tried, elsewhere=() if is_chosen_place() else other_memories())
 
 
-def found(paths: ProxyPaths) -> None:
+def allow_own_daemon(paths: ProxyPaths) -> None:
     """Allow this device to run its own daemon from now on. Raises KeyFileError: its folder cannot
     be created, or others can write there.
     """

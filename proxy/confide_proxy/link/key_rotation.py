@@ -27,7 +27,7 @@ from confide_proxy.errors import KeyChangeError
 from confide_proxy.link import daemon
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link.device_identity import Stored
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 from confide_proxy.paths import ProxyPaths
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class MachineKeys:
         self._passphrase = passphrase
         self._is_locked = is_locked
         self._identity: Identity | None = None
-        self.called = ""
+        self.device_name = ""
         """The daemon's name for this device at the last connection; "" before."""
 
     def identity(self) -> Identity:
@@ -72,31 +72,31 @@ class MachineKeys:
         Raises KeyFileError, KeyLockedError, KeyringError: the key cannot be used.
         """
         if self._identity is None:
-            self._identity = self.held().current.open(self._passphrase)
+            self._identity = self.read_keys().current.open(self._passphrase)
         return self._identity
 
     @contextmanager
-    def settled(self) -> Iterator[bool]:
+    def hold_settled(self) -> Iterator[bool]:
         """Yield True if this device has only one key, and no other process changes that before the
         block ends.
         """
         if self._is_locked:
-            yield self.held().following is None
+            yield self.read_keys().following is None
             return
         with ExitStack() as stack:
             try:
                 stack.enter_context(exclusive(self._paths, wait_s=0))
-                is_settled = self.held().following is None
+                is_settled = self.read_keys().following is None
             except ConfideError:
                 is_settled = False
             yield is_settled
 
-    def held(self) -> KeysOnDisk:
+    def read_keys(self) -> KeysOnDisk:
         """Read the keys from the disk; create one if there are none. Raises KeyFileError."""
         # The next key first: it may replace the present one in between, and then both are the same.
         path = self._paths.next_identity
         following = identities.read(path) if path.exists() or path.is_symlink() else None
-        current = identities.stored(self._paths.identity)
+        current = identities.load_stored(self._paths.identity)
         return KeysOnDisk(current, following if following and following.public_key != current.public_key else None)
 
     async def connect(self, dial: Dial) -> Connection:
@@ -106,12 +106,12 @@ class MachineKeys:
             KeyFileError, KeyLockedError, KeyringError: a key cannot be used.
             Whatever `dial` raises.
         """
-        held = await asyncio.to_thread(self.held)
+        held = await asyncio.to_thread(self.read_keys)
         try:
             return await self._connect(dial, held)
         except DeniedError:
             # Another process of this device may have finished its rotation in between.
-            again = await asyncio.to_thread(self.held)
+            again = await asyncio.to_thread(self.read_keys)
             if again.public_keys == held.public_keys:
                 raise
         return await self._connect(dial, again)
@@ -136,7 +136,7 @@ class MachineKeys:
         return connection
 
     def _note(self, identity: Identity, connection: Connection) -> None:
-        self._identity, self.called = identity, str(connection.welcome.get("caller", ""))
+        self._identity, self.device_name = identity, str(connection.welcome.get("caller", ""))
 
     async def _open_identity(self, kept: Stored) -> Identity:
         return await asyncio.to_thread(kept.open, self._passphrase)
@@ -149,7 +149,7 @@ class MachineKeys:
                 change(held)
                 return
             with exclusive(self._paths, wait_s=0):
-                if self.held().public_keys == held.public_keys:
+                if self.read_keys().public_keys == held.public_keys:
                     change(held)
 
         try:
@@ -183,7 +183,7 @@ def exclusive(paths: ProxyPaths, *, wait_s: float) -> Iterator[None]:
     try:
         descriptor = lock_file(paths.identity_lock)
         try:
-            is_ours = taken(descriptor, wait_s=wait_s)
+            is_ours = try_lock(descriptor, wait_s=wait_s)
         except OSError:
             os.close(descriptor)
             raise

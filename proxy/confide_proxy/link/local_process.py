@@ -65,7 +65,7 @@ async def running(paths: ProxyPaths) -> RunningDaemon | None:
         raise DaemonStopError(pid, "this device has no key to ask it with")
     try:
         async with asyncio.timeout(_CONNECT_S):
-            connection = await MachineKeys(paths).connect(_dialed(joined))
+            connection = await MachineKeys(paths).connect(_dial(joined))
     except TimeoutError:
         raise DaemonStopError(pid, "it does not answer") from None
     except ConfideError as error:
@@ -95,7 +95,7 @@ async def stop(paths: ProxyPaths, *, deadline_s: float = STOP_DEADLINE_S) -> Run
     return found
 
 
-def _dialed(joined: KnownDaemon) -> Dial:
+def _dial(joined: KnownDaemon) -> Dial:
     async def dial(identity: Identity, _is_settled: bool) -> Connection:
         return await connect(joined.url, identity, joined.daemon_static, timeout_s=_CONNECT_S)
 

@@ -44,7 +44,7 @@ class LinkStats(RequestChannel, Protocol):
     """A link with a count of its messages."""
 
     is_up: bool | None
-    passed: int
+    message_count: int
     attached: Attached | None
 
 
@@ -57,7 +57,7 @@ class DaemonReceipts:
         self._newest = paths.receipt
         self._restores = paths.restores
 
-    def shown(self) -> str:
+    def newest(self) -> str:
         """Return the newest receipt, or ""."""
         return str(self._read().get("receipt", ""))
 
@@ -91,16 +91,16 @@ class DaemonReceipts:
         while True:
             await asyncio.sleep(FRESH_S)
             attached = link.attached
-            if attached is None or not link.is_up or link.passed == passed or not attached["receipt"]:
+            if attached is None or not link.is_up or link.message_count == passed or not attached["receipt"]:
                 continue
-            passed = link.passed + 1  # count this request
+            passed = link.message_count + 1  # count this request
             try:
                 answer = await RECEIPT.ask(link, {}, timeout_s=_DEADLINE_S)
                 await asyncio.to_thread(self.keep, attached["space"], answer["receipt"])
             except (ConfideError, TimeoutError):
                 raise_if_cancelled()
 
-    def doubted(self, space: str, folders: Iterable[Path]) -> set[Path]:
+    def uncompared_folders(self, space: str, folders: Iterable[Path]) -> set[Path]:
         """Return the folders that were not compared since the daemon's last restore."""
         newest = max((line["restores"] for line in self._lines(space) if "noticed" in line), default=None)
         if newest is None:
@@ -108,7 +108,7 @@ class DaemonReceipts:
         done = {line.get("folder") for line in self._lines(space) if line["restores"] == newest}
         return {folder for folder in folders if os.fspath(folder) not in done}
 
-    def compared(self, space: str, folder: Path, *, again: list[str], back: list[str]) -> None:
+    def record_comparison(self, space: str, folder: Path, *, again: list[str], back: list[str]) -> None:
         """Record the comparison of a folder after a restore: `again` are files that were sent again
         unchanged, `back` are deleted files that came back.
         """
@@ -117,7 +117,7 @@ class DaemonReceipts:
             named = {"again": again[:_MOST_PATHS], "back": back[:_MOST_PATHS]}
             self._note(space, newest, folder=os.fspath(folder), **named)
 
-    def told(self) -> dict[str, Any] | None:
+    def report(self) -> dict[str, Any] | None:
         """Return the report for users about the last restore, for a month: `backTo` (None if
         unknown) and `noticed`, ISO 8601, `sentAgain`, a number of files, and `cameBack`, their
         paths. None without a recent restore.

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from confide_crypto import portable
 from confide_crypto.errors import ConfideError, printable, where
 from confide_crypto.transport.task_group import raise_if_cancelled
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class ServiceRunner:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._troubles: dict[str, ServiceProblem] = {}
-        self._logged: dict[str, str] = {}
+        self._logged_problems: dict[str, str] = {}
         self._file: Path | None = None
         self._fd: int | None = None
 
@@ -75,7 +75,7 @@ class ServiceRunner:
         """Return the present problems of this process."""
         return list(self._troubles.values())
 
-    def told(self, projects: Collection[str]) -> list[str]:
+    def problems_of(self, projects: Collection[str]) -> list[str]:
         """Return a sentence for each problem that affects these projects: all problems of this
         process, and the lasting ones of other processes. Blocks briefly.
         """
@@ -118,8 +118,8 @@ class ServiceRunner:
         healthy again.
         """
         what = printable(what)[:MOST_CHARS]
-        if is_logged and self._logged.get(name) != what:
-            self._logged[name] = what
+        if is_logged and self._logged_problems.get(name) != what:
+            self._logged_problems[name] = what
             log.warning("%s", what)
         before = self._troubles.get(name)
         if before is None or before.what != what:
@@ -128,7 +128,7 @@ class ServiceRunner:
 
     def well(self, name: str) -> None:
         """Delete the recorded problem of a service, which works again."""
-        self._logged.pop(name, None)
+        self._logged_problems.pop(name, None)
         if self._troubles.pop(name, None) is not None:
             self._write()
 
@@ -154,7 +154,7 @@ class ServiceRunner:
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._file = self._folder / f"{_PREFIX}{os.getpid()}-{id(self):x}.lock"
                 self._fd = lock_file(self._file)
-                taken(self._fd)
+                try_lock(self._fd)
             said = json.dumps(self.troubles[:MOST]).encode()
             portable.write_over(self._fd, said)
 

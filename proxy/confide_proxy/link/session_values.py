@@ -82,7 +82,7 @@ def time_for(asked: Mapping[str, object]) -> float:
     return PAGE_S if "after" in asked else ANSWER_S
 
 
-def sealed(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, object]:
+def seal_values(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, object]:
     """Return the answer of a session: what it has opened, for a holder of the seed alone."""
     secrets = [
         [reference, one.kind, one.secret_id.hex(), b64encode(value).decode()]
@@ -101,7 +101,7 @@ def sealed(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, object]
     return {"values": b64encode(cipher_nonce + data).decode()}
 
 
-def opened(answer: Mapping[str, Any], seed: bytes, nonce: bytes) -> SessionValues | None:
+def open_values(answer: Mapping[str, Any], seed: bytes, nonce: bytes) -> SessionValues | None:
     """Return the values of an answer to the request with this nonce; None if it has none, or was
     not made with the seed.
     """

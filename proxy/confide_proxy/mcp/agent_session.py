@@ -88,9 +88,9 @@ class AgentSession:
         self._streamer = Streamer(
             paths.seats, self.files, self.sealing, self.link, bodies, self.services, debounce_s=debounce_s
         )
-        self.tied = LateTies(project.root, project.name, self.sealing)
-        self.files.seen[project.name] = self.tied.of_file
-        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.tied.of_call)
+        self.ties = LateTies(project.root, project.name, self.sealing)
+        self.files.seen_functions[project.name] = self.ties.of_file
+        sealed = SealedCalls(self.sealing, project.name, flush=self.files.flush, seen=self.ties.of_call)
         fallback = Fallback(paths, config, project, self.link, sealed, self.files)
         fallback.questions = lambda: tunnel.responses.questions
         fallback.decision_place = self.decision_place
@@ -98,7 +98,7 @@ class AgentSession:
         tunnel.notices = self._notices
         self._notes_to_agent: list[str] = []
         tunnel.responses.on_result = self._on_result
-        tunnel.responses.marked = self.tied.marked
+        tunnel.responses.mark = self.ties.mark_result
         self.files.on_ignored = lambda said: log.warning("%s", said)
         self._group: TaskGroup
         self._reads: NoteReads | None = None
@@ -153,15 +153,15 @@ class AgentSession:
         await questions.is_able.wait()
         place = await self.decision_place()
         pending, folders = (
-            await _loaded("hooks.server.pending_decisions"),
-            await _loaded("hooks.server.folder_decisions"),
+            await _import_module("hooks.server.pending_decisions"),
+            await _import_module("hooks.server.folder_decisions"),
         )
         finders = [*folders.FINDERS, *await asyncio.to_thread(addons.each, "decisions")]
         await pending.DecisionDesk(place, questions, finders).run()
 
     async def decision_place(self) -> DecisionPlace:
         """Return where the decisions of this session are looked for."""
-        pending, client = await _loaded("hooks.server.pending_decisions"), await _loaded("mcp.client")
+        pending, client = await _import_module("hooks.server.pending_decisions"), await _import_module("mcp.client")
         connect = partial(client.CommandClient, self._paths, self._config)
         notify = self._notes_to_agent.append
         place: DecisionPlace = pending.DecisionPlace(self._paths, self._config, self._project, connect, notify)
@@ -239,7 +239,7 @@ class AgentSession:
             return
         try:
             listing = await CATALOGUE.ask(self.link, {"toolsets": list(toolsets)}, timeout_s=_CATALOGUE_DEADLINE_S)
-            fresh = await asyncio.to_thread(catalogues.offered, listing, toolsets, current)
+            fresh = await asyncio.to_thread(catalogues.common_catalogue, listing, toolsets, current)
         except (ConfideError, TimeoutError, KeyError, TypeError, ValueError, OSError) as error:
             log.info("kept the catalogue: %s", type(error).__name__)
             return
@@ -256,6 +256,6 @@ class AgentSession:
         return self._group.create_task(work)
 
 
-async def _loaded(module: str) -> Any:
+async def _import_module(module: str) -> Any:
     """Import a module of this package in a thread, since the client's first calls must not wait."""
     return await asyncio.to_thread(importlib.import_module, f"confide_proxy.{module}")

@@ -109,9 +109,9 @@ class ToolCatalogue:
             return self._initialize(params or {})
         if name := LISTS.get(method):
             result = {name: list(self.data[name])}
-            return self.stamped(result) if is_modern else result
+            return self.add_cache_fields(result) if is_modern else result
         if method == DISCOVER and is_modern:
-            return self.stamped(dict(self.data["discover"]))
+            return self.add_cache_fields(dict(self.data["discover"]))
         if method == PING and not is_modern:
             return {}
         return None
@@ -126,7 +126,7 @@ class ToolCatalogue:
             "instructions": self.data["instructions"],
         }
 
-    def stamped(self, result: dict[str, Any]) -> dict[str, object]:
+    def add_cache_fields(self, result: dict[str, Any]) -> dict[str, object]:
         """Return a result with the fields of every cacheable one in the 2026-07-28 era, with the
         defaults of the SDK.
         """
@@ -147,9 +147,9 @@ def shows_views(capabilities: object) -> bool:
     return isinstance(types, list) and VIEW_TYPE in types
 
 
-def packaged(toolsets: Collection[str] = ALL) -> ToolCatalogue:
+def packaged_catalogue(toolsets: Collection[str] = ALL) -> ToolCatalogue:
     """Return the packaged catalogue for these groups of tools; unknown groups are ignored."""
-    data = _known(toolsets)
+    data = _packaged_data(toolsets)
     shown = {name for names in data["toolsets"].values() for name in names}
     data["tools"] = [tool for tool in data["tools"] if tool["name"] in shown]
     return ToolCatalogue(_with_outputs(data))
@@ -167,20 +167,20 @@ def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
     return [name for name in toolsets if name not in TOOLSETS and name not in ALL]
 
 
-def offered(listing: Any, toolsets: Collection[str], digest: str) -> ToolCatalogue:
+def common_catalogue(listing: Any, toolsets: Collection[str], digest: str) -> ToolCatalogue:
     """Return the catalogue of a session whose daemon sent `listing`: the entries that both know,
     with the packaged texts.
 
     Raises KeyError, TypeError or ValueError: it is not a catalogue, or contains no known tool.
     """
-    known = _known(toolsets)
+    known = _packaged_data(toolsets)
     listed, unknown, data = _names(listing), [], {**known}
     for field, kind in _NAMED:
         entries = {entry["name"]: entry for entry in known[field]}
         data[field] = [entry for name, entry in entries.items() if name in listed[field]]
         others = [name for name in listed[field] if name not in entries]
         if others:
-            others = [name for name in others if name not in {entry["name"] for entry in _known(ALL)[field]}]
+            others = [name for name in others if name not in {entry["name"] for entry in _packaged_data(ALL)[field]}]
         unknown += [name if kind == "tools" else f"{kind}:{name}" for name in others]
     if not data["tools"]:
         raise ValueError("no tool of it is known")
@@ -194,10 +194,10 @@ def load(cache: Path, toolsets: Collection[str]) -> ToolCatalogue:
     try:
         kept = json.loads(cache.read_bytes())
         if kept.get("of") != _groups(toolsets):
-            return packaged(toolsets)
-        return offered(kept, toolsets, str(kept.get("digest", "")))
+            return packaged_catalogue(toolsets)
+        return common_catalogue(kept, toolsets, str(kept.get("digest", "")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return packaged(toolsets)
+        return packaged_catalogue(toolsets)
 
 
 def save(cache: Path, catalogue: ToolCatalogue) -> None:
@@ -214,10 +214,10 @@ def save(cache: Path, catalogue: ToolCatalogue) -> None:
     atomic.write(cache, data, is_kept=False)
 
 
-def _known(toolsets: Collection[str]) -> dict[str, Any]:
+def _packaged_data(toolsets: Collection[str]) -> dict[str, Any]:
     data: dict[str, Any] = json.loads((PACKAGED if _groups(toolsets) == [*CORE] else PACKAGED_ALL).read_bytes())
     if NOTE_SETS.isdisjoint(toolsets) and _groups(toolsets) != [*CORE]:
-        of_core = {tool["name"]: tool for tool in _known(CORE)["tools"]}
+        of_core = {tool["name"]: tool for tool in _packaged_data(CORE)["tools"]}
         data["tools"] = [of_core.get(tool["name"], tool) for tool in data["tools"]]
     data["toolsets"] = {name: data["toolsets"][name] for name in _groups(toolsets)}
     return data

@@ -74,7 +74,7 @@ class CommandClient:
         tell: prints the progress of the connection attempt for the user.
         patience_s: seconds to wait for a daemon that is reachable.
         """
-        self._tell = tell
+        self._report = tell
         self._patience_s = patience_s or CONNECT_DEADLINE_S
         self._paths = paths
         self._config = config
@@ -86,10 +86,10 @@ class CommandClient:
         self._machine = MachineKeys(paths)
         self._receipts = DaemonReceipts(paths)
         self.sealing = SessionSealing(paths, config, self._machine)
-        self.tied = LateTies(project.root, project.name, self.sealing)
-        self.sealed = SealedCalls(self.sealing, project.name, seen=self.tied.of_call)
+        self.ties = LateTies(project.root, project.name, self.sealing)
+        self.sealed_calls = SealedCalls(self.sealing, project.name, seen=self.ties.of_call)
         self.files = Files(paths, config, project, sealing=self.sealing, backlog=backlog)
-        self.files.seen[project.name] = self.tied.of_file
+        self.files.seen_functions[project.name] = self.ties.of_file
         self.since = 0.0
         self.round_trip_s = 0.0
         self.space = ""
@@ -97,7 +97,7 @@ class CommandClient:
 
     async def __aenter__(self) -> Self:
         connection = self.connection = await open_connection(
-            self._paths, self._config, keys=self._machine, tell=self._tell, patience_s=self._patience_s
+            self._paths, self._config, keys=self._machine, tell=self._report, patience_s=self._patience_s
         )
         self.since = time.time()
         self._serving = asyncio.create_task(
@@ -106,7 +106,7 @@ class CommandClient:
         self._serving.add_done_callback(self._on_end)
         try:
             names = dict.fromkeys((self._project.name, GLOBAL_PROJECT))
-            shown = await asyncio.to_thread(self._receipts.shown)
+            shown = await asyncio.to_thread(self._receipts.newest)
             bodies = [attach_body(name, self._config) for name in names]
             for body in bodies:
                 body["toolsets"] = ["all"]  # a user may use every tool, unlike an agent
@@ -148,10 +148,10 @@ class CommandClient:
             ConnectionLost, TimeoutError: the link failed.
         """
         said = (more_meta or {}).get(SAID)
-        is_lookup = tool in catalogues.packaged().read_only
+        is_lookup = tool in catalogues.packaged_catalogue().read_only
         operation = str((more_meta or {}).get(OPERATION, ""))
         asked = ToolCall(tool, arguments, self._project.name, said, operation)
-        given = await self.sealed.arguments(self.connection, asked, is_lookup=is_lookup)
+        given = await self.sealed_calls.arguments(self.connection, asked, is_lookup=is_lookup)
         identifier = len(self._answers) + 1
         meta: dict[str, object] = {
             f"{_META}protocolVersion": _PROTOCOL,
@@ -161,7 +161,7 @@ class CommandClient:
             **({SAID: said_now()} if tool in DATED else {}),
             **(more_meta or {}),
         }
-        if (seen := await self.sealed.seen(asked)) is not None:
+        if (seen := await self.sealed_calls.seen_parts(asked)) is not None:
             meta[SEEN_PARTS] = seen
         if tool in NOTED and (notes := await asyncio.to_thread(self.files.notices)):
             meta[NOTES] = notes
@@ -241,12 +241,12 @@ def _content_of(tool: str, reply: Mapping[str, object]) -> dict[str, Any]:
         case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
             raise ToolError(text)
         case {"result": {"structuredContent": dict(content)}}:
-            found: dict[str, Any] = results.read(catalogues.packaged().outputs.get(tool, {}), content)
+            found: dict[str, Any] = results.read(catalogues.packaged_catalogue().outputs.get(tool, {}), content)
             return found
     raise UnfitAnswerError
 
 
-def beside(paths: ProxyPaths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
+def background_services(paths: ProxyPaths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return the background services of the add-ons by name; a report of their errors starts with
     that name. Blocks.
 

@@ -78,7 +78,7 @@ class Fallback:
         files: Files,
     ) -> None:
         """`files`: those of the session; the daemon may not have all of them yet."""
-        self._sealed = sealed
+        self._sealed_calls = sealed
         self.questions: Callable[[], PersonQuestions | None] = lambda: None
         """Returns the questions of the session, once its client can be asked."""
         self.decision_place: Callable[[], Awaitable[DecisionPlace]]
@@ -96,7 +96,7 @@ class Fallback:
         shown = set(config.toolsets) - set(unknown_toolsets(config.toolsets)) or set(CORE)
         # Tools that the session lists. A call of any other tool did not come from its client.
         of_notes = not NOTE_SETS.isdisjoint(shown)
-        self._listed = {IMPORT: of_notes, FORGET: of_notes, SECRET: of_notes or not shown.isdisjoint(CORE)}
+        self._offered = {IMPORT: of_notes, FORGET: of_notes, SECRET: of_notes or not shown.isdisjoint(CORE)}
         self._offline: Offline | None = None
         self._one_by_one = asyncio.Lock()
         self._importing = asyncio.Lock()
@@ -117,7 +117,7 @@ class Fallback:
         """Return True if calls of this device are queued, so that new ones must be sent after them.
         Costs one system call.
         """
-        if self._is_for_keys and self._sealed.sealing.keyring.keys is None:
+        if self._is_for_keys and self._sealed_calls.sealing.keyring.keys is None:
             return False  # the approval by a user may take days
         return os.path.exists(self.queue_file)  # noqa: PTH110 - at each store; no path object is made
 
@@ -131,7 +131,7 @@ class Fallback:
 
         if call.is_settled:
             return None
-        said = OfflineCall(tool, call.params.get("arguments"), call.operation, call.said, call.class_)
+        said = OfflineCall(tool, call.params.get("arguments"), call.operation, call.time_text, call.class_)
         try:
             async with (
                 self._one_by_one if said.operation else nullcontext()
@@ -149,7 +149,7 @@ class Fallback:
 
         `progress`: reports to the client how much is done, and of how much.
         """
-        if not self._listed[str(call.tool)]:
+        if not self._offered[str(call.tool)]:
             return ToolAnswer(
                 f"{call.tool} is not among the tools of this session\nhint: toolsets in proxy.toml names them"
             )
@@ -168,7 +168,7 @@ class Fallback:
         """Start a background task for a call; its errors are logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
         return task
 
     def send_queue(self, sent: Callable[[], None]) -> None:
@@ -214,7 +214,7 @@ class Fallback:
             async with self._importing:
                 if call.is_settled:
                     return None
-                where = (self._project, self._config, self._link, self._sealed.sealing)
+                where = (self._project, self._config, self._link, self._sealed_calls.sealing)
                 answer: ToolAnswer = await answer_of(
                     call.params.get("arguments"), *where, progress=progress, is_wanted=lambda: not call.is_settled
                 )
@@ -234,7 +234,7 @@ class Fallback:
             policy, person = self._config.secrets.secret_get, await self._person()
             answer: ToolAnswer = await tool.answer(
                 call.params.get("arguments"),
-                self._sealed.sealing,
+                self._sealed_calls.sealing,
                 self._link,
                 refusal=lambda named: secrets.refusal(policy, self.questions(), person, call, named),
                 uses=self._paths.secret_uses,
@@ -251,7 +251,7 @@ class Fallback:
                     importlib.import_module, "confide_proxy.hooks.server.forgetting.forget_everywhere"
                 )
                 calls = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.forget_call")
-                here = place.ForgetPlace(self._paths, self._link, self._sealed.sealing, self._files)
+                here = place.ForgetPlace(self._paths, self._link, self._sealed_calls.sealing, self._files)
                 self._forget_calls = calls.ForgetCalls(here, self._project, await self._person())
             answer: ToolAnswer | None = await self._forget_calls.answer(call, self.questions())
         except Exception as error:
@@ -268,7 +268,7 @@ class Fallback:
     async def _send(self, sent: Callable[[], None]) -> None:
         from confide_proxy.offline.queued_writes import QueueReplay
 
-        self._replay = self._replay or QueueReplay(self._ready().journal, self._paths.seats, self._sealed)
+        self._replay = self._replay or QueueReplay(self._ready().journal, self._paths.seats, self._sealed_calls)
         pause_s, told = FIRST_PAUSE_S, ""
         while True:  # until `on_down` cancels it
             try:
@@ -300,7 +300,7 @@ class Fallback:
         if self._offline is None:
             from confide_proxy.offline.offline_calls import Offline
 
-            self._offline = Offline(self._paths, self._config, self._project, self._sealed)
+            self._offline = Offline(self._paths, self._config, self._project, self._sealed_calls)
         return self._offline
 
     def _forget(self) -> None:
@@ -308,7 +308,7 @@ class Fallback:
         if self._offline is not None:
             self.spawn(asyncio.to_thread(_give_up, self._offline))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             # A bug must be visible in the log, but must not end the session.

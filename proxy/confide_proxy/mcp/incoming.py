@@ -33,7 +33,7 @@ from confide_memory.tools import call as call_keys
 from confide_memory.tools.call import CODE
 from confide_proxy.errors import FULL, LATER, NotNowError
 from confide_proxy.mcp.features.subscriptions import ACKNOWLEDGED, CHANGED, UPDATED, Subscriptions, stream_of, uris_of
-from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, PendingCall, encoded, key
+from confide_proxy.mcp.jsonrpc import METHOD_NOT_FOUND, PendingCall, encode_message, key
 
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
@@ -98,7 +98,7 @@ class RequestMessage(NamedTuple):
         if not isinstance(self.identifier, str | int) or len(str(self.identifier)) > _MAX_ID:
             return None
         error = {"code": METHOD_NOT_FOUND, "message": "a daemon asks nothing of an agent's client"}
-        return encoded({"jsonrpc": "2.0", "id": self.identifier, "error": error})
+        return encode_message({"jsonrpc": "2.0", "id": self.identifier, "error": error})
 
 
 def read(data: bytes) -> ResponseMessage | NotificationMessage | RequestMessage | None:

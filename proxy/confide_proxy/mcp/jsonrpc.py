@@ -57,7 +57,7 @@ class MalformedError(Exception):
         self.code, self.identifier = code, identifier
 
 
-def parsed(line: bytes) -> tuple[dict[str, object], bytes]:
+def parse_line(line: bytes) -> tuple[dict[str, object], bytes]:
     """Parse a line. Return the message, and the line to send: encoded again if an object contains a
     name twice, since the daemon could take the value that was ignored here.
 
@@ -89,7 +89,7 @@ def parsed(line: bytes) -> tuple[dict[str, object], bytes]:
         # JSON can express half of a surrogate pair, but files, hashes and other parsers cannot
         # represent it.
         raise MalformedError(INVALID_REQUEST, "a text of it holds half of a surrogate pair", identifier=identifier)
-    return message, encoded(message) if is_doubled else line
+    return message, encode_message(message) if is_doubled else line
 
 
 def _id_in(line: bytes) -> str | int | None:
@@ -112,7 +112,7 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-def encoded(message: dict[str, Any]) -> bytes:
+def encode_message(message: dict[str, Any]) -> bytes:
     """Encode a message on one line, without the line end."""
     text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
     for end, escaped in _LINE_ENDS:
@@ -291,7 +291,7 @@ class PendingCall:
         return operation
 
     @property
-    def said(self) -> str | None:
+    def time_text(self) -> str | None:
         """Return the time of the call, ISO 8601 with the time zone."""
         said: str | None = self.meta.get(call_keys.SAID)
         return said
@@ -330,7 +330,7 @@ class OutgoingLine:
     is_ready: bool = False
 
     def __post_init__(self) -> None:
-        self.data = self.data or encoded(self.message)
+        self.data = self.data or encode_message(self.message)
 
     @property
     def is_wanted(self) -> bool:
@@ -403,7 +403,7 @@ class OutgoingQueue:
         try:
             if not sealed.is_plain(line.message, len(line.data)):
                 async with asyncio.timeout(PREPARE_DEADLINE_S):
-                    line.data = await self._sealed(line, link, sealed)
+                    line.data = await self._seal(line, link, sealed)
             line.is_ready = True
         except ConnectionLost:
             # If the link itself is down, `on_down` decides about the call; if only the connection
@@ -420,10 +420,10 @@ class OutgoingQueue:
             return error
         return None
 
-    async def _sealed(self, line: OutgoingLine, link: Link, sealed: SealedCalls) -> bytes:
-        is_lookup, said = (line.call.is_read_only, line.call.said) if line.call else (False, None)
-        message = await sealed.prepared(link, line.message, is_lookup=is_lookup, said=said)
-        data = line.data if message is line.message else encoded(message)
+    async def _seal(self, line: OutgoingLine, link: Link, sealed: SealedCalls) -> bytes:
+        is_lookup, said = (line.call.is_read_only, line.call.time_text) if line.call else (False, None)
+        message = await sealed.prepare(link, line.message, is_lookup=is_lookup, said=said)
+        data = line.data if message is line.message else encode_message(message)
         if len(data) > MAX_LINE_BYTES:  # a placeholder is longer than many a password
             raise ToolError(f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB once it is sealed")
         return data

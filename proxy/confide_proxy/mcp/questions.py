@@ -58,7 +58,7 @@ class Questions:
         """Set when a call of the client has got its result."""
         self._is_able = self._has_failed = self._is_modern = False
         self._open: _AskedQuestion | None = None
-        self._held: tuple[str, dict[str, Any] | None] | None = None
+        self._held_declaration: tuple[str, dict[str, Any] | None] | None = None
         """The `requestState` and the result of the call that is to be repeated with an answer; None
         for a result that depends on the answer.
         """
@@ -68,7 +68,7 @@ class Questions:
     @property
     def can_ask(self) -> bool:
         """Return True if the client says that it can ask its user, and has not failed to."""
-        return self._is_able and (self._held is None or self._open is not None)
+        return self._is_able and (self._held_declaration is None or self._open is not None)
 
     @property
     def can_ask_now(self) -> bool:
@@ -96,13 +96,13 @@ class Questions:
         self._waiting += 1
         try:
             async with asyncio.timeout(timeout_s), self._turn:
-                return await self._asked(question) if self.can_ask else None
+                return await self._send_question(question) if self.can_ask else None
         except TimeoutError:
             return None
         finally:
             self._waiting -= 1
 
-    async def _asked(self, question: Question) -> str | None:
+    async def _send_question(self, question: Question) -> str | None:
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         asked = self._open = _AskedQuestion(ASK_ID + secrets.token_hex(16), question, answer)
         try:
@@ -123,7 +123,7 @@ class Questions:
             return
         if "error" in message:
             self._is_able, self._has_failed = False, True  # it says that it can ask, and cannot
-        asked.answer.set_result(asked.question.chosen(message.get("result")))
+        asked.answer.set_result(asked.question.choice_in(message.get("result")))
 
     # -- the 2026-07-28 era ---------------------------------------------------------------------------------------
 
@@ -133,13 +133,13 @@ class Questions:
         if not call.is_modern or not self._is_modern:
             return result
         asked = self._open
-        if asked is None or asked.is_shown or self._held is not None or not self._is_able:
+        if asked is None or asked.is_shown or self._held_declaration is not None or not self._is_able:
             return result
         may_wait = call.is_read_only and not result.get("isError") and len(json.dumps(result)) <= MOST_HELD
         if not (may_wait or call.is_asking):
             return result
         asked.is_shown = True
-        self._held = (asked.identifier, None if call.is_asking else result)
+        self._held_declaration = (asked.identifier, None if call.is_asking else result)
         request = {"method": CREATE, "params": {"mode": "form", **asked.question.params}}
         return {"resultType": "input_required", "inputRequests": {FIELD: request}, "requestState": asked.identifier}
 
@@ -149,12 +149,12 @@ class Questions:
         Returns None for a call that answers nothing, or no question of this session, and for one that
         needs the answer: it is to be made now.
         """
-        if self._held is None or params.get("requestState") != self._held[0]:
+        if self._held_declaration is None or params.get("requestState") != self._held_declaration[0]:
             return None
-        (identifier, result), self._held = self._held, None
+        (identifier, result), self._held_declaration = self._held_declaration, None
         asked = self._open
         if asked is not None and asked.identifier == identifier and not asked.answer.done():
             responses = params.get("inputResponses")
             said = responses.get(FIELD) if isinstance(responses, Mapping) else None
-            asked.answer.set_result(asked.question.chosen(said))
+            asked.answer.set_result(asked.question.choice_in(said))
         return result

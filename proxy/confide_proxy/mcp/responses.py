@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from confide_memory.tools.call import ToolAnswer
-from confide_proxy.freshness.late_ties import MARKED, names_notes, unchecked
+from confide_proxy.freshness.late_ties import MARKED, names_notes, warn_unchecked
 from confide_proxy.mcp import incoming
 from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, VERSION_KEY, shows_views
 from confide_proxy.mcp.incoming import PROGRESS
-from confide_proxy.mcp.jsonrpc import PendingCall, encoded
+from confide_proxy.mcp.jsonrpc import PendingCall, encode_message
 
 if TYPE_CHECKING:
     from confide_proxy.mcp.features.result_views import ResultViews
@@ -30,10 +30,10 @@ class Responses:
         self._write = write
         self.on_result: Callable[[PendingCall, dict[str, Any]], None] = lambda _call, _result: None
         """Called with the result of a tool call that the client gets."""
-        self.marked: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
+        self.mark: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
         """Returns a tool's result with marks at outdated notes; the same object without any. Blocks."""
         self.questions: Questions | None = None
-        self._declared: tuple[object, bool] = (None, False)
+        self._declaration: tuple[object, bool] = (None, False)
         """The capabilities that the client declared, and True if it is of the 2026-07-28 era."""
         self._handles: TaskHandles | None = None
 
@@ -42,7 +42,7 @@ class Responses:
         from confide_proxy.mcp.questions import Questions
 
         self.questions = Questions(self.send)
-        self.questions.declare(*self._declared)
+        self.questions.declare(*self._declaration)
         return self.questions
 
     def declare(self, params: dict[str, Any], *, is_modern: bool) -> None:
@@ -51,16 +51,16 @@ class Responses:
         """
         meta = params.get("_meta")
         said = meta.get(CAPABILITIES_KEY) if isinstance(meta, dict) else None
-        self._declared = (said if is_modern else params.get("capabilities"), is_modern)
+        self._declaration = (said if is_modern else params.get("capabilities"), is_modern)
         if self.questions is not None:
-            self.questions.declare(*self._declared)
+            self.questions.declare(*self._declaration)
 
     def views(self, params: object) -> ResultViews | None:
         """Return the pages of add-ons if the client that sent these parameters shows such; None for
         every other client.
         """
         meta = params.get("_meta") if isinstance(params, dict) else None
-        said, is_modern = self._declared
+        said, is_modern = self._declaration
         if isinstance(meta, dict) and VERSION_KEY in meta:
             said = meta.get(CAPABILITIES_KEY)
         elif is_modern:
@@ -69,13 +69,13 @@ class Responses:
             return None
         from confide_proxy.mcp.features import result_views
 
-        return result_views.installed()
+        return result_views.installed_views()
 
     # -- messages -------------------------------------------------------------------------------------------------
 
     def send(self, message: dict[str, object]) -> None:
         """Write a message of any kind."""
-        self._write(encoded(message) + b"\n")
+        self._write(encode_message(message) + b"\n")
 
     def answer(self, identifier: Any, result: dict[str, Any]) -> None:
         """Write the result of a request, whatever it is."""
@@ -92,28 +92,28 @@ class Responses:
         if call.task_id and self._handles is not None:
             self._handles.settle(call, outcome)
             return
-        self._write((line or encoded({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
+        self._write((line or encode_message({"jsonrpc": "2.0", "id": call.identifier, **outcome})) + b"\n")
 
     # -- results of tools -----------------------------------------------------------------------------------------
 
     def needs_marks(self, call: PendingCall, result: dict[str, Any]) -> bool:
         """Return True if the result shows notes whose truth in this checkout is to be looked at."""
-        return self.marked is not None and call.tool in MARKED and names_notes(result)
+        return self.mark is not None and call.tool in MARKED and names_notes(result)
 
     async def with_marks(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
         """Return a result with marks at outdated notes; the same object if it needs none."""
-        if self.marked is None or not self.needs_marks(call, result):
+        if self.mark is None or not self.needs_marks(call, result):
             return result
         import asyncio
 
         try:
-            return await asyncio.to_thread(self.marked, str(call.tool), result)
+            return await asyncio.to_thread(self.mark, str(call.tool), result)
         except Exception as error:
             # The client waits for an answer. It may not pass for one about fresh notes.
             import logging
 
             logging.getLogger(__name__).error("notes could not be checked: %s", type(error).__name__)
-            return unchecked(result)
+            return warn_unchecked(result)
 
     def give(self, call: PendingCall, result: dict[str, Any], line: bytes | None = None) -> None:
         """Respond with a tool's result, or with a question in place of it. `line`: the encoded

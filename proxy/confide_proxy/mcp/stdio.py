@@ -65,20 +65,20 @@ def run(arguments: list[str]) -> int:
     """
     options = _options(arguments)
     if isinstance(options, str):
-        _say(f"confide: {options}\n{USAGE}")
+        _print(f"confide: {options}\n{USAGE}")
         return 2
     project, config_file = options
     here = places.find(config_file)
     try:
         config = configs.load(here.config)
     except ConfideError as error:
-        _say(f"confide: {error.with_hint}")
+        _print(f"confide: {error.with_hint}")
         return error.exit_code
     if unknown := catalogues.unknown_toolsets(config.toolsets):
         # A warning only: an agent without its memory would be worse.
         said = ", ".join(repr(name[:40]) for name in unknown)
-        _say(f"confide: toolsets in {here.config} has {said}, which is not a group of tools; it is ignored")
-        _say(f"hint: the groups are {', '.join(catalogues.TOOLSETS)}, and all")
+        _print(f"confide: toolsets in {here.config} has {said}, which is not a group of tools; it is ignored")
+        _print(f"hint: the groups are {', '.join(catalogues.TOOLSETS)}, and all")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Clients end a session with SIGINT. As an exception it would wait for threads, and get lost
         # in the moment before a read of stdin.
@@ -179,14 +179,14 @@ class Outlet:
         self._lines: queue.Queue[bytes | None] = queue.Queue(_LINES_OUT)
         self._thread: threading.Thread | None = None
         # Counts of bytes; each is changed by one thread only.
-        self._taken = self._written = 0
+        self._bytes_in = self._bytes_out = 0
         self.is_open = True
 
     def is_crowded(self) -> bool:
         """Return True if more than half of the buffer is unread, so that less urgent messages
         should wait.
         """
-        return self._lines.qsize() > _LINES_OUT // 2 or self._taken - self._written > _BYTES_OUT // 2
+        return self._lines.qsize() > _LINES_OUT // 2 or self._bytes_in - self._bytes_out > _BYTES_OUT // 2
 
     def put(self, line: bytes) -> None:
         """Queue a line. If the client leaves more than `_LINES_OUT` lines or `_BYTES_OUT` unread,
@@ -199,14 +199,14 @@ class Outlet:
             if not line:
                 return
             self.start()
-        self._taken += len(line)
-        is_full = self._taken - self._written > _BYTES_OUT
+        self._bytes_in += len(line)
+        is_full = self._bytes_in - self._bytes_out > _BYTES_OUT
         try:
             self._lines.put_nowait(line)
         except queue.Full:
             is_full = True
         if is_full:
-            _say("confide: the client does not read what it asked for; ending")
+            _print("confide: the client does not read what it asked for; ending")
             os._exit(1)
 
     def start(self) -> None:
@@ -228,7 +228,7 @@ class Outlet:
     def _drain(self) -> None:
         while (line := self._lines.get()) is not None:
             self._write(line)
-            self._written += len(line)
+            self._bytes_out += len(line)
 
     def _write_at_once(self, line: bytes) -> bytes:
         """Write as much as possible without blocking; return the rest."""
@@ -304,12 +304,12 @@ class SessionThread:
             if self._is_orphaned:
                 os._exit(0)  # the main thread still waits for a line from stdin
         except ConfideError as error:
-            _say(f"confide: {error.with_hint}")
+            _print(f"confide: {error.with_hint}")
             os._exit(error.exit_code)
         except BaseException as error:
             # Only a bug gets here. The client restarts a server that exits, but waits forever for
             # one that does not respond.
-            _say(f"confide: internal error: {where(error)}")
+            _print(f"confide: internal error: {where(error)}")
             os._exit(1)
 
     async def _serve(self) -> None:
@@ -321,7 +321,7 @@ class SessionThread:
         from confide_proxy.link.founding import found_for_agent
         from confide_proxy.mcp.agent_session import AgentSession
         from confide_proxy.sync import project as projects
-        from confide_proxy.sync.project_names import named
+        from confide_proxy.sync.project_names import resolve_project
 
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
         here, config, folder = self._arguments
@@ -335,16 +335,16 @@ class SessionThread:
         # A user who configured a client to start this wants it to remember.
         await asyncio.to_thread(found_for_agent, here, config)
         for notice in await asyncio.to_thread(places.memory_notices):
-            _say(f"confide: {notice}")
+            _print(f"confide: {notice}")
         claim = await asyncio.to_thread(projects.identify, folder)
         if claim.is_project:
-            found = await named(here, config, claim)
+            found = await resolve_project(here, config, claim)
             project = found.project
             if found.is_new or project.claim:
-                _say(f"confide: {found.notice}")
+                _print(f"confide: {found.notice}")
         else:  # such as the folder in which desktop programs start others
-            project = projects.shared(here.global_folder)
-            _say(f"confide: {claim.root} is no project, so this session has only the memory that all projects share")
+            project = projects.global_project(here.global_folder)
+            _print(f"confide: {claim.root} is no project, so this session has only the memory that all projects share")
         with self._opening:
             self._is_open = True
         session = AgentSession(here, config, project, self._tunnel)
@@ -356,7 +356,7 @@ class SessionThread:
             tasks = [group.create_task(each) for each in work]
             await self._ending.wait()
             await self._waiting.join()
-            await self._tunnel.drained()
+            await self._tunnel.wait_for_calls()
             await session.link.close()
             for task in tasks:
                 task.cancel()
@@ -406,5 +406,5 @@ def _options(arguments: list[str]) -> tuple[Path, Path | None] | str:
     return (project.absolute(), config) if project.is_dir() else f"--project {project} is not a folder"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 - for the person; stdout is the MCP wire

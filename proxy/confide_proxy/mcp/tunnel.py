@@ -64,7 +64,7 @@ from confide_proxy.mcp.jsonrpc import (
     OutgoingLine,
     OutgoingQueue,
     PendingCall,
-    encoded,
+    encode_message,
     key,
     with_claims,
     with_operation,
@@ -137,11 +137,11 @@ class Tunnel:
         self._opening: dict[str, Any] | None = None
         self._is_initialized = False
         self._was_up = False
-        self._shown: dict[str, list[Any]] = {}
+        self._shown_lists: dict[str, list[Any]] = {}
         """The lists that the client got from here, by method; later differences are notified."""
         self._link: Link
         self._fallback: Fallback
-        self._sealed: SealedCalls
+        self._sealed_calls: SealedCalls
         self._subscriptions = Subscriptions()
         self._outgoing = OutgoingQueue()
         self.notices: Callable[[], list[str]] = list
@@ -159,13 +159,13 @@ class Tunnel:
         `root`: the project's folder, to make absolute paths in calls relative.
         """
         self._root = root
-        self._link, self._fallback, self._sealed = link, fallback, sealed
+        self._link, self._fallback, self._sealed_calls = link, fallback, sealed
 
     # -- from the client ------------------------------------------------------------------------------------------
 
     def answer_locally(self, line: bytes) -> bool:
         """Answer a message that needs no daemon; return False if it has to wait for the link."""
-        read = self._parsed(line)
+        read = self._parse(line)
         return read is None or self._answer_locally(read[0])
 
     def _answer_locally(self, message: dict[str, object]) -> bool:
@@ -199,9 +199,9 @@ class Tunnel:
         if method == catalogues.DISCOVER:
             result["capabilities"] = catalogues.with_tasks(result["capabilities"])
         if method in catalogues.LISTS:
-            self._shown[method] = result[catalogues.LISTS[method]]
+            self._shown_lists[method] = result[catalogues.LISTS[method]]
         views = self.responses.views(params)
-        self.responses.answer(identifier, result if views is None else views.extended(method, result))
+        self.responses.answer(identifier, result if views is None else views.extend(method, result))
         return True
 
     def _answer_page(self, asked: PendingCall) -> bool:
@@ -209,14 +209,14 @@ class Tunnel:
         views = self.responses.views(asked.params)
         page = views.resource(asked.params.get("uri")) if views is not None else None
         if page is not None:
-            self.responses.answer(asked.identifier, self.catalogue.stamped(page) if asked.is_modern else page)
+            self.responses.answer(asked.identifier, self.catalogue.add_cache_fields(page) if asked.is_modern else page)
         return page is not None
 
     def receive(self, line: bytes, claims: Mapping[str, object] = _NOTHING) -> None:
         """Handle one line from the client. `claims` replace what the client says in a tool call's
         `_meta`.
         """
-        read = self._parsed(line)
+        read = self._parse(line)
         if read is None:
             return
         message, line = read
@@ -241,7 +241,7 @@ class Tunnel:
 
     async def send(self) -> None:
         """Send queued messages to the daemon, sealed and in order, until cancelled."""
-        async for call, error in self._outgoing.run(self._link, self._sealed):
+        async for call, error in self._outgoing.run(self._link, self._sealed_calls):
             self._on_unsent(call, error)
 
     # -- from the link --------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Tunnel:
             self._fallback.send_queue(self._dispatch_waiting)
         self._dispatch_waiting()
         if (
-            self._shown.pop(catalogues.LIST_RESOURCES, None) and self._opening
+            self._shown_lists.pop(catalogues.LIST_RESOURCES, None) and self._opening
         ):  # streams report it once they are acknowledged
             self.responses.send({"jsonrpc": "2.0", "method": CHANGED[RESOURCES]})
 
@@ -339,7 +339,7 @@ class Tunnel:
             self._on_answer(message)
 
     def _on_news(self, news: NotificationMessage) -> None:
-        if news.method == PROGRESS and (call := self._handled(news.params.get("progressToken"))) is not None:
+        if news.method == PROGRESS and (call := self._call_of_handle(news.params.get("progressToken"))) is not None:
             self.responses.report(call, news.params.get("progress"), news.params.get("total"))
             return
         if not incoming.is_wanted(news, self._calls, self._subscriptions):
@@ -356,7 +356,7 @@ class Tunnel:
     def _on_answer(self, answer: ResponseMessage) -> None:
         identifier, outcome = answer.identifier, answer.outcome
         if isinstance(identifier, str) and identifier.startswith(REPLAY_ID):
-            self._tell(self._subscriptions.news_after(identifier, outcome or {"error": {}}))
+            self._notify(self._subscriptions.news_after(identifier, outcome or {"error": {}}))
             return
         call = self._calls.get(key(identifier))
         # Each call gets one response, and only for calls that were sent to the daemon: not, say,
@@ -373,7 +373,7 @@ class Tunnel:
         if call.tool is not None and result is not None and self._fallback.completion.may_lack(call.tool, result):
             call.is_taken = call.is_answered = True
             call.disarm()
-            self._fallback.spawn(self._completed(call, answer, result))
+            self._fallback.spawn(self._complete(call, answer, result))
             return
         if result is not None and self.responses.needs_marks(call, result):
             call.is_taken = call.is_answered = True
@@ -393,7 +393,7 @@ class Tunnel:
         self._settle(call.key)
         self.responses.give(call, made)
 
-    async def _completed(self, call: PendingCall, answer: ResponseMessage, result: dict[str, object]) -> None:
+    async def _complete(self, call: PendingCall, answer: ResponseMessage, result: dict[str, object]) -> None:
         """Respond with the daemon's result, completed with what this device's files contain beyond
         it.
         """
@@ -440,7 +440,7 @@ class Tunnel:
             return False
         return True
 
-    def _tell(self, news: list[dict[str, object]]) -> None:
+    def _notify(self, news: list[dict[str, object]]) -> None:
         """Notify the client that resources may have changed before they were subscribed again on a
         fresh connection.
         """
@@ -457,7 +457,7 @@ class Tunnel:
             for message in news_of_change(stream, name):
                 self.responses.send(message)
 
-    async def drained(self) -> None:
+    async def wait_for_calls(self) -> None:
         """Wait until all calls have their responses; the caller sets the deadline."""
         import asyncio
 
@@ -469,7 +469,7 @@ class Tunnel:
         """Use the daemon's own catalogue; notify a client that was shown other tools or prompts."""
         self.catalogue = catalogue
         for method, name in ((catalogues.LIST_TOOLS, TOOLS), (catalogues.LIST_PROMPTS, PROMPTS)):
-            if self._shown.get(method, listed := catalogue.data[catalogues.LISTS[method]]) != listed:
+            if self._shown_lists.get(method, listed := catalogue.data[catalogues.LISTS[method]]) != listed:
                 self._notify_changed(name)
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -477,7 +477,7 @@ class Tunnel:
     def _call(self, message: dict[str, object], line: bytes, claims: Mapping[str, object]) -> None:
         if self.responses.has_given(message) or not self._has_room(message, line):
             return
-        call = self._calls[key(message["id"])] = self._called(message, line, claims)
+        call = self._calls[key(message["id"])] = self._pending_call(message, line, claims)
         if self.responses.questions is not None and call.is_modern:
             self.responses.declare(call.params, is_modern=True)
         if call.tool is None:
@@ -510,7 +510,7 @@ class Tunnel:
 
     def _open_stream(self, message: dict[str, object]) -> None:
         """Acknowledge a notification stream, and send it to the daemon if the link is up."""
-        stream = PendingCall(message, encoded(message), None, is_repeatable=False, is_stream=True)
+        stream = PendingCall(message, encode_message(message), None, is_repeatable=False, is_stream=True)
         if not stream.is_modern:
             self.responses.fail(stream.identifier, METHOD_NOT_FOUND, "Method not found")
         elif (refusal := refusal_of(stream)) is not None:
@@ -526,7 +526,7 @@ class Tunnel:
     def _streams(self) -> list[PendingCall]:
         return [call for call in self._calls.values() if call.is_stream]
 
-    def _called(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> PendingCall:
+    def _pending_call(self, message: dict[str, Any], line: bytes, claims: Mapping[str, Any]) -> PendingCall:
         """Return a request as a pending call; one that may be sent twice, or queued here, gets its
         operation id.
         """
@@ -536,35 +536,35 @@ class Tunnel:
         tool = str(params.get("name"))
         given = params.get("arguments")
         if (unasked := jsonrpc.without_answer(message)) is not message:
-            message, params, line = unasked, unasked["params"], encoded(unasked)
+            message, params, line = unasked, unasked["params"], encode_message(unasked)
         if (spelled := call_keys.spelled_out(given)) is not given:
             # Sealing expects the arguments as an object.
             params = {**params, "arguments": spelled}
             message = {**message, "params": params}
-            line = encoded(message)
+            line = encode_message(message)
         if (placed := jsonrpc.below(self._root, params)) is not params:
             message = {**message, "params": placed}
-            line = encoded(message)
+            line = encode_message(message)
         if (unclaimed := without_claims(message)) is not message:
-            message, line = unclaimed, encoded(unclaimed)
+            message, line = unclaimed, encode_message(unclaimed)
         if claims:
             message = with_claims(message, claims)
-            line = encoded(message)
+            line = encode_message(message)
         elif tool in NOTED and (notes := self.notices()):
             message = with_claims(message, {NOTES: notes})
-            line = encoded(message)
+            line = encode_message(message)
         if tool in DATED:
             message = with_zone(message)
-            line = encoded(message)
+            line = encode_message(message)
         if (views := self.responses.views(params)) is not None and views.concerns(tool):
             message = with_claims(message, {call_keys.STRUCTURED: True})
-            line = encoded(message)
+            line = encode_message(message)
         offline, is_read_only = self.catalogue.offline.get(tool, "fail"), tool in self.catalogue.read_only
         if offline == "queue":
             message = with_operation(message, claims.get(OPERATION))
             if self.has_read_foreign():
                 message = with_claims(message, {call_keys.CLASS: UNTRUSTED})
-            line = encoded(message)
+            line = encode_message(message)
         is_bound = WITHIN in claims
         is_repeatable = offline == "queue" or is_read_only
         return PendingCall(
@@ -632,9 +632,9 @@ class Tunnel:
 
     def _probe(self, call: PendingCall) -> None:
         self._arm(call, CALL_DEADLINE_S - PROBE_AFTER_S)
-        self._fallback.spawn(self._probed(call))
+        self._fallback.spawn(self._check_silence(call))
 
-    async def _probed(self, call: PendingCall) -> None:
+    async def _check_silence(self, call: PendingCall) -> None:
         if await self._fallback.is_silent(PROBE_S) and call.is_sent and not call.is_settled and not call.is_taken:
             # The daemon does not answer, although the connection has not failed: answer this call
             # here, and reconnect.
@@ -678,7 +678,7 @@ class Tunnel:
         if self._calls.get(call.key) is call:
             self.responses.give_handle(call)
 
-    def _handled(self, token: object) -> PendingCall | None:
+    def _call_of_handle(self, token: object) -> PendingCall | None:
         """Return the call with that progress token, if its client has a handle for it."""
         calls = (call for call in self._calls.values() if call.task_id and call.is_sent)
         return next((call for call in calls if token is not None and call.token == token), None)
@@ -755,9 +755,9 @@ class Tunnel:
         call.is_taken = True
         call.disarm()
         self._give_turns()
-        self._fallback.spawn(self._taken(call, answer))
+        self._fallback.spawn(self._respond(call, answer))
 
-    async def _taken(self, call: PendingCall, answer: Awaitable[ToolAnswer | None]) -> None:
+    async def _respond(self, call: PendingCall, answer: Awaitable[ToolAnswer | None]) -> None:
         try:
             result = await answer
         except Exception as error:  # no descriptor to load a module with, or a fault of ours: the client waits for an answer all the same
@@ -806,9 +806,9 @@ class Tunnel:
             self._on_empty.set()
         return call
 
-    def _parsed(self, line: bytes) -> tuple[dict[str, Any], bytes] | None:
+    def _parse(self, line: bytes) -> tuple[dict[str, Any], bytes] | None:
         try:
-            return jsonrpc.parsed(line)
+            return jsonrpc.parse_line(line)
         except jsonrpc.MalformedError as error:
             self.responses.fail(error.identifier, error.code, str(error))
             return None

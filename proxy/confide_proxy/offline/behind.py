@@ -84,7 +84,7 @@ def other_folders(paths: ProxyPaths, own: str) -> dict[str, Path]:
     return {each.name: Path(each.home) for each in decisions if each.name != own}
 
 
-def uncompared(paths: ProxyPaths, config: ProxyConfig, space: str, folders: Mapping[str, Path]) -> dict[str, int]:
+def count_unsent(paths: ProxyPaths, config: ProxyConfig, space: str, folders: Mapping[str, Path]) -> dict[str, int]:
     """Count, by project, the files that look different from what the daemon confirmed, in folders
     that no session here sends. Blocks briefly.
     """
@@ -98,7 +98,7 @@ def uncompared(paths: ProxyPaths, config: ProxyConfig, space: str, folders: Mapp
 
 
 def _looks_behind(folder: Folder, ledger: SyncLedger) -> int:
-    confirmed, forgotten = ledger.all(), ledger.forgotten()
+    confirmed, forgotten = ledger.all(), ledger.forgotten_files()
 
     def is_known(path: str, size: int, mtime_ns: int) -> bool:
         known = confirmed.get(path)

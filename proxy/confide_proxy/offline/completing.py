@@ -115,7 +115,7 @@ class Completion:
         checked.
         """
         if call.tool == _STATUS:
-            return unindexed.completed(result, [], memory_notices(), own=self._own)
+            return unindexed.add_local_hits(result, [], memory_notices(), own=self._own)
         is_nothing = unindexed.is_nothing(result)
         lacking = await asyncio.to_thread(self._lacking, call)
         if not is_nothing and call.tool not in _LISTS:
@@ -123,12 +123,12 @@ class Completion:
         if is_nothing and not call.is_asked_again and (lacking.pending or not call.is_level):
             # Also if none is pending now: they may have arrived between the daemon's result and
             # this check.
-            call.lacking = await self._waited(call, lacking)
+            call.lacking = await self._wait_for_files(call, lacking)
             return None
         if is_nothing and call.lacking is not None:
             # As of the second call: files that have arrived since are not in its result either.
             lacking = call.lacking
-        others = await self._elsewhere(call) if is_nothing and call.tool == unindexed.SEARCH else []
+        others = await self._missing_folders(call) if is_nothing and call.tool == unindexed.SEARCH else []
         if is_nothing and call.tool == unindexed.SEARCH:
             others = [*others, *memory_notices()]
         # Files that cannot be sent are reported with empty results only, not with each search.
@@ -139,12 +139,14 @@ class Completion:
         is_plain = not call.is_bound and call.meta.keys().isdisjoint((CLASSES, UNASKED))
         if is_plain and lacking.pending:
             reason = unindexed.Reason(unindexed.sentence(lacking, self._own))
-            here = await self._here(call, tool, frozenset(lacking.pending[: unindexed.MOST_SEARCHED]), reason)
+            here = await self._from_local_files(
+                call, tool, frozenset(lacking.pending[: unindexed.MOST_SEARCHED]), reason
+            )
             if call.tool == unindexed.READ and here is not None:
                 return here
             if here is not None:
-                return unindexed.completed(result, here["results"], said, own=self._own)
-        return unindexed.completed(result, [], said, own=self._own)
+                return unindexed.add_local_hits(result, here["results"], said, own=self._own)
+        return unindexed.add_local_hits(result, [], said, own=self._own)
 
     def _lacking(self, call: ClientCall) -> Behind:
         """Return the files that the call is about and the daemon lacks, and the documents of queued
@@ -160,7 +162,7 @@ class Completion:
         projects = within.get("projects") if isinstance(within, dict) else None
         return found if projects is None else found.of(projects)
 
-    async def _waited(self, call: ClientCall, lacking: Behind) -> Behind:
+    async def _wait_for_files(self, call: ClientCall, lacking: Behind) -> Behind:
         """Wait until the daemon has the files or `WAIT_S` are over; return those that it still
         lacks.
         """
@@ -174,7 +176,7 @@ class Completion:
             self._in_vain_until = time.monotonic() + IN_VAIN_S
         return lacking
 
-    async def _here(
+    async def _from_local_files(
         self, call: ClientCall, tool: Mapping[str, object], names: frozenset[tuple[str, str]], reason: Any
     ) -> dict[str, Any] | None:
         """Search or read these local files: hits of a search as `results`, a read as a tool's
@@ -182,7 +184,7 @@ class Completion:
         """
         if call.tool not in (unindexed.READ, unindexed.SEARCH):
             return None
-        work = self._offline().among(tool, call.params.get("arguments"), names, reason, within_s=HERE_S)
+        work = self._offline().answer_from(tool, call.params.get("arguments"), names, reason, within_s=HERE_S)
         try:
             async with asyncio.timeout(HERE_S):
                 answer = await work
@@ -194,7 +196,7 @@ class Completion:
             return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)
         return answer.structured
 
-    async def _elsewhere(self, call: ClientCall) -> list[str]:
+    async def _missing_folders(self, call: ClientCall) -> list[str]:
         """Return the notes about other searched projects whose folder on this device was not
         compared.
         """
@@ -206,12 +208,12 @@ class Completion:
         if isinstance(asked, str) and asked.strip():
             wanted = known.keys() if asked == "*" else {asked}
         else:
-            wanted = set(await self._linked()) if known else set()
+            wanted = set(await self._linked_projects()) if known else set()
         folders = {name: root for name, root in known.items() if name in wanted}
-        found = await asyncio.to_thread(behind.uncompared, self._paths, self._config, self._link.space, folders)
-        return [unindexed.elsewhere(name, count) for name, count in list(found.items())[: unindexed.MOST_NAMED]]
+        found = await asyncio.to_thread(behind.count_unsent, self._paths, self._config, self._link.space, folders)
+        return [unindexed.unsent_elsewhere(name, count) for name, count in list(found.items())[: unindexed.MOST_NAMED]]
 
-    async def _linked(self) -> list[str]:
+    async def _linked_projects(self) -> list[str]:
         """Return the projects that are searched together with this one."""
         try:
             answer = await PROJECTS.ask(self._link, {"project": self._own}, timeout_s=LINKED_S)

@@ -33,7 +33,7 @@ from nacl.exceptions import CryptoError
 from confide_crypto import atomic, portable
 from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
 from confide_proxy.errors import JournalError, StateError
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 from confide_proxy.offline.operations import is_empty
 
 MAX_ENTRIES: Final = 10_000
@@ -124,7 +124,7 @@ class SealedLog:
         self._label = b"confide/journal/1\0" + file.name.encode()
         self._inode = -1
         self.live: dict[str, RecordPosition] = {}
-        self.damaged = 0
+        self.damaged_count = 0
         self._offset = 0
         self._tail = b""
         self._live_bytes = 0
@@ -156,7 +156,7 @@ class SealedLog:
 
     def append(self, record: dict[str, Any], *, is_durable: bool = True) -> None:
         """Append a record, completely or not at all; with `is_durable` it is on the disk on return."""
-        line = self._sealed(record)
+        line = self._seal(record)
         is_new = not self.file.exists()
         fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | portable.NO_LINK | portable.CLOSED, 0o600)
         try:
@@ -190,12 +190,12 @@ class SealedLog:
         """Remove deleted records: delete the file if no record is live, or write it again if there
         are many deleted ones, or with `now`.
 
-        Unreadable lines are moved to the file `damaged`, where they can still be inspected.
+        Unreadable lines are moved to the file `damaged_count`, where they can still be inspected.
         """
         self.catch_up()
         if self.live and not now and self._offset - self._live_bytes < max(_GARBAGE_BYTES, self._live_bytes):
             return
-        if self.damaged:
+        if self.damaged_count:
             with open(os.open(damaged, os.O_WRONLY | os.O_APPEND | os.O_CREAT | portable.CLOSED, 0o600), "ab") as kept:
                 kept.writelines(line.rstrip(b"\n") + b"\n" for line in self._unreadable())
                 kept.flush()
@@ -221,7 +221,7 @@ class SealedLog:
             return
 
     def _forget(self, inode: int) -> None:
-        self._inode, self._offset, self._live_bytes, self.damaged = inode, 0, 0, 0
+        self._inode, self._offset, self._live_bytes, self.damaged_count = inode, 0, 0, 0
         self._tail = b""
         self.live.clear()
 
@@ -230,7 +230,7 @@ class SealedLog:
             return
         record = self._decrypt_line(line)
         if record is None:
-            self.damaged += 1
+            self.damaged_count += 1
             return
         identity = str(record["id"])
         before = self.live.pop(identity, None)
@@ -240,7 +240,7 @@ class SealedLog:
             self.live[identity] = RecordPosition(offset, len(line), head)
             self._live_bytes += len(line)
 
-    def _sealed(self, record: dict[str, Any]) -> bytes:
+    def _seal(self, record: dict[str, Any]) -> bytes:
 
         text = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
         nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -268,7 +268,7 @@ class Journal:
         self.folder = folder
         self._key_bytes: bytes | None = None
         self._queue = SealedLog(folder / "queue", self._key)
-        self._refused = SealedLog(folder / "refused", self._key)
+        self._refused_log = SealedLog(folder / "refused", self._key)
         self._own = threading.Lock()
 
     @property
@@ -279,7 +279,7 @@ class Journal:
         """Queue a call durably; return the number of queued calls. Raises JournalError: the journal
         is full.
         """
-        with self._held():
+        with self._lock():
             self._queue.catch_up()
             self._check_room(self._queue, "queued")
             self._queue.append(asdict(entry))
@@ -289,10 +289,10 @@ class Journal:
     def counts(self) -> JournalCounts:
         if not self.folder.exists():
             return JournalCounts()
-        with self._held():
+        with self._lock():
             self._catch_up()
             queued, dead = self._queue.live, self._dead()
-            damaged = self._queue.damaged + self._refused.damaged + _lines(self.damaged_file)
+            damaged = self._queue.damaged_count + self._refused_log.damaged_count + _lines(self.damaged_file)
             since = min((float(place.head["at"]) for place in queued.values()), default=None)
             return JournalCounts(len(queued), len(dead), damaged, since)
 
@@ -300,7 +300,7 @@ class Journal:
         """Return all calls without their arguments: queued ones in order, then refused ones."""
         if not self.folder.exists():
             return []
-        with self._held():
+        with self._lock():
             self._catch_up()
             places = [*self._queue.live.values(), *self._dead().values()]
             return [QueuedCall.of({**place.head, "arguments": {}}) for place in places]
@@ -309,51 +309,51 @@ class Journal:
         """Return the queued calls that change documents of these projects, in order."""
         if is_empty(self.folder):
             return []
-        with self._held():
+        with self._lock():
             self._queue.catch_up()
             chosen = [place for place in self._queue.live.values() if place.head["target"] in targets]
-            return [entry for place in chosen if (entry := _loaded(self._queue, place))]
+            return [entry for place in chosen if (entry := _load(self._queue, place))]
 
     def first(self, apart: Container[str] = ()) -> QueuedCall | None:
         """Return the next call to send, skipping the ids in `apart`; None without one."""
         if is_empty(self.folder):
             return None
-        with self._held():
+        with self._lock():
             self._queue.catch_up()
             place = next((place for name, place in self._queue.live.items() if name not in apart), None)
             if not self._queue.live:
                 self._queue.tidy(self.damaged_file)  # the process that removed the last one skipped this
-            return _loaded(self._queue, place) if place else None
+            return _load(self._queue, place) if place else None
 
     def get(self, identity: str) -> QueuedCall | None:
         """Return the queued or refused call with this id, or with this unique prefix of an id."""
         if not self.folder.exists():
             return None
-        with self._held():
+        with self._lock():
             self._catch_up()
-            found = self._found(identity)
-            return _loaded(*found) if found else None
+            found = self._find(identity)
+            return _load(*found) if found else None
 
-    def done(self, identity: str) -> None:
+    def remove_applied(self, identity: str) -> None:
         """Remove a call that the daemon has applied. Not durable: after a power cut it is sent once
         more under the same id.
         """
-        with self._held():
+        with self._lock():
             self._queue.append({"id": identity, "gone": True}, is_durable=False)
-            self._refused.catch_up()
-            if identity in self._refused.live:  # left there by a crash in `retry`
-                self._refused.append({"id": identity, "gone": True}, is_durable=False)
+            self._refused_log.catch_up()
+            if identity in self._refused_log.live:  # left there by a crash in `retry`
+                self._refused_log.append({"id": identity, "gone": True}, is_durable=False)
 
-    def bury(self, entry: QueuedCall, code: str, why: str) -> None:
+    def refuse(self, entry: QueuedCall, code: str, why: str) -> None:
         """Move a call to the refused ones, with the reason.
 
         Raises JournalError: there are too many refused calls already; this one stays queued.
         """
-        with self._held():
-            self._refused.catch_up()
-            self._check_room(self._refused, "refused")
+        with self._lock():
+            self._refused_log.catch_up()
+            self._check_room(self._refused_log, "refused")
             # In this order, so that a crash in between leaves the call in at least one file.
-            self._refused.append({**asdict(entry), "code": code, "why": why})
+            self._refused_log.append({**asdict(entry), "code": code, "why": why})
             self._queue.append({"id": entry.id, "gone": True})
 
     def retry(self, identity: str) -> QueuedCall | None:
@@ -361,24 +361,24 @@ class Journal:
 
         Raises JournalError: the journal is full.
         """
-        with self._held():
+        with self._lock():
             self._catch_up()
             place = self._dead().get(identity)
-            entry = _loaded(self._refused, place) if place else None
+            entry = _load(self._refused_log, place) if place else None
             if entry is None:
                 return None
             self._check_room(self._queue, "queued")
             # It gets the present time, since a user has decided now that it is to be done.
             self._queue.append({**asdict(entry), "code": "", "why": "", "at": time.time()})
-            self._refused.append({"id": identity, "gone": True})
-            self._refused.tidy(self.damaged_file)
+            self._refused_log.append({"id": identity, "gone": True})
+            self._refused_log.tidy(self.damaged_file)
             return entry
 
     def drop(self, identity: str) -> bool:
         """Delete a queued or refused call; return False if the id is unknown."""
-        with self._held():
+        with self._lock():
             self._catch_up()
-            logs = [log for log in (self._queue, self._refused) if identity in log.live]
+            logs = [log for log in (self._queue, self._refused_log) if identity in log.live]
             for log in logs:
                 log.append({"id": identity, "gone": True})
                 log.tidy(self.damaged_file)
@@ -386,34 +386,34 @@ class Journal:
 
     def tidy(self) -> None:
         """Write both files again without the deleted calls."""
-        with self._held():
-            for log in (self._queue, self._refused):
+        with self._lock():
+            for log in (self._queue, self._refused_log):
                 log.tidy(self.damaged_file, now=True)
 
     def drop_damaged(self) -> int:
         """Delete all unreadable records; return their number."""
         if not self.folder.exists():
             return 0
-        with self._held():
+        with self._lock():
             self._catch_up()
-            count = self._queue.damaged + self._refused.damaged + _lines(self.damaged_file)
-            for log in (self._queue, self._refused):
+            count = self._queue.damaged_count + self._refused_log.damaged_count + _lines(self.damaged_file)
+            for log in (self._queue, self._refused_log):
                 log.tidy(self.damaged_file, now=True)
             self.damaged_file.unlink(missing_ok=True)
             return count
 
     def _catch_up(self) -> None:
         self._queue.catch_up()
-        self._refused.catch_up()
+        self._refused_log.catch_up()
 
     def _dead(self) -> dict[str, RecordPosition]:
-        # After a crash between the two steps of `bury` or `retry` a call is in both files: it
+        # After a crash between the two steps of `refuse` or `retry` a call is in both files: it
         # counts as queued.
-        return {name: place for name, place in self._refused.live.items() if name not in self._queue.live}
+        return {name: place for name, place in self._refused_log.live.items() if name not in self._queue.live}
 
-    def _found(self, identity: str) -> tuple[SealedLog, RecordPosition] | None:
+    def _find(self, identity: str) -> tuple[SealedLog, RecordPosition] | None:
         places = [(self._queue, name, place) for name, place in self._queue.live.items()]
-        places += [(self._refused, name, place) for name, place in self._dead().items()]
+        places += [(self._refused_log, name, place) for name, place in self._dead().items()]
         found = [(log, place) for log, name, place in places if name.startswith(identity)]
         return found[0] if len(found) == 1 else None
 
@@ -427,13 +427,13 @@ class Journal:
             )
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         with self._own:
             try:
                 make_private_dir(self.folder)
                 fd = lock_file(self.folder / "lock")
                 try:
-                    if not taken(fd, wait_s=LOCK_DEADLINE_S):
+                    if not try_lock(fd, wait_s=LOCK_DEADLINE_S):
                         why = "another confide process keeps the queue locked"
                         raise JournalError(why, hint="is one stuck? try again")
                     yield
@@ -458,7 +458,7 @@ class Journal:
         return self._key_bytes
 
 
-def _loaded(log: SealedLog, place: RecordPosition) -> QueuedCall | None:
+def _load(log: SealedLog, place: RecordPosition) -> QueuedCall | None:
     record = log.load(place)
     return QueuedCall.of(record) if record else None
 

@@ -141,7 +141,7 @@ class LocalMemory:
         self._budget_s = budget_s
         self._all_waiting = waiting
         self._index: LocalIndex | None = None
-        self._known: dict[Name, _Known] = {}
+        self._files_read: dict[Name, _Known] = {}
         self._lock = threading.Lock()
 
     def read(self, project: str, path: str) -> LocalDocument | None:
@@ -154,7 +154,7 @@ class LocalMemory:
         waiting = [entry for entry in self._waiting() if (entry.target, entry.path) == (project, path)]
         if content is None and not waiting:
             return None
-        return LocalDocument(project, path, *_merged(content, waiting), len(waiting))
+        return LocalDocument(project, path, *_apply_queued(content, waiting), len(waiting))
 
     def paths(self, project: str) -> list[str]:
         """Return the paths of a project's documents, including queued ones."""
@@ -173,18 +173,18 @@ class LocalMemory:
         with self._lock:
             if self._index is None:
                 self._index = LocalIndex()
-                self._known.clear()
+                self._files_read.clear()
             unread = self._refresh(self._index)
             found = []
             for (project, path), piece, score, rank in self._index.search(asked):
                 if score < least:
                     continue
-                known = self._known[project, path]
+                known = self._files_read[project, path]
                 found.append(Match(project, path, piece, score, rank, known.mtime, known.is_waiting))
             if days is not None and least <= OF_DAYS_SCORE:
                 seen = {(match.project, match.path, match.piece) for match in found}
                 for (project, path), piece in self._index.pieces():
-                    known = self._known[project, path]
+                    known = self._files_read[project, path]
                     match = Match(project, path, piece, OF_DAYS_SCORE, 0.0, known.mtime, known.is_waiting)
                     if days.holds(*match.days) and (project, path, piece) not in seen:
                         found.append(match)
@@ -193,14 +193,14 @@ class LocalMemory:
     def note_ids(self, documents: Iterable[Name]) -> dict[Name, tuple[str, str]]:
         """Return the whole and short ids of those documents that are notes, as of the last search."""
         with self._lock:
-            known = {name: each.id for name in documents if (each := self._known.get(name)) and each.id}
-            digits = sorted(digits_of(each.id) for each in self._known.values() if each.id) if known else []
+            known = {name: each.id for name in documents if (each := self._files_read.get(name)) and each.id}
+            digits = sorted(digits_of(each.id) for each in self._files_read.values() if each.id) if known else []
         return {name: (identity, local_notes.short_of(identity, digits)) for name, identity in known.items()}
 
     def over(self, documents: Iterable[Name]) -> set[Name]:
         """Return those documents that are superseded or done by their own fields."""
         with self._lock:
-            return {name for name in documents if (known := self._known.get(name)) and known.state.is_over}
+            return {name for name in documents if (known := self._files_read.get(name)) and known.state.is_over}
 
     def newer(self, documents: Iterable[Name], may_count: Callable[[str, str], bool]) -> dict[Name, list[Name]]:
         """Return the notes that supersede each of the documents, directly or not, the nearest first;
@@ -209,11 +209,11 @@ class LocalMemory:
         `may_count`: takes project and path of a superseding note, and returns whether it counts.
         """
         with self._lock:
-            stating = {name: known for name, known in self._known.items() if known.state.supersedes}
+            stating = {name: known for name, known in self._files_read.items() if known.state.supersedes}
             if not stating:
                 return {}
             newer: dict[Name, list[Name]] = {}
-            by_id = {known.id: name for name, known in self._known.items() if known.id}
+            by_id = {known.id: name for name, known in self._files_read.items() if known.id}
             for name, known in stating.items():
                 if not may_count(*name):
                     continue
@@ -221,16 +221,16 @@ class LocalMemory:
                     whole = [said] if said in by_id else [one for one in by_id if may_mean(said, one)]
                     for older in whole[:1] if len(whole) == 1 else ():
                         newer.setdefault(by_id[older], []).append(name)
-            above = {name: _reached(newer, name) for name in documents if name in newer}
+            above = {name: _newer_notes(newer, name) for name in documents if name in newer}
             return {
-                name: [one for one in found if one != name and name not in _reached(newer, one)]
+                name: [one for one in found if one != name and name not in _newer_notes(newer, one)]
                 for name, found in above.items()
             }
 
     def beginning(self, document: Name, *, like: Match) -> Match | None:
         """Return the first chunk of a document as a match as good as another; None if it has none."""
         with self._lock:
-            known, index = self._known.get(document), self._index
+            known, index = self._files_read.get(document), self._index
             piece = index.first(document) if index is not None and known is not None else None
             if known is None or piece is None:
                 return None
@@ -243,7 +243,7 @@ class LocalMemory:
                 return False
             self._index.close()
             self._index = None
-            self._known.clear()
+            self._files_read.clear()
             return True
 
     def _refresh(self, index: LocalIndex) -> int:
@@ -265,12 +265,12 @@ class LocalMemory:
                 stamps[name] = ((found.size, found.mtime_ns, mark), *queued)
         if self._only is not None:
             stamps = {name: stamp for name, stamp in stamps.items() if name in self._only}
-        for name in [name for name in self._known if name not in stamps]:
+        for name in [name for name in self._files_read if name not in stamps]:
             index.remove(name)
-            del self._known[name]
+            del self._files_read[name]
         unread = 0
         for name, stamp in stamps.items():
-            known = self._known.get(name)
+            known = self._files_read.get(name)
             if known is not None and known.stamp == stamp:
                 continue
             if time.monotonic() > deadline:
@@ -284,12 +284,12 @@ class LocalMemory:
             those = waiting.get(name, [])
             if content is None and not those:
                 continue  # gone since the folder was listed
-            text, mtime = _merged(content, those)
+            text, mtime = _apply_queued(content, those)
             index.put(name, text)
             identity, state = "", CURRENT
             if is_note(name[1]):
                 identity, state = local_notes.identity_of(*name, text), local_notes.state_of(text)
-            self._known[name] = _Known(stamp, mtime, bool(those), identity, state)
+            self._files_read[name] = _Known(stamp, mtime, bool(those), identity, state)
         return unread
 
     def _waiting(self) -> list[QueuedCall]:
@@ -297,7 +297,7 @@ class LocalMemory:
         return [entry for entry in self._all_waiting(frozenset(self.folders)) if entry.tool == "memory_store"]
 
 
-def _reached(newer: Mapping[Name, Sequence[Name]], document: Name) -> list[Name]:
+def _newer_notes(newer: Mapping[Name, Sequence[Name]], document: Name) -> list[Name]:
     """Return all notes that lead from a document upwards, the nearest first, at most MOST_FOLLOWED."""
     found: dict[Name, None] = {}
     ahead = [document]
@@ -308,7 +308,7 @@ def _reached(newer: Mapping[Name, Sequence[Name]], document: Name) -> list[Name]
     return list(found)
 
 
-def _merged(file: Content | None, waiting: list[QueuedCall]) -> tuple[str, float]:
+def _apply_queued(file: Content | None, waiting: list[QueuedCall]) -> tuple[str, float]:
     """Return the text of a file with the queued stores applied, and the time of the last change."""
     text = file.text if file else ""
     for entry in waiting:
@@ -355,7 +355,7 @@ class LocalIndex:
         around = stated.in_local_time if stated else year_of_path(name[1])
         header = re.sub(r"[-_/.]+", " ", name[1].removesuffix(".md"))
         if is_note(name[1]):
-            words, text = _parted(text)
+            words, text = _split_front_matter(text)
             header = f"{header} | {words}"
         self._db.execute("BEGIN")
         for piece in cut(text):
@@ -391,7 +391,7 @@ class LocalIndex:
         rank = "bm25(piece, 1.0, 1.0)"
         sql = f"SELECT rowid, body, header, -{rank} FROM piece WHERE piece MATCH ?"  # noqa: S608 - a constant
         rows = {row: (body, header, bm25) for row, body, header, bm25 in self._db.execute(sql, (asked.match,))}
-        held = self._held((*asked.terms, *asked.also))
+        held = self._terms_by_row((*asked.terms, *asked.also))
         exact = self._exact(asked)
         here = {project.lower() for project, _ in self._rows}
         unknown = unknown_share(asked, lambda term: term.ways[0][0] in here or bool(self._matching(term.match)))
@@ -454,7 +454,7 @@ class LocalIndex:
         names = NameCheck(asked)
         if not names.is_needed:
             return lambda _row: 0.0
-        held = self._held(names.terms)
+        held = self._terms_by_row(names.terms)
 
         def lacking(row: int) -> float:
             around = list(self._around(row))
@@ -476,7 +476,7 @@ class LocalIndex:
         name = self._places[row][0]
         return (row + step for step in AROUND if (place := self._places.get(row + step)) and place[0] == name)
 
-    def _held(self, terms: Sequence[Term]) -> Mapping[int, int]:
+    def _terms_by_row(self, terms: Sequence[Term]) -> Mapping[int, int]:
         """Return for each row the terms in it, one bit for each."""
         held: defaultdict[int, int] = defaultdict(int)
         for number, term in enumerate(terms):
@@ -528,7 +528,7 @@ def _pieces(lines: list[str], first: int, end: int, heading: str) -> Iterator[Lo
         yield LocalPiece(first + 1, end, body[offset : offset + MAX_PIECE_CHARS * 2], heading)
 
 
-def _parted(text: str) -> tuple[str, str]:
+def _split_front_matter(text: str) -> tuple[str, str]:
     """Return the searched words of a note's front matter, and the text with the front matter
     replaced by as many empty lines.
     """

@@ -106,7 +106,7 @@ def short_of(identity: str, digits: Sequence[str]) -> str:
     return note_names.short_of(identity, before[0] if before else None, after[0] if after else None)
 
 
-def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
+def note_by_id(folders: Iterable[Folder], said: str) -> NoteFile | None:
     """Return the note with this whole or short id, or None if it is not on this device. Raises
     ToolError: several ids begin with it.
     """
@@ -114,7 +114,7 @@ def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
     # First the files whose names contain its digits, which are nearly all; a whole id belongs to
     # one note only.
     files.sort(key=lambda each: not note_names.is_named(each[1], said))
-    found = _meant(files, said)
+    found = _notes_by_id(files, said)
     if len(found) > 1:
         more = ", ..." if len(found) > MOST_CANDIDATES else ""
         raise ToolError(
@@ -123,7 +123,7 @@ def named(folders: Iterable[Folder], said: str) -> NoteFile | None:
     return next(iter(found.values()), None)
 
 
-def _meant(files: Iterable[tuple[Folder, str]], said: str) -> dict[str, NoteFile]:
+def _notes_by_id(files: Iterable[tuple[Folder, str]], said: str) -> dict[str, NoteFile]:
     """Return the notes in these files that the id may mean, by their ids; the first file wins if
     two have the same id.
     """

@@ -58,16 +58,16 @@ def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble
     if len(parts) > 1:
         budget = arguments.get("maxTokens")
         limited = {} if budget is None else {"maxTokens": budget // len(parts)}
-        each = [_searched(memory, project, {**arguments, "query": part, **limited}, trouble) for part in parts]
-        structured = _joined(arguments, parts, each)
+        each = [_search_one(memory, project, {**arguments, "query": part, **limited}, trouble) for part in parts]
+        structured = _interleave(arguments, parts, each)
     else:
-        structured = _searched(memory, project, arguments, trouble)
+        structured = _search_one(memory, project, arguments, trouble)
     if not structured["results"]:
         structured["warnings"] += search_text.limits(arguments)
     return ToolAnswer(search_text.text_of(structured, project=project, nothing=NOTHING), structured)
 
 
-def _joined(arguments: Mapping[str, Any], parts: Sequence[str], each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _interleave(arguments: Mapping[str, Any], parts: Sequence[str], each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return one result of the searches for each part, chosen in turn, the best first."""
     chosen: dict[tuple[str, str, int], search_text.ResultHit] = {}
     for turn in itertools.zip_longest(*(one["results"] for one in each)):
@@ -84,7 +84,9 @@ def _joined(arguments: Mapping[str, Any], parts: Sequence[str], each: Sequence[d
     return {"results": hits, "searchMode": "offline", "indexAge": 0, "warnings": warnings}
 
 
-def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> dict[str, Any]:
+def _search_one(
+    memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason
+) -> dict[str, Any]:
     """Return the structured result of a search for one thing. Raises ToolError: an invalid date, or
     a project, scope and task that exclude each other; OfflineError, FolderError: the files cannot
     be searched.
@@ -94,7 +96,7 @@ def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trou
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
     if leads_out(arguments.get("path") or ""):
         raise ToolError("'path' leads out of the memory", hint=f"such as {EXAMPLE}, a folder, or a glob")
-    is_of_tasks, passes = _in_tasks(arguments, project), _narrowed(arguments)
+    is_of_tasks, passes = _in_tasks(arguments, project), _field_filter(arguments)
     notes = LocalNotes(memory)
     if arguments.get("includeRelated"):
         warnings.append("only the daemon knows relations, and which note supersedes another")
@@ -107,7 +109,7 @@ def _searched(memory: LocalMemory, project: str, arguments: dict[str, Any], trou
         note = notes.fields(match.project, match.path) if passes is not None else None
         return is_of_tasks(match.project, match.path) and (passes is None or (note is not None and passes(note)))
 
-    matches = [match for match in _found(memory, arguments, warnings) if is_asked(match)]
+    matches = [match for match in _matches(memory, arguments, warnings) if is_asked(match)]
     rank = arguments["rank"]
     factor = _factor(rank, project, notes)
     matches.sort(key=lambda match: (-factor(match), -match.score, match.project != project))
@@ -152,7 +154,7 @@ def _add_superseded(
         name = (hit["project"], hit["path"])
         older = [one for one, newer in below.items() if newer == name][:MOST_TOLD] if name not in named else []
         if older:
-            hit["supersedes"] = [_beside(one, notes, ids.get(one)) for one in older]
+            hit["supersedes"] = [_reference(one, notes, ids.get(one)) for one in older]
         named.add(name)
 
 
@@ -203,7 +205,7 @@ def _present(
     return Present(list(present.values()), below)
 
 
-def _beside(name: Name, notes: LocalNotes, ids: tuple[str, str] | None) -> search_text.Beside:
+def _reference(name: Name, notes: LocalNotes, ids: tuple[str, str] | None) -> search_text.Beside:
     fields = notes.fields(*name)
     title = (fields.shown.title if fields else None) or name[1].rpartition("/")[2].removesuffix(".md")
     said: search_text.Beside = {"title": title, "project": name[0], "path": name[1]}
@@ -212,14 +214,14 @@ def _beside(name: Name, notes: LocalNotes, ids: tuple[str, str] | None) -> searc
     return said
 
 
-def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str]) -> Sequence[Match]:
+def _matches(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str]) -> Sequence[Match]:
     """Return the matching chunks, unordered; add a warning for what could not be searched."""
     sources = arguments.get("sources") or ("memory",)
     if "sessions" in sources:
         warnings.append("only the daemon searches session transcripts")
     if "memory" not in sources:
         return ()
-    asked, days = _asked(arguments["query"], arguments.get("keywords", ()))
+    asked, days = _parse_query(arguments["query"], arguments.get("keywords", ()))
     if days is not None:
         warnings.append(f"'{days.words}' was taken for {days.name}: what is from then is shown")
     found, unread = memory.search(asked, least=float(arguments.get("minScore", MIN_SCORE)), days=days)
@@ -228,7 +230,7 @@ def _found(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[str
     return found
 
 
-def _asked(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, DayRange | None]:
+def _parse_query(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, DayRange | None]:
     """Return the search query, and the days if it asks for all that is of these, else None."""
     days = days_of(query, datetime.now().astimezone().date())
     if days is None:
@@ -251,7 +253,7 @@ def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: 
     if asked is not None and asked not in memory.folders:
         raise ToolError(f"the files of project '{asked[:64]}' are not on this device's list now", hint=trouble.sentence)
     if is_id(path):
-        found = local_notes.named((memory.folders[name] for name in ([asked] if asked else memory.folders)), path)
+        found = local_notes.note_by_id((memory.folders[name] for name in ([asked] if asked else memory.folders)), path)
         if found is None:
             raise ToolError(f"no such note on this device ({trouble.sentence})", hint="memory_search shows ids")
         asked, path = found.project, found.path
@@ -436,7 +438,7 @@ class LocalNotes:
 
     def __init__(self, memory: LocalMemory) -> None:
         self._memory = memory
-        self._known: dict[tuple[str, str], FieldFilter | None] = {}
+        self._field_cache: dict[tuple[str, str], FieldFilter | None] = {}
         self._deadline = time.monotonic() + FIELDS_BUDGET_S
         self.unread = 0
 
@@ -445,10 +447,10 @@ class LocalNotes:
         if not is_note(path):
             return None
         name = (project, path)
-        if name not in self._known:
-            self._known[name] = self._fields(project, path)
-            self.unread += self._known[name] is None
-        return self._known[name]
+        if name not in self._field_cache:
+            self._field_cache[name] = self._fields(project, path)
+            self.unread += self._field_cache[name] is None
+        return self._field_cache[name]
 
     def _fields(self, project: str, path: str) -> FieldFilter | None:
         if time.monotonic() > self._deadline:
@@ -490,11 +492,11 @@ def _supersedes(newer: FieldFilter, identity: str) -> bool:
     return any(may_mean(said, identity) for said in newer.supersedes)
 
 
-def _narrowed(arguments: Mapping[str, Any]) -> Callable[[FieldFilter], bool] | None:
+def _field_filter(arguments: Mapping[str, Any]) -> Callable[[FieldFilter], bool] | None:
     """Return a filter for the fields of a note, or None if the call has no such filter."""
-    tags = {_folded(tag) for tag in arguments.get("tags") or ()}
-    types = {_folded(word) for word in arguments.get("type") or ()}
-    words = {name: _folded(arguments[name]) for name in ("category", "entity") if arguments.get(name) is not None}
+    tags = {_fold_word(tag) for tag in arguments.get("tags") or ()}
+    types = {_fold_word(word) for word in arguments.get("type") or ()}
+    words = {name: _fold_word(arguments[name]) for name in ("category", "entity") if arguments.get(name) is not None}
     if not tags and not types and not words:
         return None
 
@@ -532,10 +534,10 @@ def _fields_of(text: str) -> FieldFilter:
     tags = _words(fields.get("tags"))
     importance = importance_of(fields.get("importance"))
     shown = ListedNote(tags, _word(fields.get("id")), _word(fields.get("title")))
-    said = {name: _folded(word) for name in ("type", "category", "entity") if (word := _word(fields.get(name)))}
+    said = {name: _fold_word(word) for name in ("type", "category", "entity") if (word := _word(fields.get(name)))}
     importance = NEUTRAL if importance is None else importance
     return FieldFilter(
-        frozenset(map(_folded, tags)), said, importance, local_notes.superseded_in(fields.get("relations")), shown
+        frozenset(map(_fold_word, tags)), said, importance, local_notes.superseded_in(fields.get("relations")), shown
     )
 
 
@@ -550,5 +552,5 @@ def _word(value: Any) -> str | None:
     return " ".join(str(value).split())[:MAX_TITLE] or None
 
 
-def _folded(word: str) -> str:
+def _fold_word(word: str) -> str:
     return " ".join(word.casefold().split())

@@ -23,7 +23,7 @@ from confide_proxy.offline import local_tools, queued_writes
 from confide_proxy.offline.journal import Journal, QueuedCall
 from confide_proxy.offline.local_corpus import LocalMemory
 from confide_proxy.offline.operations import is_empty, new_id
-from confide_proxy.offline.outage import Outage, told
+from confide_proxy.offline.outage import Outage, queue_sentence
 from confide_proxy.offline.unindexed import READ, Reason
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.sealed_calls import SealedCalls, ToolCall
@@ -59,9 +59,9 @@ class Offline:
         folders = folders_of(paths, config, project, sealing=sealed.sealing)
         self._project = project.name
         self.journal = Journal(paths.journal)
-        self._sealed = sealed
+        self._sealed_calls = sealed
         self._memory = LocalMemory(folders, self._waiting)
-        self._known: dict[str, QueuedCall] = {}
+        self._queued_calls: dict[str, QueuedCall] = {}
 
     async def ask(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
         """Answer a call without the daemon. Raises ToolError, OfflineError, FolderError,
@@ -80,7 +80,7 @@ class Offline:
         except ConfideError as error:
             return ToolAnswer(error.with_hint)
 
-    async def among(
+    async def answer_from(
         self,
         tool: Mapping[str, Any],
         arguments: Any,
@@ -99,9 +99,9 @@ class Offline:
         """
         checked = check(Parameters.of_catalogue(tool), arguments)
         await self._recall(OfflineCall(tool, arguments))
-        return await asyncio.to_thread(self._among, tool["name"], checked, names, reason, within_s)
+        return await asyncio.to_thread(self._answer_from, tool["name"], checked, names, reason, within_s)
 
-    def _among(
+    def _answer_from(
         self, tool: str, checked: dict[str, object], names: frozenset[tuple[str, str]], reason: Reason, within_s: float
     ) -> ToolAnswer:
         memory = LocalMemory(self._memory.folders.values(), self._waiting, only=names, budget_s=within_s)
@@ -128,14 +128,14 @@ class Offline:
         """Load the keys if a text has to be shown as it will be sealed."""
         if is_empty(self.journal.folder):
             given = call.arguments if isinstance(call.arguments, dict) else {}
-            await self._sealed.recall(ToolCall(call.tool["name"], given, self._project))
+            await self._sealed_calls.recall(ToolCall(call.tool["name"], given, self._project))
         else:
-            await self._sealed.sealing.keyring.recall()
+            await self._sealed_calls.sealing.keyring.recall()
 
     def _answer(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
         name, kind = call.tool["name"], call.tool.get("_meta", {}).get(OFFLINE)
         if trouble.is_told:
-            return self._failed(name, trouble)
+            return self._refuse(name, trouble)
         if kind == "queue":
             return self._queue(call, trouble)
         if kind == "local" and name == "memory_search":
@@ -144,11 +144,11 @@ class Offline:
         if kind == "local" and name == "memory_read":
             arguments = check(Parameters.of_catalogue(call.tool), call.arguments)
             return local_tools.read(self._memory, self._project, arguments, trouble)
-        return self._failed(name, trouble)
+        return self._refuse(name, trouble)
 
-    def _failed(self, name: str, trouble: Outage) -> ToolAnswer:
+    def _refuse(self, name: str, trouble: Outage) -> ToolAnswer:
         try:
-            waiting = told(self.journal.counts())
+            waiting = queue_sentence(self.journal.counts())
         except ConfideError as error:
             waiting = str(error)  # reported in addition to the outage
         lines = [trouble.sentence]
@@ -162,20 +162,20 @@ class Offline:
             lines.append(waiting)
         return ToolAnswer("\n".join(lines))
 
-    def _shown(self, entry: QueuedCall) -> Mapping[str, Any]:
-        return self._sealed.shown(ToolCall(entry.tool, entry.arguments, entry.project, entry.said))
+    def _seal_arguments(self, entry: QueuedCall) -> Mapping[str, Any]:
+        return self._sealed_calls.seal_for_display(ToolCall(entry.tool, entry.arguments, entry.project, entry.said))
 
     def _waiting(self, targets: frozenset[str]) -> list[QueuedCall]:
         """Return the queued calls with their arguments as they will be sealed, so that an answer
         reveals no more than the daemon's would.
         """
         waiting = self.journal.waiting(targets)
-        self._known = {each.id: self._known.get(each.id) or self._as_shown(each) for each in waiting}
-        return list(self._known.values())
+        self._queued_calls = {each.id: self._queued_calls.get(each.id) or self._as_shown(each) for each in waiting}
+        return list(self._queued_calls.values())
 
     def _as_shown(self, entry: QueuedCall) -> QueuedCall:
         try:
-            return replace(entry, arguments=dict(self._shown(entry)))
+            return replace(entry, arguments=dict(self._seal_arguments(entry)))
         except ConfideError as error:
             # The policy has changed since the call, and blocks its text now.
             return replace(entry, arguments={**entry.arguments, "content": f"({error})"})
@@ -185,7 +185,7 @@ class Offline:
         credential finds its placeholder.
         """
         try:
-            return dict(self._sealed.seal(arguments, is_lookup=True)[0])
+            return dict(self._sealed_calls.seal(arguments, is_lookup=True)[0])
         except ConfideError:
             return arguments  # a blocked text may be searched for here, since it is not sent
 
@@ -197,10 +197,10 @@ class Offline:
         name, project = call.tool["name"], self._project
         wish = QueuedCall(call.operation or new_id(), time.time(), said, project, name, "", project, arguments)
         # As the files are now: they may have changed when the call is sent.
-        seen = self._sealed.seen_here(ToolCall(name, arguments, project))
+        seen = self._sealed_calls.seen_here(ToolCall(name, arguments, project))
         wish = replace(wish, class_=call.class_ or "", seen=None if seen is None else dict(seen))
         # A text that the policy blocks is refused now; the name of a note follows from the sealed
         # arguments.
-        shown = self._shown(wish)
-        entry = queued_writes.placed(wish, shown)
+        shown = self._seal_arguments(wish)
+        entry = queued_writes.place_call(wish, shown)
         return queued_writes.answer(entry, shown, self.journal.append(entry), trouble)

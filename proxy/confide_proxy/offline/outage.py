@@ -74,7 +74,7 @@ class Outage(NamedTuple):
         return self.is_told or isinstance(self.reason, WrongDaemonKey | KeyFileError)
 
 
-def told(counts: JournalCounts) -> str:
+def queue_sentence(counts: JournalCounts) -> str:
     """Return a sentence about the calls queued on this device, or "" without any."""
     parts = []
     if counts.queued:

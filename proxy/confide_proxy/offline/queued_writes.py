@@ -48,7 +48,7 @@ refused.
 """
 
 
-def placed(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
+def place_call(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
     """Return the call `wish`, which is to be queued, with path and project of the document that it
     changes. A note's arguments stay unchanged: under one operation id the daemon expects the same
     arguments. A new note is named by `shown`, the sealed arguments.
@@ -91,7 +91,7 @@ def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Ou
     arguments = kept.arguments
     if kept.tool not in _OF_NOTES:
         queued = addons.of_tool(kept.tool, "queued")
-        assert queued is not None  # `placed` refuses other tools
+        assert queued is not None  # `place_call` refuses other tools
         about, message = queued(arguments, kept.id)
         structured = {**about, "queued": True, "warnings": structured["warnings"]}
     elif kept.tool == "memory_store":
@@ -201,7 +201,7 @@ class QueueReplay:
 
     def __init__(self, journal: Journal, seats: Path, sealed: SealedCalls) -> None:
         self._journal = journal
-        self._sealed = sealed
+        self._sealed_calls = sealed
         self._seat = Seat(seats, "journal")
 
     async def run(self, link: RequestChannel) -> ReplayOutcome:
@@ -238,7 +238,7 @@ class QueueReplay:
                 if error.code in LATER:
                     return ReplayOutcome(sent, refused, str(error))
                 why = error.in_one_line
-                await asyncio.to_thread(self._journal.bury, entry, error.code, why)
+                await asyncio.to_thread(self._journal.refuse, entry, error.code, why)
                 refused += 1
                 continue
             except (ConnectionLost, StateError, JournalError):
@@ -254,7 +254,7 @@ class QueueReplay:
                 # The error is not about this call: for example, the list of devices cannot be
                 # trusted.
                 return ReplayOutcome(sent, refused, error.in_one_line)
-            await asyncio.to_thread(self._journal.done, entry.id)
+            await asyncio.to_thread(self._journal.remove_applied, entry.id)
             sent += 1
         return ReplayOutcome(sent, refused, why, is_for_keys=why is not None)
 
@@ -264,7 +264,7 @@ class QueueReplay:
         """
         try:
             asked = ToolCall(entry.tool, entry.arguments, entry.project, entry.said, entry.id)
-            return await self._sealed.arguments(link, asked, is_lookup=False)
+            return await self._sealed_calls.arguments(link, asked, is_lookup=False)
         except (BlockedError, ToolError) as error:
             raise RequestError("denied", str(error), error.hint) from error
 

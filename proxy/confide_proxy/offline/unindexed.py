@@ -73,13 +73,13 @@ def sentence(lacking: Behind, own: str) -> str:
     return f"{count} {'file' if count == 1 else 'files'} {of} {'is' if count == 1 else 'are'} not indexed yet"
 
 
-def elsewhere(name: str, count: int) -> str:
+def unsent_elsewhere(name: str, count: int) -> str:
     """Return that sentence for a project that no session here sends now."""
     files = "1 file" if count == 1 else f"{count} files"
     return f"{files} of the project {name} on this device may not be indexed: run confide sync there"
 
 
-def completed(
+def add_local_hits(
     result: Mapping[str, Any], hits: Sequence[search_text.ResultHit], said: Sequence[str], *, own: str
 ) -> dict[str, object]:
     """Return a result with local hits and these warnings added."""
@@ -101,11 +101,11 @@ def completed(
         content = [{"type": "text", "text": "\n".join(lines)}, *content[1:]]
     made = {**result, "content": content}
     if isinstance(found, dict):
-        made["structuredContent"] = _structured(found, hits, said)
+        made["structuredContent"] = _add_structured(found, hits, said)
     return made
 
 
-def _structured(
+def _add_structured(
     found: Mapping[str, object], hits: Sequence[search_text.ResultHit], said: Sequence[str]
 ) -> dict[str, object]:
     results, warnings = found.get("results"), found.get("warnings")

@@ -18,7 +18,7 @@ from confide_crypto import atomic
 from confide_crypto.errors import printable
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.sealing.maskable import is_maskable
-from confide_proxy.sealing.use_log import held
+from confide_proxy.sealing.use_log import hold_lock
 
 LASTS_S: Final = 12 * 3600
 """Longest time that an approval is remembered."""
@@ -145,7 +145,7 @@ class Approvals:
         session, now = _session(agent), time.time()
         if not session:
             return
-        with held(self._file):
+        with hold_lock(self._file):
             kept = [each for each in self._read() if now < each[2] <= now + LASTS_S]
             kept += [(mark, session, now + LASTS_S) for mark in sorted(use.marks())]
             atomic.write(self._file, json.dumps(kept[-MOST_APPROVALS:]).encode(), is_kept=False)

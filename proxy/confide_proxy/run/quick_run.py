@@ -20,7 +20,7 @@ from confide_crypto.keys.identity_file import SEED_PREFIX, identity_line
 from confide_crypto.keys.private_files import check_private_dir, read_private_file
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.hooks import hook_paths
-from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connected
+from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connect
 from confide_proxy.link import session_values
 from confide_proxy.link.session_values import SessionValues
 from confide_proxy.run import child_process, run_request
@@ -172,7 +172,7 @@ def _found(references: Sequence[str], state: Path, seed: bytes) -> SessionValues
 
 def _answered(state: Path, line: bytes, seed: bytes, nonce: bytes, time_s: float) -> SessionValues | None:
     """Return a session's answer to a request; None without a session or an answer. Raises OSError."""
-    connection = connected(os.fspath(state), CONNECT_S)
+    connection = connect(os.fspath(state), CONNECT_S)
     if connection is None:
         return None
     with connection:
@@ -182,4 +182,4 @@ def _answered(state: Path, line: bytes, seed: bytes, nonce: bytes, time_s: float
             answer = answer_from(connection, end=time.monotonic() + time_s)
         except (OSError, ValueError, RecursionError):
             return None
-    return session_values.opened(answer, seed, nonce)
+    return session_values.open_values(answer, seed, nonce)

@@ -34,7 +34,7 @@ one. Resolving that host name discloses the value.
 _SPACE: Final = re.compile(r"\s")
 
 
-def moved(text: str, before: str) -> Iterator[tuple[int, int]]:
+def moved_placeholders(text: str, before: str) -> Iterator[tuple[int, int]]:
     """Yield the spans (in characters) of placeholders in `text` that are inside an address which
     `before` does not contain up to the same point.
     """
@@ -63,7 +63,7 @@ class _AddressReader:
         self._next = next(self._signs, None)
         self._tag: int | None = None
         self._target: int | None = None
-        self._quoted: dict[str, int | None] = {}
+        self._quotes: dict[str, int | None] = {}
         self._is_html = self._is_escaped = False
 
     def read(self, end: int) -> None:
@@ -77,7 +77,7 @@ class _AddressReader:
 
         Call `read(start)` first.
         """
-        for begin in (self._tag, self._target, *self._quoted.values()):
+        for begin in (self._tag, self._target, *self._quotes.values()):
             if begin is not None:
                 yield begin, end
         for line in self._lines(start):
@@ -105,7 +105,7 @@ class _AddressReader:
                 self._tag = None
         elif sign in "\"'":
             opens = _OPENS.match(self._plain[max(0, at - _LONGEST_OPENING) : at][::-1]) if self._is_html else None
-            self._quoted[sign] = at - opens.end() if opens else None
+            self._quotes[sign] = at - opens.end() if opens else None
         else:
             self._target = None if sign == ")" else at
 

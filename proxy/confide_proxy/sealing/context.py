@@ -93,10 +93,10 @@ class SessionSealing:
         from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
         load = functools.cache(lambda: load_fingerprints(self._paths.fingerprint_key))
-        return Sealer(self._config.secrets, lambda: self.keyring.keys, load, self.known)
+        return Sealer(self._config.secrets, lambda: self.keyring.keys, load, self.known_values)
 
     @functools.cached_property
-    def known(self) -> KnownValues:
+    def known_values(self) -> KnownValues:
         """The values that this device has sealed or opened."""
 
         return KnownValues(self._paths.known, lambda: self.keyring.last_keys)
@@ -111,7 +111,7 @@ class SessionSealing:
 
         Fast enough for the event loop: also True if the value is too long for a quick search.
         """
-        return self.knows_any and self.known.are_in(said, _QUICK_CHARS)
+        return self.knows_any and self.known_values.are_in(said, _QUICK_CHARS)
 
     async def open(self, link: RequestChannel, attached: Attached) -> None:
         """Load the keys before the first text is sent over a new link.
@@ -181,13 +181,13 @@ class Deposit:
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
-        self._kept: set[bytes] = set()
+        self._sent_ids: set[bytes] = set()
 
     def forget(self) -> None:
         """Clear the list of sent records: the link leads to another space, or to a daemon that may
         have been restored from a backup.
         """
-        self._kept.clear()
+        self._sent_ids.clear()
 
     async def keep(self, link: RequestChannel, secrets: Iterable[Secret]) -> None:
         """Send the records of these secrets to the daemon, sealed under the space's newest key.
@@ -236,16 +236,16 @@ class Deposit:
         missing = {
             secret_id: secret
             for secret in secrets
-            if (secret_id := keys.secret_id(secret.kind, secret.value)) not in self._kept
+            if (secret_id := keys.secret_id(secret.kind, secret.value)) not in self._sent_ids
         }
         for batch in batches(
             missing.items(), lambda item: len(item[1].value), most=MAX_RECORDS, most_size=MAX_BATCH_BYTES
         ):
             records = [b64encode(SealedRecord.seal(keys, one.kind, one.value).encode()).decode() for _, one in batch]
             await RECORDS.ask(link, {"records": records}, timeout_s=DEADLINE_S)
-            if len(self._kept) > _MOST_REMEMBERED:
-                self._kept.clear()
-            self._kept.update(secret_id for secret_id, _ in batch)
+            if len(self._sent_ids) > _MOST_REMEMBERED:
+                self._sent_ids.clear()
+            self._sent_ids.update(secret_id for secret_id, _ in batch)
 
 
 class SealedFile(NamedTuple):
@@ -298,7 +298,7 @@ class FileSealer:
         note's id contains a credential: names cannot be sealed.
         """
         keys = self._sealing.keyring.keys
-        if self.shown(path) != path:
+        if self.seal_path(path) != path:
             raise FolderError(path, NAME_TELLS)
         try:
             sealed = self._sealing.sealer.seal(text, _SOURCE)
@@ -317,7 +317,7 @@ class FileSealer:
             is_waiting = any(placeholder.startswith("(redacted:note:") for placeholder in sealed.values)
         return SealedFile(sealed, self._mark(keys), is_waiting)
 
-    def shown(self, path: str) -> str:
+    def seal_path(self, path: str) -> str:
         """Return a path with credentials in it sealed, for the daemon to see."""
         try:
             return self._sealing.sealer.seal(path, _SOURCE, is_sensitive=False).text
@@ -337,7 +337,7 @@ class FileSealer:
         Raises FolderError if a value that only this file holds would be lost, or if the text cannot
         be sealed.
         """
-        values = {**values, **self._sealing.known.learned(text, before, values)}
+        values = {**values, **self._sealing.known_values.learn(text, before, values)}
         if self._policy.local == "replace":
             values = {
                 placeholder: value for placeholder, value in values.items() if not placeholder.startswith(_SEALED)

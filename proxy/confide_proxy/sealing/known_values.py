@@ -28,7 +28,7 @@ from confide_crypto import portable
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.placeholder import is_kind
 from confide_crypto.sealing.space_keys import SpaceKeys
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 from confide_proxy.sealing.detection import decoding
 from confide_proxy.sealing.detection.finding import SecretFinding
 
@@ -110,7 +110,7 @@ class KnownValues:
                     continue
                 shape = (len(value), len(_SIGN.findall(value)), _look(value))
                 self._note(name, shape, kind)
-                lines.append(f"{name.hex()} {self._masked(name, _packed(shape)).hex()} {kind}\n")
+                lines.append(f"{name.hex()} {self._keyed_hash(name, _pack_shape(shape)).hex()} {kind}\n")
             if lines:
                 self._append("".join(lines).encode())
 
@@ -157,7 +157,7 @@ class KnownValues:
             kinds = self._kinds.get(self._name(value)) if self._is_open() else None
             return kinds[0] if kinds else None
 
-    def learned(self, after: str, before: str, values: Mapping[str, str]) -> dict[str, str]:
+    def learn(self, after: str, before: str, values: Mapping[str, str]) -> dict[str, str]:
         """Return values that another device has sealed in a text and that are in clear in `before`,
         by placeholder.
 
@@ -233,7 +233,7 @@ class KnownValues:
         naming.update(value.encode("utf-8", "surrogatepass"))
         return naming.digest()
 
-    def _masked(self, name: bytes, shape: bytes) -> bytes:
+    def _keyed_hash(self, name: bytes, shape: bytes) -> bytes:
         masking = self._masking.copy()
         masking.update(name)
         return bytes(one ^ other for one, other in zip(masking.digest(), shape, strict=True))
@@ -271,7 +271,7 @@ class KnownValues:
                 except ValueError:
                     continue  # torn by a crash
                 if (len(name), len(masked)) == (_NAME_BYTES, _SHAPE_BYTES):
-                    self._note(name, _unpacked(self._masked(name, masked)), parts[2])
+                    self._note(name, _unpack_shape(self._keyed_hash(name, masked)), parts[2])
 
     def _append(self, data: bytes) -> None:
         try:
@@ -281,7 +281,7 @@ class KnownValues:
             log.warning("what was sealed is not remembered: %s", error.strerror)
             return
         try:
-            taken(file, wait_s=_LOCK_WAIT_S)
+            try_lock(file, wait_s=_LOCK_WAIT_S)
             end = os.lseek(file, 0, os.SEEK_END)
             is_torn = end > 0 and portable.read_at(file, 1, end - 1) != b"\n"
             os.write(file, b"\n" + data if is_torn else data)
@@ -398,7 +398,7 @@ def is_recognizable(value: str) -> bool:
     return len(_SIGN.findall(value)) <= _MOST_SIGNS and not any(letter.isspace() for letter in value)
 
 
-def merged(found: list[SecretFinding], known: list[SecretFinding]) -> list[SecretFinding]:
+def merge_findings(found: list[SecretFinding], known: list[SecretFinding]) -> list[SecretFinding]:
     """Merge the rules' findings with those of known values, in order and without overlaps.
 
     A rule's finding keeps its kind, so that the same text always seals to the same text, and no
@@ -440,12 +440,12 @@ def _parts(word: str) -> Iterator[str]:
 
 
 def _readings(text: str) -> Iterator[decoding.View]:
-    if view := decoding.unescaped(text):
+    if view := decoding.unescape(text):
         yield view
-    if view := decoding.unemphasised(text):
+    if view := decoding.strip_emphasis(text):
         yield view
-    yield from decoding.encoded(text)
-    if view := decoding.joined(text, SHORTEST):
+    yield from decoding.encoded_runs(text)
+    if view := decoding.join_lines(text, SHORTEST):
         yield view
 
 
@@ -464,11 +464,11 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-def _packed(shape: tuple[int, int, int]) -> bytes:
+def _pack_shape(shape: tuple[int, int, int]) -> bytes:
     """Encode a length, a number of punctuation characters and a `_look`."""
     length, signs, look = shape
     return length.to_bytes(2) + bytes([look << 5 | signs])
 
 
-def _unpacked(data: bytes) -> tuple[int, int, int]:
+def _unpack_shape(data: bytes) -> tuple[int, int, int]:
     return int.from_bytes(data[:2]), data[2] & 31, data[2] >> 5

@@ -69,7 +69,7 @@ def forms(value: bytes) -> set[bytes]:
     except UnicodeDecodeError:
         text = ""
     if text:
-        found |= {each.encode("utf-8", "surrogatepass") for each in _escaped(text)}
+        found |= {each.encode("utf-8", "surrogatepass") for each in _escapes(text)}
     collapsed = (each.translate(None, BLANKS) for each in found)
     return {each for each in collapsed if len(each) >= SHORTEST}
 
@@ -85,7 +85,7 @@ def _lower_escapes(encoded: bytes) -> bytes:
     return re.sub(rb"%[0-9A-F]{2}", lambda found: found[0].lower(), encoded)
 
 
-def _escaped(text: str) -> Iterator[str]:
+def _escapes(text: str) -> Iterator[str]:
     ascii_only, readable = (json.dumps(text, ensure_ascii=flag)[1:-1] for flag in (True, False))
     for each in (ascii_only, readable):
         yield each
@@ -110,32 +110,32 @@ class SecretForms:
         """`values` are what to mask, each with what to show instead. Those that are not `is_maskable`
         are left as they are.
         """
-        self.shown: dict[bytes, bytes] = {}
+        self.masks: dict[bytes, bytes] = {}
         for value, shown in values.items():
             if is_maskable(value):
                 for part in _parts(value):
                     for form in forms(part):
-                        self.shown.setdefault(form, shown)
+                        self.masks.setdefault(form, shown)
         self._prepare()
 
     def _prepare(self) -> None:
         self.anchors: dict[bytes, list[bytes]] = {}
-        for form in self.shown:
+        for form in self.masks:
             self.anchors.setdefault(form[:_ANCHOR], []).append(form)
         self.order = list(self.anchors)
-        self.longest = max(map(len, self.shown), default=0)
+        self.longest = max(map(len, self.masks), default=0)
         self._beginnings: set[bytes] = set()
         self._automaton: BytesAhoCorasick | None = None
         self._searched = 0
         """Bytes searched before a table of states is built; -1 once it is."""
 
     def __bool__(self) -> bool:
-        return bool(self.shown)
+        return bool(self.masks)
 
-    def joined(self, others: SecretForms) -> SecretForms:
+    def union(self, others: SecretForms) -> SecretForms:
         """Return these forms and others; where both have one, these show what they did."""
         both = SecretForms({})
-        both.shown = {**others.shown, **self.shown}
+        both.masks = {**others.masks, **self.masks}
         both._prepare()
         return both
 
@@ -150,12 +150,12 @@ class SecretForms:
         for number, start, _ in self._found(core):
             for form in self.anchors[self.order[number]]:
                 if core.startswith(form, start):
-                    spans.append((start, start + len(form), self.shown[form]))
+                    spans.append((start, start + len(form), self.masks[form]))
                 elif not is_end and len(core) - start < len(form) and form.startswith(core[start:]):
                     pending = min(pending, start)
                 elif (length := _part_length(core, start, form)) > 0:
-                    spans.append((start, start + length, self.shown[form]))
-        return _merged(spans), pending
+                    spans.append((start, start + length, self.masks[form]))
+        return _merge(spans), pending
 
     def _found(self, core: bytes) -> list[tuple[int, int, int]]:
         """Return the number, the start and the end of each anchor in a text."""
@@ -171,7 +171,7 @@ class SecretForms:
             self._searched += len(core)
         return self._automaton.find_matches_as_indexes(core, overlapping=True)
 
-    def begun(self, core: bytes) -> int:
+    def partial_start(self, core: bytes) -> int:
         """Return where the last bytes of a text without blanks may be the beginning of a form."""
         if not self._beginnings:
             self._beginnings = {each[:size] for each in self.order for size in range(_LEAST_HELD, _ANCHOR)}
@@ -211,46 +211,46 @@ class Mask:
         self._more = more
         self._clear = clear
         self._cleared: SecretForms | None = None
-        self._seen: set[bytes] = set()
-        self._held = b""
-        self._passed = b""
+        self._seen_words: set[bytes] = set()
+        self._unreleased = b""
+        self._released_tail = b""
         """The last bytes that were passed on although they may be the beginning of a value."""
 
     def feed(self, piece: bytes) -> bytes:
         """Return the masked bytes that can be released."""
-        return self._released(piece)
+        return self._release(piece)
 
     @property
     def is_holding(self) -> bool:
         """Return True if bytes are held back."""
-        return bool(self._held)
+        return bool(self._unreleased)
 
     def idle(self) -> bytes:
         """Return what can be released when nothing has come for a while: all but what is the
         beginning of a value.
         """
-        return self._released(b"", is_idle=True)
+        return self._release(b"", is_idle=True)
 
     def end(self) -> bytes:
         """Return the masked rest of the stream."""
-        return self._released(b"", is_end=True)
+        return self._release(b"", is_end=True)
 
     def whole(self, text: bytes) -> bytes:
         """Mask a complete text."""
         return self.feed(text) + self.end()
 
-    def _released(self, piece: bytes, *, is_idle: bool = False, is_end: bool = False) -> bytes:
-        text, passed = self._passed + self._held + piece, len(self._passed)
+    def _release(self, piece: bytes, *, is_idle: bool = False, is_end: bool = False) -> bytes:
+        text, passed = self._released_tail + self._unreleased + piece, len(self._released_tail)
         if len(text) == passed or (not self._forms and self._more is None):
-            self._held = b""
+            self._unreleased = b""
             return text[passed:]
         is_cut = not (is_idle or is_end)
         self._take_clear(len(piece))
-        whole_words = self._noticed(text, is_cut=is_cut)
+        whole_words = self._ask_for_more(text, is_cut=is_cut)
         core = text.translate(None, BLANKS)
         spans, pending = self._forms.find(core, is_end=is_end)
         if not is_end:
-            pending = min(pending, self._forms.begun(core) if is_idle else max(len(core) - _ANCHOR + 1, 0))
+            pending = min(pending, self._forms.partial_start(core) if is_idle else max(len(core) - _ANCHOR + 1, 0))
         places = _Places(text, len(core))
         raw = [(places.of(start), places.of(end - 1) + 1, shown) for start, end, shown in spans]
         stop = len(text) if pending >= len(core) else places.of(pending)
@@ -258,11 +258,11 @@ class Mask:
         if raw and (inside := next((each for each in raw if each[0] < stop < each[1]), None)):
             # An endless chain of overlapping values is not held back as a whole.
             stop = inside[0] if len(text) - inside[0] <= 2 * self._forms.longest + 2**16 else inside[1]
-        self._passed = text[stop:passed]
+        self._released_tail = text[stop:passed]
         stop = max(stop, passed)
-        if is_idle and not self._passed:
-            self._passed = text[max(stop - _LEAST_HELD + 1, 0) : stop]
-        self._held = text[stop:]
+        if is_idle and not self._released_tail:
+            self._released_tail = text[max(stop - _LEAST_HELD + 1, 0) : stop]
+        self._unreleased = text[stop:]
         out, at = [], passed
         for start, end, shown in raw:
             if end > stop:
@@ -277,9 +277,9 @@ class Mask:
         forms = self._clear.forms(size) if self._clear is not None else None
         if forms is not None and forms is not self._cleared:
             self._cleared = forms
-            self._forms = forms if self._forms.shown.keys() <= forms.shown.keys() else forms.joined(self._forms)
+            self._forms = forms if self._forms.masks.keys() <= forms.masks.keys() else forms.union(self._forms)
 
-    def _noticed(self, text: bytes, *, is_cut: bool) -> int:
+    def _ask_for_more(self, text: bytes, *, is_cut: bool) -> int:
         """Ask `more` about the words of a text, and return the end of those that are whole."""
         if self._more is None:
             return len(text)
@@ -289,14 +289,14 @@ class Mask:
             end -= len(tail) if len(tail) < _LONGEST_WORD else 0
         whole = text[:end]
         asked = self._clear.words(whole) if self._clear is not None and self._cleared is not None else whole.split()
-        words = {word for word in set(asked) if len(word) >= _SHORTEST_WORD} - self._seen
+        words = {word for word in set(asked) if len(word) >= _SHORTEST_WORD} - self._seen_words
         if words:
-            if len(self._seen) + len(words) > _MOST_SEEN:
-                self._seen.clear()
-            self._seen |= words
+            if len(self._seen_words) + len(words) > _MOST_SEEN:
+                self._seen_words.clear()
+            self._seen_words |= words
             found = self._more("\n\n".join(_texts(words)))
             if found:
-                self._forms = self._forms.joined(SecretForms(found))
+                self._forms = self._forms.union(SecretForms(found))
         return end
 
 
@@ -382,7 +382,7 @@ def _part_length(core: bytes, start: int, form: bytes) -> int:
     return low
 
 
-def _merged(spans: _SPANS) -> _SPANS:
+def _merge(spans: _SPANS) -> _SPANS:
     merged: _SPANS = []
     for start, end, shown in sorted(spans, key=lambda one: (one[0], -one[1])):
         if merged and start < merged[-1][1]:

@@ -29,7 +29,7 @@ from confide_memory.wire.sealing import RECORD, RECORD_LIST
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NoSecretError
-from confide_proxy.link.session_values import LONGEST, MOST_REFERENCES, NONCE_BYTES, PAGE, SessionValues, sealed
+from confide_proxy.link.session_values import LONGEST, MOST_REFERENCES, NONCE_BYTES, PAGE, SessionValues, seal_values
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sealing.known_values import NOTE
 from confide_proxy.sealing.secret_references import DIGITS, LISTED, bare, refuse_redacted
@@ -119,11 +119,11 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
             raise _of_others() from None
     except WrongKeyError:
         raise _of_others() from None
-    await asyncio.to_thread(sealing.known.remember, (opened,))  # before it is returned
+    await asyncio.to_thread(sealing.known_values.remember, (opened,))  # before it is returned
     return opened
 
 
-async def resolved(
+async def resolve_references(
     link: RequestChannel, references: Iterable[str], names: Mapping[str, Placeholder]
 ) -> dict[str, Placeholder]:
     """Return the secret that each reference means: a name, a placeholder, its digits, or the only
@@ -216,24 +216,24 @@ async def answer_run(asked: Mapping[str, Any], link: RequestChannel, sealing: Se
     """Return a session's answer to a `session_values.request` or `page_request`; empty for any other
     message.
 
-    Raises what `resolved`, `open_secret` and `Keyring.identity` raise.
+    Raises what `resolve_references`, `open_secret` and `Keyring.identity` raise.
     """
     references, nonce, after = asked.get("references"), _nonce(asked.get("nonce")), asked.get("after")
     if len(nonce) != NONCE_BYTES:
         return {}
     if isinstance(after, str):
         page = await _page(after, link, sealing)
-        return sealed(page, (await sealing.keyring.identity()).seed, nonce) if page is not None else {}
+        return seal_values(page, (await sealing.keyring.identity()).seed, nonce) if page is not None else {}
     if not isinstance(references, list) or not 0 < len(references) <= MOST_REFERENCES:
         return {}
     if not all(isinstance(each, str) for each in references):
         return {}
-    secrets = await resolved(link, references, {})
+    secrets = await resolve_references(link, references, {})
     values = [(await open_secret(link, sealing, str(one))).value for one in secrets.values()]
     keys, identity = sealing.keyring.keys, await sealing.keyring.identity()
     if keys is None:
         return {}
-    return sealed(SessionValues(secrets, values, keys.space, keys.epochs[0]), identity.seed, nonce)
+    return seal_values(SessionValues(secrets, values, keys.space, keys.epochs[0]), identity.seed, nonce)
 
 
 async def all_values(link: RequestChannel, sealing: SessionSealing) -> AsyncIterator[SessionValues]:

@@ -58,10 +58,10 @@ Progress = Callable[[int, int], None]
 
 def policy_of(policy: Policy) -> Policy:
     """Return the policy for stored texts: `block` becomes `seal`."""
-    return policy._replace(files=_kept(policy.files), transcripts=_kept(policy.transcripts))
+    return policy._replace(files=_stored_action(policy.files), transcripts=_stored_action(policy.transcripts))
 
 
-def _kept(action: str) -> str:
+def _stored_action(action: str) -> str:
     return "seal" if action == "block" else action
 
 
@@ -125,7 +125,7 @@ class RescanOutcome:
     _counted: set[tuple[int, str]] = field(default_factory=set)
 
     @property
-    def named(self) -> list[UnsealedDocument]:
+    def documents_to_rename(self) -> list[UnsealedDocument]:
         """Documents whose names contain part of a credential."""
         return [document for document in self.documents.values() if document.is_named]
 
@@ -163,7 +163,7 @@ class Rescan:
         self._deposit = deposit
         self._progress = progress
         self._sensitive: set[tuple[str, str]] = set()
-        self._seen: set[tuple[str, str]] = set()
+        self._seen_texts: set[tuple[str, str]] = set()
         self._several: set[tuple[str, str]] = set()
         self._unreadable: set[int] = set()
         self._outgrown: dict[int, int] = {}
@@ -223,7 +223,7 @@ class Rescan:
             answer = await self._following(after)
             page, following, total, outcome.is_clean = await asyncio.to_thread(_page, answer, after)
             wanted = [text for text in page if only is None or (text.project, text.path) in only]
-            changes = await asyncio.to_thread(self._sealed, wanted, outcome, only is not None)
+            changes = await asyncio.to_thread(self._seal_texts, wanted, outcome, only is not None)
             if not is_dry:
                 for batch in batches(
                     changes, lambda change: len(change[1].text), most=MAX_CHANGES, most_size=MAX_CHANGE_BYTES
@@ -245,7 +245,7 @@ class Rescan:
                 "invalid", "this daemon does not hand out what it has stored", "update confided on its server"
             ) from None
 
-    def _sealed(
+    def _seal_texts(
         self, texts: list[StoredRevision], outcome: RescanOutcome, is_whole: bool
     ) -> list[tuple[StoredRevision, Sealed]]:
         changes = []
@@ -256,7 +256,7 @@ class Rescan:
             if not is_whole:
                 key = (text.project, text.path)
                 # The last text of a document decides for its earlier ones, which come first.
-                (self._several if key in self._seen else self._seen).add(key)
+                (self._several if key in self._seen_texts else self._seen_texts).add(key)
                 (self._sensitive.add if is_sensitive(text.content) else self._sensitive.discard)(key)
             sealed = self._sealer.seal(text.content, text.source, is_sensitive=True if is_whole else None)
             if sealed.text != text.content:
@@ -293,12 +293,10 @@ def _page(answer: StoredTextsAnswer, after: int) -> tuple[list[StoredRevision], 
 
 
 def _text(row: StoredTextRow) -> StoredRevision:
-    return StoredRevision(
-        row["id"], row["project"], row["path"], row["revision"], row["hash"], _unpacked(row["packed"])
-    )
+    return StoredRevision(row["id"], row["project"], row["path"], row["revision"], row["hash"], _unpack(row["packed"]))
 
 
-def _unpacked(packed: str) -> str | None:
+def _unpack(packed: str) -> str | None:
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(b64decode(packed, validate=True), MAX_TEXT_BYTES + 1)

@@ -118,10 +118,10 @@ class SealedCalls:
         seen: Callable[[str, Mapping[str, Any]], Mapping[str, str] | None] | None = None,
     ) -> None:
         """`project` is the session's. `flush` sends a changed file, given its project and path.
-        `seen` returns the parts of the project of which the note of a call speaks, given the tool
+        `seen_parts` returns the parts of the project of which the note of a call speaks, given the tool
         and its arguments (`freshness`); it blocks.
         """
-        self._seen = seen
+        self._seen_parts = seen
         self.sealing = sealing
         self._project = project
         self._flush = flush
@@ -130,7 +130,7 @@ class SealedCalls:
         """Load the keys that this device had last, for use while the daemon is unreachable, if the
         call may contain a secret, or stores a note that may speak of files.
         """
-        is_noted = self._seen is not None and called.tool in (STORE, UPDATE)
+        is_noted = self._seen_parts is not None and called.tool in (STORE, UPDATE)
         if is_noted or _is_whole(called) or gives_reason(called.arguments) or self.sealing.knows_any:
             await self.sealing.keyring.recall()
 
@@ -138,17 +138,17 @@ class SealedCalls:
         """Return True if a message can be sent unchanged; False also if checking would take long."""
         if size_bytes > LARGE_BYTES:
             return False
-        called = self._called(message)
+        called = self._call_in(message)
         if called is not None:
             query = called.arguments.get(QUERY)
             is_harmless = called.tool != ADD_TASK and (not isinstance(query, str) or is_plain_query(query))
-            is_noted = self._seen is not None and called.tool in (STORE, UPDATE)
+            is_noted = self._seen_parts is not None and called.tool in (STORE, UPDATE)
             is_told = not is_noted and not _is_whole(called) and _asked_about(called) is None and is_harmless
             if not is_told or self._gives_reason(called.arguments):
                 return False
-        return not any(self._gives_reason(part) for _, part in _said(message))
+        return not any(self._gives_reason(part) for _, part in _written_parts(message))
 
-    async def prepared(
+    async def prepare(
         self, link: RequestChannel, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
     ) -> dict[str, object]:
         """Return a message that isn't plain in its sealed form, after its records have been sent.
@@ -163,11 +163,11 @@ class SealedCalls:
             ToolError, KeyFileError: it is nested too deeply; what this device knows cannot be read.
             RequestError, RosterError, ConnectionLost, TimeoutError: the records cannot be sent.
         """
-        called = self._called(message, said)
+        called = self._call_in(message, said)
         if called is not None:
-            sent = await self._sent(called)
+            sent = await self._send_target(called)
             given = await self.arguments(link, called, is_lookup=is_lookup)
-            seen = await self.seen(called)
+            seen = await self.seen_parts(called)
             if sent or seen is not None or given is not called.arguments:
                 params = {**message["params"], "arguments": given}
                 more = {**({SENT: sent} if sent else {}), **({} if seen is None else {SEEN_PARTS: dict(seen)})}
@@ -176,18 +176,18 @@ class SealedCalls:
                 message = {**message, "params": params}
         return await asyncio.to_thread(self._looked_up, message)
 
-    async def seen(self, called: ToolCall) -> Mapping[str, str] | None:
+    async def seen_parts(self, called: ToolCall) -> Mapping[str, str] | None:
         """Return the parts of the project of which the note of a call speaks; None for another call,
         or one without such parts.
         """
         return await asyncio.to_thread(self.seen_here, called)
 
     def seen_here(self, called: ToolCall) -> Mapping[str, str] | None:
-        """Return the same as `seen`. Blocks."""
-        if self._seen is None or called.tool not in (STORE, UPDATE):
+        """Return the same as `seen_parts`. Blocks."""
+        if self._seen_parts is None or called.tool not in (STORE, UPDATE):
             return None
         try:
-            seen = self._seen(called.tool, called.arguments)
+            seen = self._seen_parts(called.tool, called.arguments)
             return seen and self._without_secrets(seen)
         except (ConfideError, OSError):
             return None  # the note matters more
@@ -200,22 +200,22 @@ class SealedCalls:
 
     async def arguments(self, link: RequestChannel, called: ToolCall, *, is_lookup: bool) -> Mapping[str, Any]:
         """Return a call's sealed arguments, after their records have been sent. Raises the errors
-        of `prepared`.
+        of `prepare`.
         """
         is_lookup = is_lookup and called.tool in LOOKUPS
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
         given, secrets = await asyncio.to_thread(self.seal, called.arguments, is_whole=is_whole, is_lookup=is_lookup)
         if not is_lookup:
             await self.sealing.deposit.keep(link, secrets)
-            return await self._ordered(called, given) if called.tool == ADD_TASK else given
+            return await self._sign_order(called, given) if called.tool == ADD_TASK else given
         query, keys = given.get(QUERY), self.sealing.keyring.keys
         if not isinstance(query, str) or keys is None or is_plain_query(query):
             return given
         # Also replace words that only the daemon's records reveal as credentials.
-        known = await recognized(link, keys, query)
+        known = await place_placeholders(link, keys, query)
         return given if known == query else {**given, QUERY: known}
 
-    async def _ordered(self, called: ToolCall, given: Mapping[str, object]) -> Mapping[str, object]:
+    async def _sign_order(self, called: ToolCall, given: Mapping[str, object]) -> Mapping[str, object]:
         """Return a task as an order signed by this device. Raises UnsealableError if it has no keys
         for the space; ToolError if the task is invalid.
         """
@@ -257,14 +257,14 @@ class SealedCalls:
         sealer = self.sealing.sealer
         return seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
-    def shown(self, called: ToolCall) -> Mapping[str, Any]:
+    def seal_for_display(self, called: ToolCall) -> Mapping[str, Any]:
         """Return the arguments in sealed form, to display a queued call. May take a while. Raises
         BlockedError, UnsealableError, KeyFileError; ToolError: nested too deeply.
         """
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given
 
-    async def _sent(self, called: ToolCall) -> SensitiveRequest | None:
+    async def _send_target(self, called: ToolCall) -> SensitiveRequest | None:
         """Send the target file if it has changed, and return its description for the daemon.
 
         The user's latest edit may make the file sensitive, and the text is added to that version.
@@ -296,7 +296,7 @@ class SealedCalls:
 
     def _looked_up(self, message: dict[str, Any]) -> dict[str, object]:
         """Seal everything except a tool's arguments, as for a read-only call: it stores nothing."""
-        for name, part in _said(message):
+        for name, part in _written_parts(message):
             if self._gives_reason(part):
                 given, _ = seal(part, self.sealing.sealer, is_lookup=True)
                 unchanged = (
@@ -307,7 +307,7 @@ class SealedCalls:
                 message = {**message, name: {**unchanged, **given} if isinstance(given, dict) else given}
         return message
 
-    def _called(self, message: Mapping[str, object], said: str | None = None) -> ToolCall | None:
+    def _call_in(self, message: Mapping[str, object], said: str | None = None) -> ToolCall | None:
         params = message.get("params")
         if message.get("method") != _TOOL_CALL or not isinstance(params, dict):
             return None
@@ -365,7 +365,7 @@ def _day(said: str | None) -> str:
     return f"{moment:%Y-%m-%d}"
 
 
-def _said(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _written_parts(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the parts of a message that its agent wrote, by field name, without a tool's
     arguments.
     """
@@ -385,7 +385,7 @@ def is_plain_query(query: str) -> bool:
     return not any(_may_be(word.strip(_AROUND)) for word in query.split())
 
 
-async def recognized(link: RequestChannel, keys: SpaceKeys, query: str) -> str:
+async def place_placeholders(link: RequestChannel, keys: SpaceKeys, query: str) -> str:
     """Replace each word of a question that is sealed in the space by its placeholders, one for each
     kind it is sealed as.
 
@@ -482,8 +482,8 @@ def seal(
         sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)
         sealed = sealing.value(value, (), 0, whole)
     if found is not None:
-        found |= sealing.found
-    return sealing.repeated(sealed), tuple(sealing.secrets)
+        found |= sealing.found_values
+    return sealing.seal_repeated(sealed), tuple(sealing.secrets)
 
 
 class _Sealing:
@@ -494,7 +494,7 @@ class _Sealing:
         self._is_lookup = is_lookup
         self._placeholders: dict[str, str] = {}
         self._repeats: Repeats | None = None
-        self.found: set[str] = set()
+        self.found_values: set[str] = set()
         self.secrets: dict[Secret, None] = {}
 
     def value(self, value: Any, names: tuple[str, ...], depth: int, whole: str | None = None) -> Any:
@@ -519,7 +519,7 @@ class _Sealing:
             sealed[self._text(name, ())] = self.value(item, (*nearest, *names), depth + 1)
         return sealed
 
-    def repeated(self, value: Any) -> Any:
+    def seal_repeated(self, value: Any) -> Any:
         """Replace further occurrences of found credentials in a value, such as in the title of the
         text that reveals them.
         """
@@ -528,9 +528,9 @@ class _Sealing:
         if isinstance(value, str):
             return self._without(value)
         if isinstance(value, list):
-            return [self.repeated(item) for item in value]
+            return [self.seal_repeated(item) for item in value]
         if isinstance(value, dict):
-            return {self.repeated(name): self.repeated(item) for name, item in value.items()}
+            return {self.seal_repeated(name): self.seal_repeated(item) for name, item in value.items()}
         return value
 
     def _without(self, text: str) -> str:
@@ -546,16 +546,18 @@ class _Sealing:
 
     def _whole(self, text: str) -> str:
         if self._has_head:
-            return self._kept(self._sealer.seal(text, self._source, is_sensitive=True, is_lookup=self._is_lookup))
-        return self._kept(self._sealer.seal_whole(text, self._source, is_lookup=self._is_lookup))
+            return self._note_repeatable(
+                self._sealer.seal(text, self._source, is_sensitive=True, is_lookup=self._is_lookup)
+            )
+        return self._note_repeatable(self._sealer.seal_whole(text, self._source, is_lookup=self._is_lookup))
 
     def _text(self, text: str, names: tuple[str, ...]) -> str:
-        sealed = self._kept(self._sealer.seal(text, self._source, is_lookup=self._is_lookup))
+        sealed = self._note_repeatable(self._sealer.seal(text, self._source, is_lookup=self._is_lookup))
         for name in names:
-            sealed = self._named(sealed, name)
+            sealed = self._seal_named(sealed, name)
         return sealed
 
-    def _named(self, text: str, name: str) -> str:
+    def _seal_named(self, text: str, name: str) -> str:
         """Seal a text by its name: in `{"password": "hunter22"}` the value is a credential, and
         alone it isn't.
         """
@@ -573,9 +575,9 @@ class _Sealing:
         if not sealed.values or not sealed.text.startswith(head) or not sealed.text.endswith(quote):
             return text
         start = text.index(core)
-        return text[:start] + self._kept(sealed)[len(head) : -1] + text[start + len(core) :]
+        return text[:start] + self._note_repeatable(sealed)[len(head) : -1] + text[start + len(core) :]
 
-    def _kept(self, sealed: Sealed) -> str:
+    def _note_repeatable(self, sealed: Sealed) -> str:
         from confide_proxy.sealing.detection.plausibility import is_unmistakable
         from confide_proxy.sealing.detection.scanner import LONGEST_REPEATED, REPEATED_CHARS
         from confide_proxy.sealing.sealer import NOTE
@@ -584,7 +586,7 @@ class _Sealing:
         for placeholder, value in sealed.values.items():
             if placeholder.startswith((f"(sealed:{NOTE}:", f"(redacted:{NOTE}:")):
                 continue
-            self.found.add(value)
+            self.found_values.add(value)
             if REPEATED_CHARS <= len(value) <= LONGEST_REPEATED and is_unmistakable(value):
                 self._placeholders[value] = placeholder
         return sealed.text

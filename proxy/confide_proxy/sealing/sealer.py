@@ -31,7 +31,7 @@ from confide_proxy.errors import BlockedError, UnsealableError
 from confide_proxy.sealing import addresses
 from confide_proxy.sealing.detection import scanner
 from confide_proxy.sealing.detection.finding import SecretFinding
-from confide_proxy.sealing.known_values import KnownValues, merged
+from confide_proxy.sealing.known_values import KnownValues, merge_findings
 
 NOTE: Final = "note"
 """Kind of a whole text that is marked as sensitive."""
@@ -90,23 +90,23 @@ class Sealer:
         self._policy = policy
         self._keys = keys
         self._fingerprints = fingerprints
-        self._known = known
+        self._known_values = known
 
     @property
     def known_count(self) -> int:
         """Number of known values. If it has grown, texts checked before may contain one."""
-        return self._known.count if self._known is not None else 0
+        return self._known_values.count if self._known_values is not None else 0
 
     def knows(self, said: Any) -> bool:
         """Return True if a JSON value contains a known value. May take a while."""
-        return self._known is not None and self._known.are_in(said)
+        return self._known_values is not None and self._known_values.are_in(said)
 
     def marks(self, text: str, source: str) -> list[tuple[int, int, str, str]]:
         """Return what `seal` would replace, in order: start and end (in characters), kind and
         action.
         """
         found = []
-        for each in scanner.outside(text, self._found(text)):
+        for each in scanner.outside(text, self._findings(text)):
             value = text[each.start : each.end]
             fingerprint = self._fingerprints().of(each.kind, value) if self._policy.allow else None
             action = self._policy.action(source, each.confidence, fingerprint)
@@ -129,27 +129,27 @@ class Sealer:
         """
         is_whole = markdown_blocks.is_sensitive(text) if is_sensitive is None else is_sensitive
         count = self.known_count
-        sealed = self._sealed(text, source, is_whole=is_whole, is_lookup=is_lookup)
-        if self._known is None or is_lookup or not sealed.secrets:
+        sealed = self._seal(text, source, is_whole=is_whole, is_lookup=is_lookup)
+        if self._known_values is None or is_lookup or not sealed.secrets:
             return sealed
-        self._known.remember(sealed.secrets)
+        self._known_values.remember(sealed.secrets)
         # The same text always seals to the same text, including occurrences before the one that
         # reveals a value.
-        return self._sealed(text, source, is_whole=is_whole) if self.known_count > count else sealed
+        return self._seal(text, source, is_whole=is_whole) if self.known_count > count else sealed
 
-    def _sealed(self, text: str, source: str, *, is_whole: bool, is_lookup: bool = False) -> Sealed:
+    def _seal(self, text: str, source: str, *, is_whole: bool, is_lookup: bool = False) -> Sealed:
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
         if not is_whole:
-            return making.sealed(self._parts(text, making))
+            return making.seal(self._parts(text, making))
         begin = markdown_blocks.end_of_front_matter(text)
-        return making.sealed([*self._parts(text[:begin], making), *_whole(text, begin, making)])
+        return making.seal([*self._parts(text[:begin], making), *_whole(text, begin, making)])
 
     def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
         """Seal all of a text, including what looks like front matter. Raises BlockedError,
         UnsealableError, KeyFileError.
         """
         making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
-        return making.sealed(list(_whole(text, 0, making)))
+        return making.seal(list(_whole(text, 0, making)))
 
     def restore(self, text: str, values: Mapping[str, str], source: str, *, before: str | None = None) -> str:
         """Replace placeholders by their values, except values that would then go out in clear.
@@ -161,11 +161,11 @@ class Sealer:
 
         Raises BlockedError, UnsealableError, KeyFileError.
         """
-        if before is not None and (kept := list(addresses.moved(text, before))):
+        if before is not None and (kept := list(addresses.moved_placeholders(text, before))):
             return _around(text, kept, lambda part: self.restore(part, values, source))
         remaining = dict(values)
         while remaining:
-            restored = _restored(text, remaining)
+            restored = _restore(text, remaining)
             if restored == text:
                 return text
             again = self.seal(restored, source).text
@@ -179,7 +179,7 @@ class Sealer:
     def _parts(self, text: str, making: _Making) -> Iterator[str]:
         end = 0
         policy = self._policy
-        for found in scanner.outside(text, self._found(text)):
+        for found in scanner.outside(text, self._findings(text)):
             value = text[found.start : found.end]
             fingerprint = self._fingerprints().of(found.kind, value) if policy.allow else None
             action = policy.action(making.source, found.confidence, fingerprint)
@@ -192,12 +192,12 @@ class Sealer:
             end = found.end
         yield text[end:]
 
-    def _found(self, text: str) -> list[SecretFinding]:
+    def _findings(self, text: str) -> list[SecretFinding]:
         found = scanner.scan(text, self._policy.min_confidence)
-        if self._known is None or not (known := self._known.find(text)):
+        if self._known_values is None or not (known := self._known_values.find(text)):
             return found
 
-        return merged(found, known)
+        return merge_findings(found, known)
 
 
 class _Making:
@@ -223,7 +223,7 @@ class _Making:
         self._values[placeholder] = value
         return placeholder
 
-    def sealed(self, parts: Iterator[str] | list[str]) -> Sealed:
+    def seal(self, parts: Iterator[str] | list[str]) -> Sealed:
         text = "".join(parts)  # first: generating the parts creates the placeholders
         return Sealed(text, tuple(self._secrets), self._values) if self._values else Sealed(text)
 
@@ -241,7 +241,7 @@ def _around(text: str, spans: list[tuple[int, int]], work: Callable[[str], str])
     return made
 
 
-def _restored(text: str, values: Mapping[str, str]) -> str:
+def _restore(text: str, values: Mapping[str, str]) -> str:
     # Redactions first: restored values aren't searched again, and only a sealed value can contain a
     # redaction.
     without = _REDACTED.sub(lambda found: values.get(found[0], found[0]), text)

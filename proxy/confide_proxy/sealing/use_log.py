@@ -13,7 +13,7 @@ from typing import Any, Final
 from confide_crypto import atomic, portable
 from confide_crypto.errors import printable
 from confide_crypto.sealing.placeholder import Placeholder
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 
 MOST_USES: Final = 1000
 """Uses in the list; older ones are dropped."""
@@ -39,7 +39,7 @@ class UseLog:
             json.dumps({"at": at, "secret": str(one), "by": printable(what)[:_MOST_CHARS], "approved": approved})
             for one in secrets
         ]
-        with held(self._file):
+        with hold_lock(self._file):
             if self._file.exists() and self._file.stat().st_size > _MOST_BYTES:
                 kept = [*self._lines(), *lines][-MOST_USES:]
                 atomic.write(self._file, "".join(f"{line}\n" for line in kept).encode(), is_kept=False)
@@ -70,11 +70,11 @@ class UseLog:
 
 
 @contextlib.contextmanager
-def held(file: Path) -> Iterator[None]:
+def hold_lock(file: Path) -> Iterator[None]:
     """Hold the lock beside a file, if it is free in time. Raises OSError."""
     descriptor = lock_file(file.with_name(f"{file.name}.lock"))
     try:
-        taken(descriptor, wait_s=_LOCK_WAIT_S)
+        try_lock(descriptor, wait_s=_LOCK_WAIT_S)
         yield
     finally:
         os.close(descriptor)

@@ -62,7 +62,7 @@ class Commits:
         """`addresses`: e-mail addresses that the user commits with, beside those that git has
         configured.
         """
-        self._addresses = frozenset(map(_folded, addresses))
+        self._addresses = frozenset(map(_fold_address, addresses))
         self._histories: dict[Path, _History] = {}
         self._rests_until = 0.0
 
@@ -92,7 +92,7 @@ def is_whole(content: Content, lines: Collection[Lines]) -> bool:
     left = content.text.split("\n")
     for first, last in lines:
         left[first - 1 : last] = [""] * (last - first + 1)
-    return bool(lines) and not any(map(_says, left))
+    return bool(lines) and not any(map(_has_words, left))
 
 
 class _History:
@@ -118,16 +118,16 @@ class _History:
 
 
 def _by_others(file: Path, lines: Sequence[str], addresses: frozenset[str], history: _History) -> list[Lines]:
-    heads = _committed(file)
+    heads = _commits_of(file)
     if not heads:
         return []
     own = (addresses | _own_addresses(file)) - {""}
     if own.issuperset(history.authors(file, heads)) and not _is_shallow(file):
         return []
-    committed = [line for head in heads for line in _blamed(file, head)]
+    committed = [line for head in heads for line in _blame(file, head)]
     own_commits = _own_commits(file, committed, own)
     mine = {each.text for each in committed if each.commit in own_commits}
-    theirs = {each.text for each in committed if _says(each.text)} - mine
+    theirs = {each.text for each in committed if _has_words(each.text)} - mine
     if not theirs:
         return []
     if _is_converted(file):
@@ -166,11 +166,11 @@ def _is_among(line: str, theirs: Collection[str], mine: Collection[str]) -> bool
     return text in theirs or (text not in mine and STANDIN.search(text) is not None)
 
 
-def _says(line: str) -> bool:
+def _has_words(line: str) -> bool:
     return any(map(str.isalnum, line))
 
 
-def _committed(file: Path) -> list[str]:
+def _commits_of(file: Path) -> list[str]:
     """Return the ids of those of `_HEADS` that have the file."""
     given = "".join(f"{head}\n{head}:./{file.name}\n" for head in _HEADS)
     try:
@@ -194,7 +194,7 @@ class _CommittedLine(NamedTuple):
     text: str
 
 
-def _blamed(file: Path, head: str) -> Iterator[_CommittedLine]:
+def _blame(file: Path, head: str) -> Iterator[_CommittedLine]:
     """Yield the lines of a committed file."""
     told = _git(file, *_BLAME, head, "--", file.name)
     commit, boundaries = b"", set()
@@ -223,21 +223,21 @@ def _own_addresses(file: Path) -> frozenset[str]:
     """
     try:
         told = _git(file, "config", "-z", "--get-regexp", r"^(user|author)\.email$")
-        return frozenset(_folded(os.fsdecode(each.partition(b"\n")[2])) for each in told.split(b"\0") if each)
+        return frozenset(_fold_address(os.fsdecode(each.partition(b"\n")[2])) for each in told.split(b"\0") if each)
     except _NoAnswerError:
         pass
     try:
         found = re.search(rb"<([^<>]+)>", _git(file, "var", "GIT_AUTHOR_IDENT"))
     except _NoAnswerError:
         return frozenset()
-    return frozenset([_folded(os.fsdecode(found[1]))] if found else ())
+    return frozenset([_fold_address(os.fsdecode(found[1]))] if found else ())
 
 
 def _address(told: bytes) -> str:
-    return _folded(os.fsdecode(told[1:-1]))
+    return _fold_address(os.fsdecode(told[1:-1]))
 
 
-def _folded(address: str) -> str:
+def _fold_address(address: str) -> str:
     return address.strip().casefold()
 
 

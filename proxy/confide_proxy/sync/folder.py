@@ -35,7 +35,7 @@ from confide_memory.globs import fixed_part, matches
 from confide_proxy import folder_access
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
 from confide_proxy.folder_access import OpenFolder
-from confide_proxy.sync.walk import FILE, Narrowing, descended, is_project, listed, tree
+from confide_proxy.sync.walk import FILE, Narrowing, is_project, list_entries, open_descending, tree
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import FileSealer
@@ -165,7 +165,7 @@ class Folder:
         return self._is_watched(path, self._rules(self.narrowing.excludes))
 
     def _rules(self, excludes: Callable[[str], bool]) -> FolderRules:
-        return FolderRules(excludes, functools.cache(lambda below: is_project(self.root / self.spelled(below))))
+        return FolderRules(excludes, functools.cache(lambda below: is_project(self.root / self.spelling_of(below))))
 
     def _is_watched(self, path: str, rules: FolderRules) -> bool:
         why = documents.unsafe(path) if self.is_tree else documents.path_problem(path)
@@ -210,7 +210,7 @@ class Folder:
         linked: set[str] = set()
         rules = self._rules(self.narrowing.now())
         for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries(rules):
-            if (file := self._watched(to_nfc(spelled), spelled, entry, rules, linked)) is not None:
+            if (file := self._file_at(to_nfc(spelled), spelled, entry, rules, linked)) is not None:
                 self._check_count(seen := seen + 1)
                 yield file
 
@@ -237,7 +237,7 @@ class Folder:
                 self._check_count(seen := seen + 1)
                 if not path.isascii():
                     linked.add(path)
-            elif (file := self._watched(path, spelled, entry, rules, linked)) is not None:
+            elif (file := self._file_at(path, spelled, entry, rules, linked)) is not None:
                 self._check_count(seen := seen + 1)
                 found.append(file)
             elif (why := self._why_passed_by(path, spelled, entry, rules)) is not None:
@@ -255,7 +255,7 @@ class Folder:
         if seen > MAX_FILES:
             raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")
 
-    def _watched(
+    def _file_at(
         self, path: str, spelled: str, entry: os.DirEntry[str], rules: FolderRules, linked: set[str]
     ) -> ScannedFile | None:
         """Return the watched file at a walk's entry, or None. `linked`: paths with several
@@ -281,7 +281,7 @@ class Folder:
             return _NO_FILE
         return None if self._is_document(path, spelled) else _TWIN
 
-    def spelled(self, path: str) -> str:
+    def spelling_of(self, path: str) -> str:
         """Return a path as it is spelled on the disk; parts that do not exist yet keep their
         spelling.
         """
@@ -299,7 +299,7 @@ class Folder:
 
     def _is_document(self, path: str, spelled: str) -> bool:
         """Return True if `path` leads to the file with that spelling, and not to another one."""
-        leading = path if path == spelled else self.spelled(path)
+        leading = path if path == spelled else self.spelling_of(path)
         if leading == spelled:
             return True
         try:  # a disk that treats all spellings as the same
@@ -355,7 +355,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _explained(path, error) from error
+            raise _explain(path, error) from error
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
@@ -431,10 +431,10 @@ class Folder:
                         folder_access.unlink(parent, part)
                 folder_access.sync(parent)
         except OSError as error:
-            raise _explained(path, error) from error
-        return self._written(path, text, restored, len(data), status.st_mtime_ns)
+            raise _explain(path, error) from error
+        return self._content_written(path, text, restored, len(data), status.st_mtime_ns)
 
-    def _written(self, path: str, text: str, restored: str, size: int, mtime_ns: int) -> Content:
+    def _content_written(self, path: str, text: str, restored: str, size: int, mtime_ns: int) -> Content:
         try:
             content = self._content(path, restored, size, mtime_ns)
         except FolderError:
@@ -496,16 +496,16 @@ class Folder:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _explained(path, error) from error
+            raise _explain(path, error) from error
 
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[OpenFolder, str]]:
-        *folders, name = PurePosixPath(self.spelled(path)).parts
+        *folders, name = PurePosixPath(self.spelling_of(path)).parts
         # The root is never created here: an empty one in place of an unmounted disk would look as
         # if all files were deleted. A project's folder may be a symlink of its owner; Confide
         # itself creates that of a tree.
         links = portable.NO_LINK if self.is_tree else 0
-        with descended(self.root, folders, create=create, flags=links) as parent:
+        with open_descending(self.root, folders, create=create, flags=links) as parent:
             yield parent, name
 
     def _entries(self, rules: FolderRules, others: list[str] | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -513,7 +513,7 @@ class Folder:
         which are not entered.
         """
         for name in MEMORY_FILES:
-            yield from listed(self.root, "", only=name)
+            yield from list_entries(self.root, "", only=name)
         yield from tree(self.root, MEMORY_FOLDER, 1)
         memory = f"{MEMORY_FOLDER}/"
         tops = {fixed_part(glob) for glob in self.extra}
@@ -529,7 +529,7 @@ class Folder:
             return is_other
 
         for top in sorted(top for top in tops if not _is_below_another(top, tops)):
-            for path, entry in tree(self.root, self.spelled(top), 1, is_apart=None if self.is_tree else is_apart):
+            for path, entry in tree(self.root, self.spelling_of(top), 1, is_apart=None if self.is_tree else is_apart):
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
 
@@ -582,7 +582,7 @@ def _whole(file: BinaryIO, most: int) -> tuple[bytes, int]:
         time.sleep(_LOOK_S)
 
 
-def _explained(path: str, error: OSError) -> FolderError:
+def _explain(path: str, error: OSError) -> FolderError:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return FolderError(path, "leads through a symlink or a file", hint="memory folders hold plain files only")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -113,15 +113,15 @@ class SyncLedger:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = folder / f"{name}.jsonl"
         self.locks = folder / f"{name}.lock"
-        self._compared = folder / f"{name}.compared"
+        self._comparison_file = folder / f"{name}.compared"
         self.notice = notice_file(folder, root)
         self._entries: dict[str, Confirmed] = {}
-        self._removed: dict[str, int] = {}
-        self._sent: dict[str, tuple[str, ...]] = {}
+        self._removals: dict[str, int] = {}
+        self._sent_hashes: dict[str, tuple[str, ...]] = {}
         self._writing: dict[str, Writing] = {}
-        self._gone: dict[str, int] = {}
+        self._deletions: dict[str, int] = {}
         self._folder: dict[str, str] = {}
-        self._forgotten: frozenset[str] = frozenset()
+        self._forgotten_files: frozenset[str] = frozenset()
         self._inode = -1
         self._offset = 0
         self._tail = b""
@@ -132,8 +132,8 @@ class SyncLedger:
         # Only for changes that cross each other in transit. Earlier deletions are handled by the
         # first comparison, since the daemon may have been restored from an older copy and reuse
         # revision numbers.
-        self._removed.clear()
-        if self._lines > len(self._entries) + len(self._gone) + COMPACT_AFTER:
+        self._removals.clear()
+        if self._lines > len(self._entries) + len(self._deletions) + COMPACT_AFTER:
             self._compact()
 
     def all(self) -> dict[str, Confirmed]:
@@ -167,22 +167,22 @@ class SyncLedger:
         fd = os.open(self._file, os.O_RDWR | os.O_CREAT | portable.CLOSED, 0o600)
         try:
             _lock(fd)
-            atomic.write(self._file, _encoded(["", _FOLDER, identities]), is_kept=False)
+            atomic.write(self._file, _encode(["", _FOLDER, identities]), is_kept=False)
         finally:
             os.close(fd)
         with self._own:
             self._catch_up()
-            self._removed.clear()
+            self._removals.clear()
 
     def note_comparison(self) -> None:
         """Record that all files of the folder were just compared with the daemon's."""
         with suppress(OSError):  # a full disk: only `confide status` shows an older time
-            self._compared.touch(mode=0o600)
+            self._comparison_file.touch(mode=0o600)
 
     def compared_at(self) -> float | None:
         """Return the time of the last comparison in seconds since 1970; None if it is unknown."""
         try:
-            return self._compared.stat().st_mtime
+            return self._comparison_file.stat().st_mtime
         except OSError:
             return None
 
@@ -203,7 +203,7 @@ class SyncLedger:
         """
         with self._own:
             self._catch_up()
-            return self._removed.get(path, 0)
+            return self._removals.get(path, 0)
 
     def gone_at(self, path: str) -> int | None:
         """Return the revision that deleted a file on both sides, at any time, 0 if it is unknown;
@@ -212,48 +212,48 @@ class SyncLedger:
         """
         with self._own:
             self._catch_up()
-            return self._gone.get(path)
+            return self._deletions.get(path)
 
-    def sent(self, path: str) -> tuple[str, ...]:
+    def sent_hashes(self, path: str) -> tuple[str, ...]:
         """Return the hashes of a file's texts that were sent since its last confirmation, oldest
         first; the daemon may have any of them. `REMOVED` stands for a reported deletion.
         """
         with self._own:
             self._catch_up()
-            return self._sent.get(path, ())
+            return self._sent_hashes.get(path, ())
 
-    def told(self, path: str) -> tuple[str, ...]:
-        """Return `sent`, preceded by a confirmed deletion without a revision: texts sent before it
+    def sent_with_deletion(self, path: str) -> tuple[str, ...]:
+        """Return `sent_hashes`, preceded by a confirmed deletion without a revision: texts sent before it
         may still be on their way.
         """
         with self._own:
             self._catch_up()
-            sent = self._sent.get(path, ())
-            return (REMOVED, *sent)[-MAX_SENT:] if self._gone.get(path) == 0 and REMOVED not in sent else sent
+            sent = self._sent_hashes.get(path, ())
+            return (REMOVED, *sent)[-MAX_SENT:] if self._deletions.get(path) == 0 and REMOVED not in sent else sent
 
-    def unanswered(self) -> frozenset[str]:
+    def unanswered_files(self) -> frozenset[str]:
         """Return the files with texts that were sent and not confirmed."""
         with self._own:
             self._catch_up()
-            return frozenset(self._sent)
+            return frozenset(self._sent_hashes)
 
     def note_sent(self, path: str, digest: str) -> None:
         """Record that a text is about to be sent, since the response may never come."""
-        if self.sent(path)[-1:] != (digest,):
+        if self.sent_hashes(path)[-1:] != (digest,):
             self._append([path, _SENT, digest])
 
     def note_forgotten(self, paths: frozenset[str]) -> None:
         """Record the files that the daemon refuses because a user had them erased, as the last
         comparison listed them.
         """
-        if paths != self.forgotten():
+        if paths != self.forgotten_files():
             self._append(["", _FORGOTTEN, *sorted(paths)])
 
-    def forgotten(self) -> frozenset[str]:
+    def forgotten_files(self) -> frozenset[str]:
         """Return the erased files that the daemon refuses."""
         with self._own:
             self._catch_up()
-            return self._forgotten
+            return self._forgotten_files
 
     def note_writing(self, path: str, writing: Writing | None) -> None:
         """Record that a text is about to be written to a file, since this process may end before it
@@ -269,7 +269,7 @@ class SyncLedger:
             self._catch_up()
             return self._writing.get(path)
 
-    def unfinished(self) -> frozenset[str]:
+    def unfinished_files(self) -> frozenset[str]:
         """Return the files with unconfirmed writes."""
         with self._own:
             self._catch_up()
@@ -282,7 +282,7 @@ class SyncLedger:
         """Replace the confirmed state `was` of a file by `state`, unless another process has confirmed
         or sent the file meanwhile.
         """
-        self._append(_line(path, state), unless=lambda: self.get(path) != was or bool(self.sent(path)))
+        self._append(_line(path, state), unless=lambda: self.get(path) != was or bool(self.sent_hashes(path)))
 
     def forget(self, path: str, revision: int = 0) -> None:
         """Record that the file is deleted on both sides, by `revision` if that is known."""
@@ -302,7 +302,7 @@ class SyncLedger:
                 # other.
                 torn = size > 0 and portable.read_at(fd, 1, size - 1) != b"\n"
                 # A single write per line: O_APPEND keeps the lines of several processes apart.
-                os.write(fd, (b"\n" if torn else b"") + _encoded(line))
+                os.write(fd, (b"\n" if torn else b"") + _encode(line))
                 return
             finally:
                 os.close(fd)
@@ -316,14 +316,14 @@ class SyncLedger:
                 file.seek(self._offset - len(self._tail))
                 if inode != self._inode or file.read(len(self._tail)) != self._tail:
                     # The first read, or another process has compacted the file: read it from the
-                    # start. `_removed` stays, since compaction leaves it out.
+                    # start. `_removals` stays, since compaction leaves it out.
                     self._inode, self._offset, self._lines, self._tail = inode, 0, 0, b""
                     self._entries.clear()
-                    self._sent.clear()
+                    self._sent_hashes.clear()
                     self._writing.clear()
-                    self._gone.clear()
+                    self._deletions.clear()
                     self._folder.clear()
-                    self._forgotten = frozenset()
+                    self._forgotten_files = frozenset()
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -342,11 +342,11 @@ class SyncLedger:
                     self._folder = {str(path): str(identity) for path, identity in identities.items()}
                     return
                 case [str(path), "sent", str(digest)]:
-                    others = (known for known in self._sent.get(path, ()) if known != digest)
-                    self._sent[path] = (*others, digest)[-MAX_SENT:]
+                    others = (known for known in self._sent_hashes.get(path, ()) if known != digest)
+                    self._sent_hashes[path] = (*others, digest)[-MAX_SENT:]
                     return
                 case ["", "forgotten", *paths]:
-                    self._forgotten = frozenset(map(str, paths))
+                    self._forgotten_files = frozenset(map(str, paths))
                     return
                 case [str(path), "writing", str(digest), int(revision), int(inode), int(over)]:
                     self._writing[path] = Writing(digest, revision, inode, over)
@@ -355,25 +355,25 @@ class SyncLedger:
                     self._writing.pop(path, None)
                     return
                 case [str(path), "gone", int(revision)]:
-                    self._gone[path] = revision
+                    self._deletions[path] = revision
                     return
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns)
-                    self._removed.pop(path, None)
-                    self._gone.pop(path, None)
+                    self._removals.pop(path, None)
+                    self._deletions.pop(path, None)
                 case [str(path), str(digest), int(revision), int(size), int(mtime_ns), str(mark), str(own)]:
                     self._entries[path] = Confirmed(digest, revision, size, mtime_ns, mark, own)
-                    self._removed.pop(path, None)
-                    self._gone.pop(path, None)
+                    self._removals.pop(path, None)
+                    self._deletions.pop(path, None)
                 case [str(path), int(revision)]:
                     self._entries.pop(path, None)
-                    self._gone[path] = self._removed[path] = revision
+                    self._deletions[path] = self._removals[path] = revision
                 case [str(path)]:
                     self._entries.pop(path, None)
-                    self._gone[path] = 0
+                    self._deletions[path] = 0
                 case _:
                     return
-            self._sent.pop(path, None)
+            self._sent_hashes.pop(path, None)
             self._writing.pop(path, None)
         except ValueError:
             return  # damaged: the file is compared as if it had never been confirmed
@@ -387,17 +387,17 @@ class SyncLedger:
             self._catch_up()
             with atomic.replacing(self._file, is_kept=False) as file:
                 if self._folder:
-                    file.write(_encoded(["", _FOLDER, self._folder]))
+                    file.write(_encode(["", _FOLDER, self._folder]))
                 for path, state in self._entries.items():
-                    file.write(_encoded(_line(path, state)))
-                for path, revision in list(self._gone.items())[-_GONE_KEPT:]:
-                    file.write(_encoded([path, _GONE, revision]))
-                if self._forgotten:
-                    file.write(_encoded(["", _FORGOTTEN, *sorted(self._forgotten)]))
-                for path, sent in self._sent.items():
-                    file.writelines(_encoded([path, _SENT, digest]) for digest in sent)
+                    file.write(_encode(_line(path, state)))
+                for path, revision in list(self._deletions.items())[-_GONE_KEPT:]:
+                    file.write(_encode([path, _GONE, revision]))
+                if self._forgotten_files:
+                    file.write(_encode(["", _FORGOTTEN, *sorted(self._forgotten_files)]))
+                for path, sent in self._sent_hashes.items():
+                    file.writelines(_encode([path, _SENT, digest]) for digest in sent)
                 for path, one in self._writing.items():
-                    file.write(_encoded([path, _WRITING, one.hash, one.revision, one.inode, one.over]))
+                    file.write(_encode([path, _WRITING, one.hash, one.revision, one.inode, one.over]))
         except OSError:
             return  # a full disk: it stays as long as it is
         finally:
@@ -443,7 +443,7 @@ def _line(path: str, state: Confirmed) -> list[str | int]:
     return [path, state.hash, state.revision, state.size, state.mtime_ns, *seal]
 
 
-def _encoded(line: _Line) -> bytes:
+def _encode(line: _Line) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
@@ -483,7 +483,7 @@ class PathLocks:
         return len(self._steps)
 
     @asynccontextmanager
-    async def held(self, path: str) -> AsyncIterator[None]:
+    async def hold(self, path: str) -> AsyncIterator[None]:
         """Wait for the lock of the path, and hold it.
 
         Raises FolderError: another process has held it for longer than any step takes, so it is
@@ -626,7 +626,7 @@ def scan(
     """
     scanned = FolderScan()
     mark = folder.mark
-    unanswered = ledger.unanswered()
+    unanswered = ledger.unanswered_files()
     for file in found:
         known = confirmed.get(file.path)
         base = known.revision if known else 0
@@ -674,7 +674,7 @@ def is_in_clear(folder: Folder, path: str, content: Content) -> bool:
 
 def is_confirmed(known: Confirmed | None, content: Content, sent: tuple[str, ...]) -> bool:
     """Return True if a file has the text that both sides confirmed last, and no other text was sent
-    since: after one, the confirmed text is an edit that undoes it. `sent`: hashes of texts that were
+    since: after one, the confirmed text is an edit that undoes it. `sent_hashes`: hashes of texts that were
     sent without a confirmation yet.
     """
     return known is not None and not sent and known.matches(content.hash)
@@ -700,7 +700,7 @@ def note_touched(ledger: SyncLedger, path: str, known: Confirmed | None, content
     again nor counted as unsent.
     """
     is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
-    if known and is_touched and is_confirmed(known, content, ledger.sent(path)):
+    if known and is_touched and is_confirmed(known, content, ledger.sent_hashes(path)):
         touched = known._replace(size=content.size, mtime_ns=content.mtime_ns, mark=content.mark)
         ledger.touch(path, known, touched)
 

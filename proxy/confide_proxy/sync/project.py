@@ -107,11 +107,11 @@ class Claim(NamedTuple):
             return False
         return self.root != _home() or any((self.root / own).exists() for own in _OWN)
 
-    def granted(self) -> Project:
+    def grant(self) -> Project:
         """Return the project with the claimed name."""
         return Project(self.name, self.root, self.is_git)
 
-    def refused(self, name: str) -> Project:
+    def separate_project(self, name: str) -> Project:
         """Return a separate project with another name."""
         return Project(name, self.root, self.is_git, self.name)
 
@@ -123,7 +123,7 @@ def _home() -> Path | None:
         return None
 
 
-def shared(global_folder: Path) -> Project:
+def global_project(global_folder: Path) -> Project:
     """Return the global project, for sessions outside of any other project."""
     return Project(GLOBAL_PROJECT, global_folder.absolute(), is_git=False)
 
@@ -337,12 +337,12 @@ def _without_credentials(name: str) -> str:
     from confide_proxy.sealing.detection.scanner import scan
 
     return "/".join(
-        _hashed(part) if scan(part, 0.75) or (is_random(part, _SHORTEST_TOKEN) and not part.islower()) else part
+        _short_hash(part) if scan(part, 0.75) or (is_random(part, _SHORTEST_TOKEN) and not part.islower()) else part
         for part in parts
     )
 
 
-def _hashed(part: str) -> str:
+def _short_hash(part: str) -> str:
     return f"~{hashlib.blake2b(part.encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
 
 

@@ -38,7 +38,7 @@ from confide_memory.wire.revisions import PROJECTS
 from confide_memory.wire.session import ATTACH
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.daemon_link import attach
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.ledger import SyncLedger
 from confide_proxy.sync.project import Basis, Claim, Project
@@ -115,7 +115,7 @@ class ClaimOutcome(NamedTuple):
 
     def project(self, claim: Claim) -> Project:
         """Return the project of the claim."""
-        return claim.granted() if self.state in _BELIEVED else claim.refused(self.name)
+        return claim.grant() if self.state in _BELIEVED else claim.separate_project(self.name)
 
     def line(self) -> bytes:
         """Return the line of the file."""
@@ -140,7 +140,7 @@ class ProjectNames:
             data = b""
         found: dict[tuple[str, str], ClaimOutcome] = {}
         for line in data.splitlines():
-            if (decision := _parsed(line)) is not None:
+            if (decision := _parse(line)) is not None:
                 key = (decision.home, decision.claim)
                 found.pop(key, None)
                 found[key] = decision
@@ -205,7 +205,7 @@ class ProjectNames:
             raise cannot(self._file, "be written", error) from error
         try:
             with suppress(OSError):  # a file system without locks
-                taken(fd, wait_s=_LOCK_S)
+                try_lock(fd, wait_s=_LOCK_S)
             yield
         finally:
             os.close(fd)
@@ -222,7 +222,9 @@ class ProjectNames:
         except OSError as error:
             raise cannot(self._file, "be written", error) from error
         if size > COMPACT_BYTES:
-            write_private_file(self._file, b"".join(each.line() for each in _kept(self.all())), replace=True)
+            write_private_file(
+                self._file, b"".join(each.line() for each in _newest_decisions(self.all())), replace=True
+            )
 
 
 class Named(NamedTuple):
@@ -247,18 +249,18 @@ class Named(NamedTuple):
         )
 
 
-async def named(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
+async def resolve_project(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
     """Return the project of a folder; ask the daemon about a name that the folder claims for the
     first time.
 
     Raises KeyFileError: others could have written the decisions.
     """
     names = ProjectNames(paths.projects)
-    before = await asyncio.to_thread(_settled, names, claim, paths.journal)
+    before = await asyncio.to_thread(_final_decision, names, claim, paths.journal)
     if before is not None:
         return Named(before.project(claim))
     if claim.basis is Basis.REMOTE:
-        return await _noted(names, claim, NameOrigin.REMOTE)
+        return await _note_decision(names, claim, NameOrigin.REMOTE)
     # Imported late: nearly every start is in a known folder.
     from confide_proxy.devices.space_connection import SpaceConnection
 
@@ -266,10 +268,10 @@ async def named(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
     try:
         async with asyncio.timeout(deadline_s), SpaceConnection.open(paths, config) as space:
             answer = await attach(space.connection, {"project": GLOBAL_PROJECT}, space.keyring.unlock)
-            state = await decided(names, claim, space.connection, paths.ledgers, answer["space"])
+            state = await decide_name(names, claim, space.connection, paths.ledgers, answer["space"])
     except (ConfideError, TimeoutError):
         state = NameOrigin.UNASKED
-    return await _noted(names, claim, state)
+    return await _note_decision(names, claim, state)
 
 
 def before(paths: ProxyPaths, claim: Claim) -> Project | None:
@@ -281,7 +283,7 @@ def before(paths: ProxyPaths, claim: Claim) -> Project | None:
     decision = ProjectNames(paths.projects).about(claim)
     if decision is not None and decision.state is not NameOrigin.FORGOTTEN:
         return decision.project(claim)
-    return claim.granted() if claim.basis is Basis.REMOTE else None
+    return claim.grant() if claim.basis is Basis.REMOTE else None
 
 
 def allow(paths: ProxyPaths, claim: Claim) -> Project:
@@ -292,20 +294,22 @@ def allow(paths: ProxyPaths, claim: Claim) -> Project:
 
 
 async def named_over(link: RequestChannel, paths: ProxyPaths, claim: Claim, space: str) -> Project:
-    """Return the project of a folder as `named`, over a link that has attached the global project.
+    """Return the project of a folder as `resolve_project`, over a link that has attached the global project.
     Raises RequestError, ConnectionLost, TimeoutError: from the link.
     """
     names = ProjectNames(paths.projects)
-    before = await asyncio.to_thread(_settled, names, claim, paths.journal)
+    before = await asyncio.to_thread(_final_decision, names, claim, paths.journal)
     if before is not None:
         return before.project(claim)
     state = (
-        NameOrigin.REMOTE if claim.basis is Basis.REMOTE else await decided(names, claim, link, paths.ledgers, space)
+        NameOrigin.REMOTE
+        if claim.basis is Basis.REMOTE
+        else await decide_name(names, claim, link, paths.ledgers, space)
     )
-    return (await _noted(names, claim, state)).project
+    return (await _note_decision(names, claim, state)).project
 
 
-async def decided(names: ProjectNames, claim: Claim, link: RequestChannel, ledgers: Path, space: str) -> NameOrigin:
+async def decide_name(names: ProjectNames, claim: Claim, link: RequestChannel, ledgers: Path, space: str) -> NameOrigin:
     """Decide if a folder gets the name that it claims. Raises RequestError, ConnectionLost,
     TimeoutError: from the link.
     """
@@ -356,7 +360,7 @@ async def _was_used(claim: Claim, link: RequestChannel, ledgers: Path, space: st
     return False
 
 
-async def _noted(names: ProjectNames, claim: Claim, state: NameOrigin) -> Named:
+async def _note_decision(names: ProjectNames, claim: Claim, state: NameOrigin) -> Named:
     try:
         decision = await asyncio.to_thread(names.note, claim, state)
     except KeyFileError:  # a full or read-only disk: it is decided again the next time
@@ -364,7 +368,7 @@ async def _noted(names: ProjectNames, claim: Claim, state: NameOrigin) -> Named:
     return Named(decision.project(claim), is_new=True)
 
 
-def _settled(names: ProjectNames, claim: Claim, journal: Path) -> ClaimOutcome | None:
+def _final_decision(names: ProjectNames, claim: Claim, journal: Path) -> ClaimOutcome | None:
     """Return the recorded decision if it is final."""
     decision = names.about(claim)
     if decision is None or decision.state is NameOrigin.FORGOTTEN:
@@ -374,7 +378,7 @@ def _settled(names: ProjectNames, claim: Claim, journal: Path) -> ClaimOutcome |
     return None if decision.state is NameOrigin.UNASKED and not (journal / "queue").exists() else decision
 
 
-def _parsed(line: bytes) -> ClaimOutcome | None:
+def _parse(line: bytes) -> ClaimOutcome | None:
     try:
         match json.loads(line):
             case [str(home), str(claim), str(state), str(mark)]:
@@ -384,7 +388,7 @@ def _parsed(line: bytes) -> ClaimOutcome | None:
     return None
 
 
-def _kept(decisions: list[ClaimOutcome]) -> list[ClaimOutcome]:
+def _newest_decisions(decisions: list[ClaimOutcome]) -> list[ClaimOutcome]:
     by_people = (NameOrigin.ALLOWED, NameOrigin.FORGOTTEN)
     kept: list[ClaimOutcome] = []
     room = {True: KEPT_BYTES, False: KEPT_BYTES}

@@ -73,7 +73,7 @@ class Steps:
             for path, run in waiting:
                 async with self._slots:
                     try:
-                        await _guarded(path, run, report)
+                        await _run_step(path, run, report)
                     except RequestError as error:
                         unavailable.append(error)
                         if error.code != _UNAVAILABLE or len(unavailable) == _MOST_UNAVAILABLE:
@@ -89,7 +89,7 @@ class Steps:
             raise unavailable[0]
 
 
-async def _guarded(path: str, run: Step, report: SyncReport) -> None:
+async def _run_step(path: str, run: Step, report: SyncReport) -> None:
     try:
         await run(path, report)
     except FolderError as error:

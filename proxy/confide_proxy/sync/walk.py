@@ -34,7 +34,7 @@ NOT_PLAIN = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})
 """Errors for files that are not regular: a pipe, folder or device; a symlink; a socket."""
 
 
-def listed(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def list_entries(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the entries of a folder below `root`, with their paths, sorted by name; none if it
     cannot be listed.
     """
@@ -57,7 +57,7 @@ def tree(
     """
     if depth > MAX_DEPTH or (folder and (root / folder).is_symlink()):
         return
-    for path, entry in listed(root, folder):
+    for path, entry in list_entries(root, folder):
         if entry.is_dir(follow_symlinks=False):
             if entry.name.startswith(".") or entry.name in TOOL_FOLDERS or (is_apart is not None and is_apart(path)):
                 continue
@@ -74,7 +74,9 @@ def is_project(folder: Path) -> bool:
 
 
 @contextmanager
-def descended(root: Path, folders: Iterable[str], *, create: bool = False, flags: int = 0) -> Iterator[OpenFolder]:
+def open_descending(
+    root: Path, folders: Iterable[str], *, create: bool = False, flags: int = 0
+) -> Iterator[OpenFolder]:
     """Open the folder that is reached from `root` by these names, one after the
     other.
 
@@ -155,7 +157,7 @@ class Narrowing:
                 return globs is None
             # On some file systems the same file is found under another case, or another Unicode
             # spelling.
-            name = _folded(path)
+            name = _fold_name(path)
             return any(leaves_out(name, glob) for glob in globs)
 
         return excludes
@@ -186,20 +188,22 @@ def load_project_file(root: Path) -> ProjectFile:
     except (FileNotFoundError, NotADirectoryError):
         return ProjectFile()
     except OSError as error:
-        return _broken("is no regular file" if error.errno in NOT_PLAIN else f"cannot be read ({error.strerror})")
+        return _broken_project(
+            "is no regular file" if error.errno in NOT_PLAIN else f"cannot be read ({error.strerror})"
+        )
     if len(data) > MAX_BYTES:
-        return _broken(f"is larger than {MAX_BYTES // 1024} KiB")
+        return _broken_project(f"is larger than {MAX_BYTES // 1024} KiB")
     if data.count(b".") > MAX_DOTS:
-        return _broken(f"has more than {MAX_DOTS:,} dots")
+        return _broken_project(f"has more than {MAX_DOTS:,} dots")
     import tomllib  # few folders have such a file
 
     try:
         table = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        return _broken(f"is not TOML ({error})")
+        return _broken_project(f"is not TOML ({error})")
     name = table.pop("name", None)
     notices = [
-        f"has a '{_shown(key)}', which is ignored: a project can only name itself, exclude files and switch hooks off"
+        f"has a '{_printable(key)}', which is ignored: a project can only name itself, exclude files and switch hooks off"
         for key in table
         if key != "exclude" and not (key == "hooks" and table[key] is False)
     ]
@@ -209,22 +213,24 @@ def load_project_file(root: Path) -> ProjectFile:
     globs = table.get("exclude", [])
     if not isinstance(globs, list) or not all(isinstance(glob, str) for glob in globs) or len(globs) > MAX_GLOBS:
         said = f'takes a list of at most {MAX_GLOBS} globs as in exclude = ["memory/private/*.md"]'
-        broken = _broken(said)
+        broken = _broken_project(said)
         return ProjectFile(name, None, (*notices, *broken.notices))
     # "!" includes files again in other programs' files.
     idle = [glob for glob in globs if glob.startswith(("!", "/")) or ".." in glob.split("/")]
-    notices += [f"excludes nothing by '{_shown(glob)}': globs are relative to the project's folder" for glob in idle]
+    notices += [
+        f"excludes nothing by '{_printable(glob)}': globs are relative to the project's folder" for glob in idle
+    ]
     relative = (glob.removeprefix("./").rstrip("/") for glob in globs if glob not in idle)
-    return ProjectFile(name, tuple(_folded(glob) for glob in relative if glob), tuple(notices))
+    return ProjectFile(name, tuple(_fold_name(glob) for glob in relative if glob), tuple(notices))
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return to_nfc(name.lower())
 
 
-def _broken(problem: str) -> ProjectFile:
+def _broken_project(problem: str) -> ProjectFile:
     return ProjectFile(None, None, (f"{problem}; nothing of this project is sent or received until it is right",))
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:64])

@@ -66,32 +66,32 @@ class Files:
         self._waiting = backlog
         self.on_progress: Callable[[int, int], None] | None = None
         """Called with (files done, files in total) during a comparison that the daemon requests."""
-        self._served = {project.name: project for project in served}
+        self._projects = {project.name: project for project in served}
         self._records = sealing.deposit if sealing else None
         self.folders = folders_of(paths, config, *served, sealing=sealing)
         self._replicas: dict[str, Replica] = {}
-        self._opened: set[str] = set()
+        self._opened_projects: set[str] = set()
         self._receipts = DaemonReceipts(paths)
         self._link: RequestChannel
         self._space = ""
-        self._doubted: set[Path] = set()
-        self._held: set[str] = set()
+        self._doubted_folders: set[Path] = set()
+        self._held_projects: set[str] = set()
         self.means_deletions = False
         """True if a user confirmed that all missing files are deleted (`sync/absence/rule.py`)."""
-        self._skipped: dict[str, set[tuple[str, str]]] = {}
-        self.failed = 0
+        self._skipped_files: dict[str, set[tuple[str, str]]] = {}
+        self.failure_count = 0
         """Number of files that the last comparison could not sync though they are valid
-        (`SyncReport.failed`).
+        (`SyncReport.failure_count`).
         """
-        self.skipped: list[dict[str, str]] = []
+        self.skipped_files: list[dict[str, str]] = []
         """All files that the last comparison skipped, with the reasons; the response to the daemon
         has only the first ones.
         """
-        self.ignored: list[str] = []
+        self.ignored_messages: list[str] = []
         """Messages about repositories whose git ignores the memory from now on."""
-        self.seen: dict[str, Seen] = {}
-        """By project: returns the field `seen` for a note that its user has just saved."""
-        self.on_ignored: Callable[[str], None] = self.ignored.append
+        self.seen_functions: dict[str, Seen] = {}
+        """By project: returns the field `seen_functions` for a note that its user has just saved."""
+        self.on_ignored: Callable[[str], None] = self.ignored_messages.append
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: RequestChannel, space: str) -> None:
@@ -105,16 +105,18 @@ class Files:
     async def begin(self, link: RequestChannel, space: str) -> None:
         """Start with the space that the link led to, with no folder open yet."""
         self._link, self._space = link, space
-        self._opened.clear()
-        for folder, project in zip(self.folders, self._served.values(), strict=False):
+        self._opened_projects.clear()
+        for folder, project in zip(self.folders, self._projects.values(), strict=False):
             extra = await asyncio.to_thread(extra_of, self._paths, self._config, project, space)
             if extra != folder.extra:  # the space is known only now
                 self.folders[self.folders.index(folder)] = replace(folder, extra=extra)
-        self._doubted = await asyncio.to_thread(self._receipts.doubted, space, [folder.root for folder in self.folders])
+        self._doubted_folders = await asyncio.to_thread(
+            self._receipts.uncompared_folders, space, [folder.root for folder in self.folders]
+        )
 
     def has_open(self, project: str) -> bool:
         """Return True if a project's folder is open over this connection."""
-        return project in self._opened
+        return project in self._opened_projects
 
     async def open_folder(self, folder: Folder) -> None:
         """Create the replica of one folder. Raises OSError, StateError: the folder or its ledger
@@ -122,7 +124,7 @@ class Files:
         """
         if folder.root == self._paths.global_folder.absolute():
             await asyncio.to_thread(_make_own, self._paths.global_folder)
-        served = self._served.get(folder.project)
+        served = self._projects.get(folder.project)
         ledger = await asyncio.to_thread(_ledger, self._paths, self._space, folder.root, served)
         await asyncio.to_thread(folder.sweep)
         self._replicas[folder.project] = Replica(
@@ -132,19 +134,19 @@ class Files:
             before_write=self._before_write,
             records=self._records,
             own_addresses=self._config.own_addresses,
-            seen=self.seen.get(folder.project),
+            seen=self.seen_functions.get(folder.project),
         )
-        self._opened.add(folder.project)
+        self._opened_projects.add(folder.project)
 
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         report = SyncReport()
         for replica in list(self._replicas.values()):
-            report.add(await self._compared(replica, force=force, progress=progress))
-        self.failed = report.failed
-        self.skipped = report.skipped
+            report.add(await self._compare(replica, force=force, progress=progress))
+        self.failure_count = report.failed
+        self.skipped_files = report.skipped
         return report
 
-    async def _compared(
+    async def _compare(
         self,
         replica: Replica,
         *,
@@ -154,16 +156,16 @@ class Files:
     ) -> SyncReport:
         root = replica.folder.root
         report = await replica.compare(
-            force=force or root in self._doubted,
+            force=force or root in self._doubted_folders,
             progress=progress,
             is_patient=is_patient,
             is_meant=self.means_deletions,
         )
         await asyncio.to_thread(replica.ledger.note_comparison)
-        if root in self._doubted:
-            self._doubted.discard(root)
+        if root in self._doubted_folders:
+            self._doubted_folders.discard(root)
             await asyncio.to_thread(
-                self._receipts.compared, self._space, root, again=report.again, back=report.came_back
+                self._receipts.record_comparison, self._space, root, again=report.again, back=report.came_back
             )
         return report
 
@@ -178,23 +180,23 @@ class Files:
         """Return the replicas of the folders; none before the link is up."""
         return list(self._replicas.values())
 
-    def known(self) -> int:
+    def count_confirmed(self) -> int:
         """Return the number of confirmed files in the projects' own folders, without the global
         memory. Blocks briefly.
         """
-        return sum(replica.ledger.count() for name, replica in self._replicas.items() if name in self._served)
+        return sum(replica.ledger.count() for name, replica in self._replicas.items() if name in self._projects)
 
     def compared_at(self) -> str | None:
         """Return the time at which any process of this device last compared the folders (ISO 8601);
         None if one never was.
         """
-        times = [replica.ledger.compared_at() for name, replica in self._replicas.items() if name in self._served]
+        times = [replica.ledger.compared_at() for name, replica in self._replicas.items() if name in self._projects]
         known = [each for each in times if each is not None]
         if not known or len(known) < len(times):
             return None
         return datetime.fromtimestamp(min(known)).astimezone().isoformat(timespec="seconds")
 
-    async def changed(self, project: str, paths: set[str] | None) -> None:
+    async def send_changes(self, project: str, paths: set[str] | None) -> None:
         """Send the changes in one folder; None compares all its files.
 
         Raises TimeoutError, after the other files are sent: some have to be compared again soon.
@@ -203,7 +205,7 @@ class Files:
         replica = self._replicas.get(project)
         if replica is None:
             return  # not connected yet: the comparison at the next connection finds the changes
-        report = await (self._compared(replica, is_patient=True) if paths is None else replica.changed(paths))
+        report = await (self._compare(replica, is_patient=True) if paths is None else replica.send_changes(paths))
         self._note_skipped(project, report, is_all=paths is None)
         self._note_held(project, replica, report)
         if self._on_report:
@@ -213,15 +215,15 @@ class Files:
 
     def _note_held(self, project: str, replica: Replica, report: SyncReport) -> None:
         if not report.is_held:
-            self._held.discard(project)
-        elif project not in self._held:
-            self._held.add(project)
+            self._held_projects.discard(project)
+        elif project not in self._held_projects:
+            self._held_projects.add(project)
             for sentence in replica.absence.notice.sentences():
                 log.warning("%s", sentence)
 
     def is_held(self, project: str) -> bool:
         """Return True if files of a folder are missing and will be checked again soon."""
-        return project in self._held
+        return project in self._held_projects
 
     async def on_gone(self, project: str) -> None:
         """Undo the deletions that were reported just before the watched folder disappeared. Raises
@@ -238,21 +240,21 @@ class Files:
         """Return the number of files in the projects' own folders that count as lost and would be
         restored. Blocks briefly.
         """
-        return sum(self._replicas[name].absence.count_lost() for name in self._served if name in self._replicas)
+        return sum(self._replicas[name].absence.count_lost() for name in self._projects if name in self._replicas)
 
     def _note_skipped(self, project: str, report: SyncReport, *, is_all: bool) -> None:
         """Log skipped files with the reasons, each once; credentials in paths are sealed."""
         sealer = self.folders[0].sealer
-        shown = sealer.shown if sealer is not None else printable
+        shown = sealer.seal_path if sealer is not None else printable
         skipped = {(item["path"], item["reason"]) for item in report.skipped}
         skipped = {(path, why) for path, why in skipped if why not in (ELSEWHERE, FORGOTTEN)}  # the same each time
-        known = self._skipped.setdefault(project, set())
+        known = self._skipped_files.setdefault(project, set())
         new = sorted(skipped - known)
         for path, why in new[:_MOST_NAMED]:
             log.warning("a file was skipped: %s: %s", printable(shown(path)), why)
         if len(new) > _MOST_NAMED:
             log.warning("%d more files were skipped; confide sync names them", len(new) - _MOST_NAMED)
-        self._skipped[project] = skipped if is_all else known | skipped
+        self._skipped_files[project] = skipped if is_all else known | skipped
 
     async def reseal(self) -> None:
         """Send the compared files that would be sealed differently now, for example since this
@@ -260,7 +262,7 @@ class Files:
         """
         for replica in list(self._replicas.values()):
             if replica.is_sealed_otherwise:
-                await self.changed(replica.folder.project, None)
+                await self.send_changes(replica.folder.project, None)
 
     async def on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
         """Answer a request of the daemon. It may write a revision, request one file if it has
@@ -284,7 +286,7 @@ class Files:
                 return await self._workplace(body)
             if op == "scan":
                 report = await self.compare(force=bool(body.get("force")), progress=self.on_progress)
-                return await asyncio.to_thread(self._scanned, report)
+                return await asyncio.to_thread(self._scan_report, report)
         except FolderError as error:
             raise RequestError("invalid", str(error), error.hint) from None
         except (KeyError, TypeError, ValueError):
@@ -304,14 +306,14 @@ class Files:
             raise _unknown()
         return await self.on_request(op, {**params, "text": await receive_text(body)})
 
-    def _scanned(self, report: SyncReport) -> dict[str, Any]:
+    def _scan_report(self, report: SyncReport) -> dict[str, Any]:
         """Return a report for the daemon, with credentials in paths sealed: a file may have been
         skipped because of its name.
         """
         answer = report.as_json()
         sealer = self.folders[0].sealer
         if sealer is not None:
-            answer["skipped"] = [{**item, "path": sealer.shown(item["path"])} for item in answer["skipped"]]
+            answer["skipped"] = [{**item, "path": sealer.seal_path(item["path"])} for item in answer["skipped"]]
         return answer
 
     async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -331,15 +333,15 @@ class Files:
         for replica in self._replicas.values():
             pending += await asyncio.to_thread(replica.pending)
         waiting = await asyncio.to_thread(self._waiting, self._paths.journal) if self._waiting else {}
-        troubles = await asyncio.to_thread(self._services.told, {*self._served, GLOBAL_PROJECT})
+        troubles = await asyncio.to_thread(self._services.problems_of, {*self._projects, GLOBAL_PROJECT})
         return {"pendingUploads": pending, **waiting, **({"troubles": troubles} if troubles else {})}
 
     async def _workplace(self, body: dict[str, object]) -> dict[str, object]:
-        project = self._served.get(str(body.get("project")))
+        project = self._projects.get(str(body.get("project")))
         if project is None:
             raise RequestError("not_found", "this device does not work on that project here")
         sealer = self.folders[0].sealer
-        return await (workplace(project, sealer.shown) if sealer else workplace(project))
+        return await (workplace(project, sealer.seal_path) if sealer else workplace(project))
 
     async def flush(self, project: str, path: str) -> None:
         """Send one file if it has changed. Raises RequestError, ConnectionLost, TimeoutError."""
@@ -350,12 +352,12 @@ class Files:
     async def _before_write(self, folder: Folder) -> None:
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
-            said = await asyncio.to_thread(_ignored, folder.root)
+            said = await asyncio.to_thread(_ignore_memory, folder.root)
             if said:
                 self.on_ignored(said)
 
 
-def _ignored(root: Path) -> str:
+def _ignore_memory(root: Path) -> str:
     """Make git and npm ignore the memory of a project; return the message about it, or ""."""
     file, is_package = ignore_memory(root), leave_out_of_package(root)
     messages = [f"added memory/ to {file}: memory is not for the repository"] if file else []
@@ -411,7 +413,7 @@ def extra_of(paths: ProxyPaths, config: ProxyConfig, project: Project, space: st
     an update loses nothing, and to the folder that contains the configuration file, if a user named
     it with `--config`. `space`: "" for the last space of this device.
     """
-    chosen = config.chosen(project.root)
+    chosen = config.options_for(project.root)
     if chosen is not None:
         return chosen.extra
     if not config.extra or project.name == GLOBAL_PROJECT:

@@ -86,7 +86,7 @@ async def twice(scene: Scene, replica: Replica, text: str) -> None:
     """Two revisions, so that the laptop's file is at revision 3."""
     for step in ("- laptop 2\n", text):
         scene.laptop.file.write_text(scene.laptop.file.read_text() + step)
-        assert (await replica.changed([PATH])).sent == 1
+        assert (await replica.send_changes([PATH])).sent == 1
 
 
 @pytest.mark.parametrize("revisions", [1, 2, 3])
@@ -112,7 +112,7 @@ async def test_an_edit_upon_a_lost_revision_keeps_both_sides(scene: Scene) -> No
     async def rewritten(replica: Replica) -> None:
         await twice(scene, replica, "- laptop 3\n")
         scene.laptop.file.write_text("# Plan\n\nThe laptop's paragraph.\n")
-        assert (await replica.changed([PATH])).sent == 1
+        assert (await replica.send_changes([PATH])).sent == 1
 
     await scene.lost_time(rewritten)
     async with serving(scene.data) as daemon, scene.desktop(daemon) as desktop:
@@ -133,7 +133,7 @@ async def test_a_lost_revision_upon_a_text_that_is_the_newest_is_taken_as_it_is(
     async def back_and_forth(replica: Replica) -> None:
         await twice(scene, replica, "- laptop 3\n")
         scene.laptop.file.write_text(FIRST)
-        assert (await replica.changed([PATH])).sent == 1
+        assert (await replica.send_changes([PATH])).sent == 1
 
     await scene.lost_time(back_and_forth)
     async with serving(scene.data) as daemon, scene.desktop(daemon) as desktop:
@@ -153,7 +153,7 @@ async def test_a_deletion_of_a_repeated_revision_is_none(scene: Scene, is_compar
         await desktop.put(PATH, FIRST + "- desktop 2\n", base=1)
         await desktop.put(PATH, text := FIRST + "- desktop 2\n- desktop 3\n", base=2)
         async with scene.laptop.connected(daemon) as replica:
-            await (replica.compare() if is_compared else replica.changed([PATH]))
+            await (replica.compare() if is_compared else replica.send_changes([PATH]))
         assert await newest(desktop) == text
         assert scene.laptop.file.read_text() == text
 
@@ -164,7 +164,7 @@ async def test_a_deletion_of_a_text_that_is_the_newest_is_done(scene: Scene) -> 
     async def edited_back(replica: Replica) -> None:
         await twice(scene, replica, "- laptop 3\n")
         scene.laptop.file.write_text(FIRST)
-        assert (await replica.changed([PATH])).sent == 1
+        assert (await replica.send_changes([PATH])).sent == 1
 
     await scene.lost_time(edited_back)
     scene.laptop.file.unlink()
@@ -212,7 +212,7 @@ async def test_a_file_made_anew_is_not_taken_for_one_that_was_removed(scene: Sce
     async def removed(replica: Replica) -> None:
         await twice(scene, replica, "- laptop 3\n")
         scene.laptop.file.unlink()
-        assert (await replica.changed([PATH])).removed == 1
+        assert (await replica.send_changes([PATH])).removed == 1
 
     await scene.lost_time(removed)
     async with serving(scene.data) as daemon, scene.laptop.connected(daemon) as replica:
@@ -260,7 +260,7 @@ class Followed:
         async with self.replica(daemon, name) as replica:
             await replica.compare()
             self.file(name).write_text(text)
-            assert (await replica.changed([PATH])).sent == 1
+            assert (await replica.send_changes([PATH])).sent == 1
 
     def file(self, name: str) -> Path:
         return self._root / name / PATH

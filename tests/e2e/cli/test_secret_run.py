@@ -30,7 +30,7 @@ from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.wire.sealing import RECORDS
 from confide_proxy.config import ProxyConfig
-from confide_proxy.hooks.hook_process import answer_from, connected
+from confide_proxy.hooks.hook_process import answer_from, connect
 from confide_proxy.link import session_values
 from confide_proxy.mcp.client import CommandClient
 from confide_proxy.mcp.questions import CREATE
@@ -288,13 +288,13 @@ def test_a_running_session_has_the_value_for_this_device_alone(desk: Machine) ->
         (desk.project / ".confide.toml").write_text("run = false\n")
         assert run(desk, "--env", "DB=secret:db", "--", "sh", "-c", "exit 0").returncode == 7
         (desk.project / ".confide.toml").unlink()
-        connection = connected(str(desk.home / "proxy"), DEADLINE_S)
+        connection = connect(str(desk.home / "proxy"), DEADLINE_S)
         assert connection is not None
         with connection:
             connection.sendall(session_values.request([begins], bytes(16), str(desk.project)))
             answer = answer_from(connection, end=time.monotonic() + DEADLINE_S)
         assert answer.keys() == {"values"}
-        assert session_values.opened(answer, bytes(32), bytes(16)) is None
+        assert session_values.open_values(answer, bytes(32), bytes(16)) is None
 
 
 @pytest.mark.parametrize("is_beside", [True, False], ids=["beside a session", "alone"])
@@ -365,7 +365,7 @@ async def sent(machine: Machine, record: SealedRecord) -> None:
     paths = ProxyPaths(
         machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
     )
-    async with CommandClient(paths, ProxyConfig(), projects.shared(paths.global_folder)) as client:
+    async with CommandClient(paths, ProxyConfig(), projects.global_project(paths.global_folder)) as client:
         await RECORDS.ask(client.connection, {"records": [b64encode(record.encode()).decode()]}, timeout_s=DEADLINE_S)
 
 

@@ -89,7 +89,7 @@ def test_a_hooks_time_begins_with_its_process() -> None:
         time.sleep({})
         from confide_proxy.hooks import hook_process
         before = time.monotonic()
-        began = hook_process.started()
+        began = hook_process.process_start()
         print(before - began, time.monotonic() - began)
     """
     for slow_s in (0.05, 0.3):
@@ -149,25 +149,25 @@ def test_a_socket_that_is_not_this_users_is_not_asked(tmp_path: Path, monkeypatc
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen()
-        found = hook_process.connected(str(state), 1.0)
+        found = hook_process.connect(str(state), 1.0)
         assert found is not None
         found.close()
         me = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-        assert hook_process.connected(str(state), 1.0) is None
+        assert hook_process.connect(str(state), 1.0) is None
         monkeypatch.setattr(hook_process, "is_same_user", lambda _connection: True)
-        assert hook_process.connected(str(state), 1.0) is None, "whose file it is counts, whoever listens"
+        assert hook_process.connect(str(state), 1.0) is None, "whose file it is counts, whoever listens"
         monkeypatch.undo()
         monkeypatch.setattr(hook_process, "is_same_user", lambda _connection: False)
-        assert hook_process.connected(str(state), 1.0) is None
+        assert hook_process.connect(str(state), 1.0) is None
         monkeypatch.undo()
         elsewhere = state / "elsewhere.sock"
         address.rename(elsewhere)
         address.symlink_to(elsewhere)
-        assert hook_process.connected(str(state), 1.0) is None
+        assert hook_process.connect(str(state), 1.0) is None
     address.unlink()
     address.write_text("no socket")
-    assert hook_process.connected(str(state), 1.0) is None
+    assert hook_process.connect(str(state), 1.0) is None
 
 
 def test_whatever_a_listener_says_is_passed_on_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(session_marks, "FRESH_S", DEADLINE_S)
     looks: list[float] = []
     looked = threading.Event()
-    connected = hook_process.connected
+    connected = hook_process.connect
 
     def look(folder: str, timeout_s: float) -> socket.socket | None:
         looks.append(time.monotonic())
@@ -232,7 +232,7 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
         return connected(folder, timeout_s)
 
     written: list[bytes] = []
-    monkeypatch.setattr(hook_process, "connected", look)
+    monkeypatch.setattr(hook_process, "connect", look)
     monkeypatch.setattr(os, "write", lambda fd, data: len(data) if fd != 1 else written.append(data) or len(data))
 
     def run(prompt: str) -> None:

@@ -67,7 +67,7 @@ def words(machine: Machine) -> str:
 
 def cut_short(paths: ProxyPaths, after: str, passphrase: str | None = None) -> tuple[Identity, Identity]:
     """A rotation that ends behind this step, as a kill does: nothing is tidied up."""
-    old = identities.stored(paths.identity).open(passphrase)
+    old = identities.load_stored(paths.identity).open(passphrase)
     new = Identity.generate()
 
     async def steps() -> None:

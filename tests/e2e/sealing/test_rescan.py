@@ -94,7 +94,7 @@ def client(machine: Machine) -> CommandClient:
     """The machine's own client in this process."""
     home = machine.home
     place = paths.ProxyPaths(home / "proxy.toml", home / "proxy", home / "global", home / "daemon")
-    return CommandClient(place, config.load(place.config), project.identify(machine.project).granted())
+    return CommandClient(place, config.load(place.config), project.identify(machine.project).grant())
 
 
 def rescanned(machine: Machine, *arguments: str, code: int = 0) -> dict[str, Any]:

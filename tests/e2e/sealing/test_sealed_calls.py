@@ -22,7 +22,7 @@ from tests.support.programs.wire import Wire
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_daemon.errors import WrongKeyError
 from confide_proxy.devices.roster_cache import RosterCache
-from confide_proxy.link.device_identity import stored
+from confide_proxy.link.device_identity import load_stored
 from confide_proxy.paths import ProxyPaths
 
 PLACEHOLDER = re.compile(r"\(sealed:[a-z0-9-]+:[0-9a-f]{32}\)")
@@ -97,7 +97,7 @@ def keys_of(machine: Machine) -> SpaceKeys:
     seen = RosterCache(paths.rosters).last()
     assert seen is not None
     assert seen.roster is not None
-    return seen.roster.open(WrapKey(stored(paths.identity).open(None)))
+    return seen.roster.open(WrapKey(load_stored(paths.identity).open(None)))
 
 
 def below(*folders: Path) -> bytes:

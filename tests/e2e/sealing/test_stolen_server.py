@@ -23,7 +23,7 @@ from tests.support.programs.wire import Wire
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_daemon.store.database import connect
 from confide_proxy.devices.roster_cache import RosterCache
-from confide_proxy.link.device_identity import stored
+from confide_proxy.link.device_identity import load_stored
 from confide_proxy.paths import ProxyPaths
 
 READ = {
@@ -127,7 +127,7 @@ def keys_of(machine: Machine) -> SpaceKeys:
     seen = RosterCache(paths.rosters).last()
     assert seen is not None
     assert seen.roster is not None
-    return seen.roster.open(WrapKey(stored(paths.identity).open(None)))
+    return seen.roster.open(WrapKey(load_stored(paths.identity).open(None)))
 
 
 def forms(planted: Mapping[str, str | bytes]) -> dict[bytes, str]:

@@ -76,7 +76,7 @@ def test_what_goes_on_for_long_is_told_in_text(capsys: pytest.CaptureFixture[str
     progress._printed_at -= 10
     progress.follow(1, 2, EVIL)
     for as_json in (False, True):
-        Teller(as_json=as_json).say("down", EVIL, reason=EVIL)
+        Teller(as_json=as_json).print_event("down", EVIL, reason=EVIL)
     told = capsys.readouterr()
     assert told.err.count("evil") == 2
     assert STEERS.search(told.err + told.out) is None

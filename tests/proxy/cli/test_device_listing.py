@@ -10,7 +10,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card, Device
 from confide_proxy.cli import console, device_confirm, devices
-from confide_proxy.devices.members import checked, facts
+from confide_proxy.devices.members import check_device_name, facts
 from confide_proxy.errors import DeviceError
 
 
@@ -34,9 +34,9 @@ def test_words_that_begin_and_end_like_a_recovery_code_are_words() -> None:
     """Six words of forty letters of which the first is "crane"; a code has digits."""
     words = "crane abandon umbrella festival mountain play"
     assert len(words.replace(" ", "")) == 40
-    assert checked(words) == words
+    assert check_device_name(words) == words
     with pytest.raises(DeviceError, match="recovery code"):
-        checked(RecoveryCode.generate().to_string().lower())
+        check_device_name(RecoveryCode.generate().to_string().lower())
 
 
 def said(monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[str]:
@@ -70,16 +70,16 @@ async def test_six_words_are_typed_and_all_of_them_count(monkeypatch: pytest.Mon
 async def test_the_words_of_the_newest_change_tell_the_age_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of an older one say what it must contain; those of the space alone say less, and a script may not give them."""
     roster, _ = shared()
-    assert await device_confirm._recognized(roster, roster.head_words) == roster.pin
-    assert (await device_confirm._recognized(roster, fingerprint_words(roster.hashes[1]))).number == 1
+    assert await device_confirm._ask_for_pin(roster, roster.head_words) == roster.pin
+    assert (await device_confirm._ask_for_pin(roster, fingerprint_words(roster.hashes[1]))).number == 1
     with pytest.raises(DeviceError, match="how old"):
-        await device_confirm._recognized(roster, roster.words)
+        await device_confirm._ask_for_pin(roster, roster.words)
     with pytest.raises(DeviceError, match="the words differ"):
-        await device_confirm._recognized(Roster.read([roster.entries[0].encode()]), roster.head_words)
+        await device_confirm._ask_for_pin(Roster.read([roster.entries[0].encode()]), roster.head_words)
 
     async def confirmed(_question: str) -> bool:
         return True
 
     said(monkeypatch, roster.words)
     monkeypatch.setattr(console, "ask_confirmation", confirmed)
-    assert (await device_confirm._recognized(roster, None)).number == 0
+    assert (await device_confirm._ask_for_pin(roster, None)).number == 0

@@ -37,11 +37,11 @@ def test_a_yes_is_written_for_one_folder(tmp_path: Path, monkeypatch: pytest.Mon
         file.write_text(before)
     markdown_offer.write(file, root, ["**/*.md"])
     config = load(file)
-    chosen = config.chosen(root)
+    chosen = config.options_for(root)
     assert chosen is not None
     assert chosen.extra == ("**/*.md",)
     assert chosen.folder.startswith("~/")
-    assert config.chosen(tmp_path) is None
+    assert config.options_for(tmp_path) is None
     assert file.read_text().startswith(before or "")
     with pytest.raises(ConfigError, match="added to") as refused:
         markdown_offer.write(file, root, ["docs"])

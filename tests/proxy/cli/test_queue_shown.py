@@ -15,7 +15,7 @@ from tests.support.kills.journal_writer import call
 from confide_crypto.keys.private_files import make_private_dir
 from confide_proxy import paths
 from confide_proxy.cli.console import CommandContext, print_output
-from confide_proxy.cli.queue import listed
+from confide_proxy.cli.queue import list_calls
 from confide_proxy.config import Policy, ProxyConfig
 from confide_proxy.offline.journal import Journal
 
@@ -36,7 +36,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandContext:
 
 def shown(here: CommandContext, *, as_json: bool = False) -> str:
     with redirect_stdout(io.StringIO()) as out:
-        print_output(listed(here, with_text=True), as_json=as_json)
+        print_output(list_calls(here, with_text=True), as_json=as_json)
     return out.getvalue()
 
 

@@ -45,7 +45,7 @@ def server(client: KnownClient, file: Path) -> list[ConfigEntry]:
 
 def add(client: KnownClient, file: Path, program: str = PROGRAM) -> bool:
     """Whether anything changed."""
-    (change,) = client_files.added([client.server(file, program)])
+    (change,) = client_files.changes_to_add([client.server(file, program)])
     if change.is_one:
         change.write()
     return change.is_one
@@ -75,14 +75,14 @@ def test_all_that_was_put_in_comes_out_to_the_byte(client: KnownClient, form: st
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"" if form == "empty" else others(client, file).encode())
     before = tree(tmp_path)
-    for change in client_files.added(everything(client, project)):
+    for change in client_files.changes_to_add(everything(client, project)):
         change.write(WriteReceipts(receipts))
-    assert not any(change.is_one for change in client_files.added(everything(client, project)))
+    assert not any(change.is_one for change in client_files.changes_to_add(everything(client, project)))
     had = presence.look(client, project)
     assert had.starts == (presence.Start(client.file(project, for_user=False), PROGRAM, ("mcp",)),)
     assert had.has_hooks == (client.name != "zed")
     assert not had.has_plugin
-    for change in client_files.removed(everything(client, project), WriteReceipts(receipts)):
+    for change in client_files.changes_to_remove(everything(client, project), WriteReceipts(receipts)):
         change.write()
     assert tree(tmp_path) == before
 
@@ -109,11 +109,11 @@ def test_without_receipts_what_is_ours_is_cut_out(client: KnownClient, tmp_path:
             entry.file.parent.mkdir(parents=True, exist_ok=True)
             entry.file.write_text(others(client, entry.file))
     for program in ("/old/confide", PROGRAM):
-        for change in client_files.added(everything(client, tmp_path, program)):
+        for change in client_files.changes_to_add(everything(client, tmp_path, program)):
             change.write()
     said = "".join(path.read_text() for path in {entry.file for entry in everything(client, tmp_path)})
     assert "/old/confide" not in said
-    for change in client_files.removed(everything(client, tmp_path)):
+    for change in client_files.changes_to_remove(everything(client, tmp_path)):
         change.write()
     for file in {entry.file for entry in everything(client, tmp_path)} - {rules_file(client)}:
         text = file.read_text()
@@ -147,11 +147,11 @@ def test_what_somebody_added_to_the_entry_stays(tmp_path: Path) -> None:
     file = tmp_path / ".mcp.json"
     file.write_text(json.dumps({"mcpServers": {"confide": {"command": "confide", "args": ["mcp"], "env": {"A": "b"}}}}))
     receipts = tmp_path / "receipts.json"
-    for change in client_files.added(server(CLAUDE, file)):
+    for change in client_files.changes_to_add(server(CLAUDE, file)):
         change.write(WriteReceipts(receipts))
     assert json.loads(file.read_text())["mcpServers"]["confide"] == {**ENTRY, "env": {"A": "b"}}
     assert "/opt" not in receipts.read_text()
-    (change,) = client_files.removed(server(CLAUDE, file), WriteReceipts(receipts))
+    (change,) = client_files.changes_to_remove(server(CLAUDE, file), WriteReceipts(receipts))
     assert change.after == "{}"
 
 
@@ -215,7 +215,7 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
     """The message has the file's own name, and the exit code is that of the disk; half a file is left nowhere."""
     file = tmp_path / ".mcp.json"
     file.write_text("{}")
-    (change,) = client_files.added(server(CLAUDE, file))
+    (change,) = client_files.changes_to_add(server(CLAUDE, file))
 
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
@@ -233,7 +233,7 @@ def test_what_changed_while_somebody_was_asked_is_not_lost(tmp_path: Path) -> No
     """Clients write these files themselves, all the time."""
     file = tmp_path / ".claude.json"
     file.write_text("{}")
-    (change,) = client_files.added(server(CLAUDE, file))
+    (change,) = client_files.changes_to_add(server(CLAUDE, file))
     file.write_text('{"numStartups": 7}')
     with pytest.raises(SetupError, match="changed meanwhile"):
         change.write()
@@ -247,7 +247,7 @@ def test_damaged_receipts_cost_nothing(tmp_path: Path) -> None:
         file.unlink(missing_ok=True)
         add(CLAUDE, file)
         receipts.write_text(damage)
-        (change,) = client_files.removed(server(CLAUDE, file), WriteReceipts(receipts))
+        (change,) = client_files.changes_to_remove(server(CLAUDE, file), WriteReceipts(receipts))
         assert change.after == "{}\n"
         WriteReceipts(receipts).note(change)
 
@@ -258,7 +258,7 @@ def test_rules_let_reading_and_storing_pass_and_ask_for_the_rest(home: Path) -> 
     never = set(rules.ASKED)
     allowed = {}
     for client in CLIENTS.values():
-        for change in client_files.added(rules.rules(client, project, for_user=False)):
+        for change in client_files.changes_to_add(rules.rules(client, project, for_user=False)):
             assert change.after is not None
             allowed[client.name] = change.after
     claude = json.loads(allowed["claude-code"])["permissions"]["allow"]
@@ -286,13 +286,13 @@ def test_rules_follow_the_plugin(home: Path, tmp_path: Path) -> None:
     config.parent.mkdir(parents=True)
     before = '# mine\n[plugins."confide@confide"]\nenabled = true\n\n[tui]\ntheme = "x"\n'
     config.write_text(before)
-    (change,) = client_files.added(rules.rules(codex, tmp_path, for_user=False, has_plugin=True))
+    (change,) = client_files.changes_to_add(rules.rules(codex, tmp_path, for_user=False, has_plugin=True))
     change.write()
     said = tomllib.loads(config.read_text())
     assert said.keys() == {"plugins", "tui"}
     tools = said["plugins"]["confide@confide"]["mcp_servers"]["confide"]["tools"]
     assert (tools["memory_store"], tools["secret_get"]) == ({"approval_mode": "approve"}, {"approval_mode": "prompt"})
-    (change,) = client_files.removed(rules.all_rules(codex, tmp_path, for_user=False))
+    (change,) = client_files.changes_to_remove(rules.all_rules(codex, tmp_path, for_user=False))
     assert change.after == before
 
 

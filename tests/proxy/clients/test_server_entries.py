@@ -50,7 +50,7 @@ def said(client: KnownClient, file: Path) -> Any:
 
 
 def put(client: KnownClient, file: Path, *, replaces: bool = False, receipts: WriteReceipts | None = None) -> bool:
-    (change,) = client_files.added([client.server(file, PROGRAM, replaces=replaces)])
+    (change,) = client_files.changes_to_add([client.server(file, PROGRAM, replaces=replaces)])
     if change.is_one:
         change.write(receipts)
     return change.is_one
@@ -64,16 +64,16 @@ def test_another_transport_is_replaced_whole_or_left(client: KnownClient, tmp_pa
     before = file.read_bytes()
     server = client.server(file, PROGRAM)
     host = "https://memory.example.org:7734"
-    assert client_files.asked(server, server.is_anothers) == host
+    assert client_files.ask_entry(server, server.is_anothers) == host
     assert not put(client, file)
-    (removed,) = client_files.removed([server], WriteReceipts(tmp_path / "receipts"))
+    (removed,) = client_files.changes_to_remove([server], WriteReceipts(tmp_path / "receipts"))
     assert (removed.is_one, file.read_bytes()) == (False, before)
     had = presence.look(client, tmp_path / "p")
     assert [(each.command, each.address) for each in had.starts] == [("", host)]
     receipts = WriteReceipts(tmp_path / "receipts")
     assert put(client, file, replaces=True, receipts=receipts)
     assert said(client, file) == client.entry(PROGRAM)
-    (removed,) = client_files.removed([server], receipts)
+    (removed,) = client_files.changes_to_remove([server], receipts)
     removed.write()
     assert file.read_bytes() == before
 
@@ -87,7 +87,7 @@ def test_what_an_earlier_version_merged_is_parted(client: KnownClient, tmp_path:
     put(client, file)
     assert said(client, file) == client.entry(PROGRAM)
     written(client, file, mixed)
-    (removed,) = client_files.removed([client.server(file, PROGRAM)])
+    (removed,) = client_files.changes_to_remove([client.server(file, PROGRAM)])
     removed.write()
     left = said(client, file)
     assert "/old/confide" not in json.dumps(left)
@@ -145,7 +145,7 @@ def test_an_entry_leads_to_the_memory_of_whoever_wrote_it(
         *hooks.hooks(client, project, PROGRAM, for_user=False),
     ]
     receipts = WriteReceipts(tmp_path / "receipts")
-    for change in client_files.added(entries):
+    for change in client_files.changes_to_add(entries):
         change.write(receipts)
     (start,) = presence.look(client, project).starts
     assert start.environment == {"XDG_DATA_HOME": str(tmp_path / "my data"), "SSL_CERT_FILE": "/etc/own.pem"}
@@ -155,9 +155,9 @@ def test_an_entry_leads_to_the_memory_of_whoever_wrote_it(
         assert text.count("my data") >= 1
         assert "own.pem" not in text or hooked == start.file
     monkeypatch.delenv("XDG_DATA_HOME")
-    (change, *_) = client_files.added([entries[0]])
+    (change, *_) = client_files.changes_to_add([entries[0]])
     assert not change.is_one
-    for change in client_files.removed(entries):
+    for change in client_files.changes_to_remove(entries):
         change.write()
     for each in {entry.file for entry in entries}:
         assert not each.exists() or "my data" not in each.read_text()
@@ -228,7 +228,7 @@ def test_hooks_that_are_all_off_do_not_count(tmp_path: Path) -> None:
     project = tmp_path / "p"
     for name, key in (("claude-code", "disableAllHooks"), ("gemini", "hooksConfig")):
         client = CLIENTS[name]
-        for change in client_files.added(hooks.hooks(client, project, PROGRAM, for_user=False)):
+        for change in client_files.changes_to_add(hooks.hooks(client, project, PROGRAM, for_user=False)):
             change.write()
         file = hooks.file(client, project, for_user=False)
         assert file is not None

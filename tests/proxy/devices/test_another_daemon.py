@@ -70,7 +70,7 @@ async def test_a_space_of_another_daemon_is_not_believed_before_a_person_has_sai
     """Neither by its id nor by its roster: it would be handed the key of a database that it may have stolen."""
     ann, space = await founder(tmp_path, daemon)
     assert space.roster is not None
-    RosterCache(ann.paths.rosters).moved(OLD, NEW)
+    RosterCache(ann.paths.rosters).record_daemon_change(OLD, NEW)
     entries = () if claims == "its id" else space.roster.entries
     evil = Claiming("a name of its own" if claims == "its roster" else space.space, entries)
     keyring = ann.keyring()
@@ -90,11 +90,11 @@ async def test_a_space_of_another_daemon_is_not_believed_before_a_person_has_sai
 async def test_a_machine_that_comes_back_finds_its_space_as_it_was(daemon: Serving, tmp_path: Path) -> None:
     ann, space = await founder(tmp_path, daemon)
     cache = RosterCache(ann.paths.rosters)
-    cache.moved(OLD, OLD)
+    cache.record_daemon_change(OLD, OLD)
     assert (await ann.visit()).keys == space.keys
-    cache.moved(OLD, NEW)
+    cache.record_daemon_change(OLD, NEW)
     assert (await ann.visit()).keys is None
-    cache.moved(NEW, OLD)
+    cache.record_daemon_change(NEW, OLD)
     assert (await ann.visit()).keys == space.keys
 
 
@@ -103,7 +103,7 @@ async def test_an_invite_of_a_device_vouches_for_the_daemon_too(daemon: Serving,
     ann, bob = Device(tmp_path, daemon, "ann"), Device(tmp_path, daemon, "bob")
     space = await ann.visit()
     await bob.visit()
-    RosterCache(bob.paths.rosters).moved(OLD, NEW)
+    RosterCache(bob.paths.rosters).record_daemon_change(OLD, NEW)
     bob.take(ann.invite(space.space, "bob", time.time() + 60))
     for device in (bob, ann):
         await device.visit()

@@ -64,8 +64,8 @@ def names(devices: Any) -> list[str]:
 def test_who_was_removed_comes_back_by_no_list_nor_whom_they_bring() -> None:
     fork = parted()
     assert names(fork.returning) == ["phone", "ghost"]
-    assert (names(fork.missing), names(fork.ended)) == (["stranger"], [])
-    made = fork.mended(LAPTOP, (), now=NOW + 6)
+    assert (names(fork.missing), names(fork.removed_devices)) == (["stranger"], [])
+    made = fork.repair(LAPTOP, (), now=NOW + 6)
     assert names(made.devices.values()) == ["laptop", "desktop"]
     assert made.epoch == fork.shown.epoch + 2
     for gone in (PHONE, GHOST):
@@ -75,7 +75,7 @@ def test_who_was_removed_comes_back_by_no_list_nor_whom_they_bring() -> None:
 
 def test_a_list_that_has_parted_gets_back_whom_a_person_wants() -> None:
     fork = parted()
-    made = fork.mended(LAPTOP, {STRANGER.public_key}, now=NOW + 6)
+    made = fork.repair(LAPTOP, {STRANGER.public_key}, now=NOW + 6)
     assert names(made.devices.values()) == ["laptop", "desktop", "stranger"]
     assert made.open(WrapKey(STRANGER)) == made.open(WrapKey(LAPTOP))
 
@@ -97,22 +97,22 @@ def test_whom_the_known_list_trusts_stays_though_one_that_was_removed_has_added_
     shown = shown.add(STRANGER, device(fifth, "fifth"), shown.open(WrapKey(STRANGER)), now=NOW + 8)
     found = Fork(fork.known, shown, fork.shared)
     assert names(found.returning) == ["phone", "ghost"]
-    assert names(found.mended(LAPTOP, (), now=NOW + 9).devices.values()) == ["laptop", "desktop", "stranger", "fifth"]
+    assert names(found.repair(LAPTOP, (), now=NOW + 9).devices.values()) == ["laptop", "desktop", "stranger", "fifth"]
 
 
 def test_a_device_that_the_other_list_has_removed_can_neither_mend_it_nor_come_back() -> None:
     fork = parted()
     shown, _ = fork.shown.remove(PHONE, LAPTOP.public_key, fork.shown.open(WrapKey(PHONE)), now=NOW + 7)
     found = Fork(fork.known, shown, fork.shared)
-    assert names(found.ended) == ["laptop"]
+    assert names(found.removed_devices) == ["laptop"]
     assert names(found.missing) == ["stranger"]
     with pytest.raises(WrapError):
-        found.mended(LAPTOP, (), now=NOW + 8)
+        found.repair(LAPTOP, (), now=NOW + 8)
 
 
 def test_a_removed_device_does_not_mend_for_itself() -> None:
     with pytest.raises(WrongDeviceError):
-        parted().mended(PHONE, (), now=NOW + 6)
+        parted().repair(PHONE, (), now=NOW + 6)
 
 
 def test_lists_that_go_on_from_each_other_have_not_parted_and_of_two_beginnings_none_is_offered() -> None:
@@ -194,7 +194,7 @@ async def test_a_machine_goes_on_from_the_list_of_a_daemon_that_was_put_back(dae
     keyring = await refused(ann)
     cache = RosterCache(ann.paths.rosters)
     async with ann.connected() as link:
-        fork = await keyring.parted(link)
+        fork = await keyring.find_fork(link)
         assert fork is not None
         assert (names(fork.returning), names(fork.missing)) == (["eve", "ghost"], ["carl"])
         again = frozenset([carl.identity.public_key])
@@ -228,7 +228,7 @@ def test_another_branch_is_written_only_over_the_one_that_a_person_was_asked_abo
     cache = RosterCache(tmp_path / "rosters")
     for label in ("home", "as it was called before"):
         cache.keep(label, fork.known)
-    made = fork.mended(LAPTOP, (), now=NOW + 6)
+    made = fork.repair(LAPTOP, (), now=NOW + 6)
     with pytest.raises(ForkedRosterError):
         cache.keep("home", made)
     with pytest.raises(SealingError):

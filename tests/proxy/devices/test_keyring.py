@@ -57,8 +57,8 @@ async def approve(device: Device, newcomer: Device) -> None:
     keyring = device.keyring()
     async with device.connected() as link:
         await keyring.refresh(link)
-        assert keyring.shown is not None
-        card = next(one.card for one in keyring.shown.waiting if one.key == newcomer.identity.public_key)
+        assert keyring.daemon_roster is not None
+        card = next(one.card for one in keyring.daemon_roster.waiting if one.key == newcomer.identity.public_key)
         assert card is not None
 
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
@@ -153,9 +153,9 @@ async def test_a_pair_secret_brings_one_machine_and_only_in_time(daemon: Serving
     keyring = ann.keyring()
     async with ann.connected() as link:
         await keyring.refresh(link)
-    assert keyring.shown is not None
+    assert keyring.daemon_roster is not None
     assert keyring.roster is not None
-    assert [joiner.name for joiner in keyring.shown.waiting] == ["eve", "late"]
+    assert [joiner.name for joiner in keyring.daemon_roster.waiting] == ["eve", "late"]
     assert len(keyring.roster.devices) == 2
 
 
@@ -520,7 +520,7 @@ async def test_a_lock_in_another_space_than_the_last_one_is_no_hindrance(daemon:
     save_pin(bob.paths.link, KnownDaemon(daemon.url, bytes(32)))
     keyring = bob.keyring()
     keyring.load()
-    RosterCache(bob.paths.rosters).moved(OLD, OLD)
+    RosterCache(bob.paths.rosters).record_daemon_change(OLD, OLD)
     async with bob.connected() as link:
         await keyring.unlock(link)
     assert keyring.keys is not None
@@ -538,7 +538,7 @@ async def test_keys_of_another_space_are_not_taken_for_this_one_while_the_daemon
     daemon.enroll("bob-elsewhere", space="elsewhere").save(bob.paths.identity)
     assert (await bob.visit()).keys is not None
     bob.paths.identity.unlink()
-    RosterCache(bob.paths.rosters).moved(OLD, OLD)
+    RosterCache(bob.paths.rosters).record_daemon_change(OLD, OLD)
     daemon.enroll("bob-here", space="home").save(bob.paths.identity)
     assert (await bob.visit()).keys is None
     away = bob.keyring()

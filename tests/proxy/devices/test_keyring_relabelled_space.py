@@ -106,7 +106,7 @@ async def test_a_removed_device_does_not_come_back_under_another_name_of_the_spa
             assert keyring.keys is None
             assert "unlock" not in evil.told
     # Nor is the pin anywhere but where it was.
-    RosterCache(machine.paths.rosters).moved(DAEMON, DAEMON)
+    RosterCache(machine.paths.rosters).record_daemon_change(DAEMON, DAEMON)
     assert (await machine.visit()).keys == space.keys
 
 
@@ -149,7 +149,7 @@ async def test_a_machine_that_joins_again_is_in_the_space_that_the_daemon_names_
     """`confide join` into another space of the same daemon: a person has said so."""
     ann = Device(tmp_path, daemon, "ann")
     before = await ann.visit()
-    RosterCache(ann.paths.rosters).moved(DAEMON, DAEMON)
+    RosterCache(ann.paths.rosters).record_daemon_change(DAEMON, DAEMON)
     other = Relabelling(LABEL, ())
     keyring = ann.keyring()
     await keyring.open(other, other.attached)

@@ -21,7 +21,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.devices.members import listed, remover
+from confide_proxy.devices.members import remover, roster_json
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_a_space_lives_and_tells_nothing(
 
         await keyring.extend(link, paper)
         roster = await keyring.extend(link, remover(ann.identity, bob.identity.public_key))
-        told += [repr(vars(keyring)), repr(listed(keyring, ann.identity.public_key))]
+        told += [repr(vars(keyring)), repr(roster_json(keyring, ann.identity.public_key))]
         told += [repr(roster.open(WrapKey(ann.identity)))]
     bob.take_in_again()
     gone = await opened(bob)

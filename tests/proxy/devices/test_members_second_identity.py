@@ -20,7 +20,7 @@ from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_crypto.transport.open_channel import connect
 from confide_proxy.cli.device_removal import remove_brought_in
 from confide_proxy.devices import roster_client
-from confide_proxy.devices.members import listed, remover
+from confide_proxy.devices.members import remover, roster_json
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ async def test_a_second_identity_goes_with_the_machine_that_made_it(daemon: Serv
 
     async with ann.connected() as link:
         await keyring.refresh(link)
-        first, second, third = listed(keyring, mine.public_key)["devices"]
+        first, second, third = roster_json(keyring, mine.public_key)["devices"]
         assert [one["addedBy"] for one in (first, second, third)] == [None, first["name"], "laptop"]
         assert (third["name"], third["addedByWords"]) == ("desk-2", fingerprint_words(stolen))
         await keyring.extend(link, remover(mine, stolen))
-        (left,) = [one for one in listed(keyring, mine.public_key)["devices"] if one["name"] == "desk-2"]
+        (left,) = [one for one in roster_json(keyring, mine.public_key)["devices"] if one["name"] == "desk-2"]
         assert left["isAdderRemoved"]
         gone, staying, _ = await remove_brought_in(keyring, link, stolen, is_wanted)
     assert ([one.key for one in gone], staying, asked) == ([ghost.public_key], [], ["desk-2"])

@@ -36,7 +36,7 @@ def looked(root: Path, seen: dict[str, str]) -> TieVerdict:
 
 
 def made(root: Path, *names: str) -> dict[str, str]:
-    return ProjectTies(root, lambda: KEYS).made(names)
+    return ProjectTies(root, lambda: KEYS).seen_for_parts(names)
 
 
 def test_mutations_of_small_repositories(tmp_path: Path) -> None:
@@ -151,11 +151,11 @@ def test_branches_worktrees_and_a_rebase(root: Path) -> None:
 def test_the_hashes_tell_nothing_without_the_key(root: Path) -> None:
     """Another space's key gives others, and a device without keys makes and says nothing."""
     seen = made(root, "src/auth.py")
-    other = ProjectTies(root, SpaceKeys.generate).made(["src/auth.py"])
+    other = ProjectTies(root, SpaceKeys.generate).seen_for_parts(["src/auth.py"])
     for own, others in zip(seen["src/auth.py"].split(" ")[:2], other["src/auth.py"].split(" ")[:2], strict=True):
         assert own != others
     without = ProjectTies(root, lambda: None)
-    assert without.made(["src/auth.py"]) == {}
+    assert without.seen_for_parts(["src/auth.py"]) == {}
     verdict = without.verdict(seen, until=time.monotonic() + 1)
     assert verdict is not None
     assert verdict.mark == "not checked: src/auth.py (no keys of the space)"
@@ -167,10 +167,12 @@ def test_what_a_text_names(root: Path) -> None:
     (root / "memory").mkdir()
     (root / "memory/plan.md").write_text("x")
     ties = ProjectTies(root, lambda: KEYS)
-    assert list(ties.tied("`login()` of src/auth.py must not cache")) == ["src/auth.py#login"]
-    assert list(ties.tied("never edit src/auth.py by hand; see memory/plan.md, poetry.lock")) == ["src/auth.py"]
-    assert list(ties.tied("see src/auth.py:5-6 and https://a.test/src/auth.py")) == ["src/auth.py:5-6"]
-    assert ties.tied("nothing of src/none.py") == {}
+    assert list(ties.seen_for_text("`login()` of src/auth.py must not cache")) == ["src/auth.py#login"]
+    assert list(ties.seen_for_text("never edit src/auth.py by hand; see memory/plan.md, poetry.lock")) == [
+        "src/auth.py"
+    ]
+    assert list(ties.seen_for_text("see src/auth.py:5-6 and https://a.test/src/auth.py")) == ["src/auth.py:5-6"]
+    assert ties.seen_for_text("nothing of src/none.py") == {}
 
 
 def test_a_large_file_that_was_changed_is_not_waited_for(root: Path) -> None:
@@ -179,7 +181,7 @@ def test_a_large_file_that_was_changed_is_not_waited_for(root: Path) -> None:
     file = root / "src/auth.py"
     file.write_text(text)
     ties = ProjectTies(root, lambda: KEYS)
-    seen = ties.made(["src/auth.py#login"])
+    seen = ties.seen_for_parts(["src/auth.py#login"])
     file.write_text(text + "\n")
     verdict = ties.verdict(seen, until=0.0)
     assert verdict is not None

@@ -29,7 +29,7 @@ def test_a_look_right_after_a_change_is_not_relied_on(tmp_path: Path, monkeypatc
     keys = SpaceKeys.generate()
     ties = ProjectTies(tmp_path, lambda: keys)
     (tmp_path / "a.py").write_text("x = 1\n")
-    seen = ties.made(["a.py"])
+    seen = ties.seen_for_parts(["a.py"])
     for text, state in (("x = 1\n", TieState.FRESH), ("x = 2\n", TieState.CHANGED), ("x = 1\n", TieState.FRESH)):
         (tmp_path / "a.py").write_text(text)
         verdict = ties.verdict(seen, until=time.monotonic() + 60)

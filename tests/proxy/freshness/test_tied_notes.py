@@ -31,13 +31,13 @@ class Shop:
         (root / "lost.py").unlink()
 
     def note(self, path: str, identity: str, *parts: str) -> None:
-        seen = "".join(f"  {name}: {value}\n" for name, value in self.notes.ties.made(parts).items())
+        seen = "".join(f"  {name}: {value}\n" for name, value in self.notes.ties.seen_for_parts(parts).items())
         (self.root / path).write_text(f"---\nid: {identity}\nseen:\n{seen}---\n\nText.\n")
 
     def marked(self, tool: str, *lines: str, **more: Any) -> list[str]:
         text = "\n".join(lines)
         result = {"content": [{"type": "text", "text": text}], **more}
-        made = self.notes.marked(tool, result)
+        made = self.notes.mark_result(tool, result)
         found: str = made["content"][0]["text"]
         assert (made is result) == (found == text)
         return found.split("\n")
@@ -87,7 +87,7 @@ def test_a_structured_result_has_marks_among_its_warnings(shop: Shop) -> None:
     hit = {"project": "shop", "path": "memory/notes/other-1abc1234.md"}
     result = {"content": [{"type": "text", "text": "1\n\nmem_1abc1 2026-11-20"}]}
     more = {"results": [hit, {**hit, "project": "other"}, 7], "warnings": ["w"]}
-    first, mark = shop.notes.marked("memory_search", {**result, "structuredContent": more})["structuredContent"][
+    first, mark = shop.notes.mark_result("memory_search", {**result, "structuredContent": more})["structuredContent"][
         "warnings"
     ]
     assert first == "w"
@@ -102,7 +102,7 @@ def test_odd_results_are_left_alone(shop: Shop, text: str) -> None:
         assert shop.marked(tool, *text.split("\n")) == text.split("\n")
     for content in (None, "x", [7], [{"type": "image"}], [{"type": "text", "text": 7}]):
         odd: dict[str, Any] = {"content": content}
-        assert shop.notes.marked("memory_search", odd) is odd
+        assert shop.notes.mark_result("memory_search", odd) is odd
 
 
 def test_what_a_call_stores(shop: Shop) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from confide_memory.tools.call import ASKS_A_PERSON
 from confide_proxy.hooks import events
-from confide_proxy.mcp.catalogue import packaged
+from confide_proxy.mcp.catalogue import packaged_catalogue
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "hooks"
 EXPECTED = {
@@ -70,7 +70,7 @@ def test_each_client_gets_the_form_that_it_reads() -> None:
 
 def test_what_runs_without_a_person_is_what_reads_or_adds() -> None:
     """Of our own tools alone, by their whole names; what opens or destroys is left to the client, and to a person."""
-    tools = packaged(["all"])
+    tools = packaged_catalogue(["all"])
     reading = set(tools.read_only)
     assert reading == events.ALLOWED
     assert not {name for name, tool in tools.tools.items() if tool["_meta"].get(ASKS_A_PERSON)} & events.ALLOWED

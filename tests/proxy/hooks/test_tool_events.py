@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide_proxy.hooks import events
-from confide_proxy.hooks.tool_events import MOST_OUTPUT, MOST_PATHS, described, is_foreign
-from confide_proxy.mcp.catalogue import packaged
+from confide_proxy.hooks.tool_events import MOST_OUTPUT, MOST_PATHS, describe_call, is_foreign
+from confide_proxy.mcp.catalogue import packaged_catalogue
 
 RECORDED = Path(__file__).parents[2] / "fixtures/hooks"
 
@@ -84,7 +84,7 @@ def test_gemini_tells_it_in_what_its_model_reads() -> None:
     ],
 )
 def test_other_forms(told: dict[str, Any], expected: dict[str, object]) -> None:
-    found = described(told, is_failure=False)
+    found = describe_call(told, is_failure=False)
     assert {name: found[name] for name in expected} == expected
 
 
@@ -94,7 +94,7 @@ def test_a_large_call_is_cut() -> None:
         "tool_input": {"input": "".join(f"*** Add File: f{n}\n" for n in range(1000)), "command": "x" * 10**6},
         "tool_response": "a" * 10**6 + "end",
     }
-    found = described(told, is_failure=True)
+    found = describe_call(told, is_failure=True)
     assert len(found["paths"]) == MOST_PATHS
     assert found["output"].endswith("end")
     assert len(found["output"]) <= MOST_OUTPUT + 1
@@ -116,7 +116,7 @@ _JSON = st.recursive(
     st.dictionaries(st.sampled_from(["tool_name", "tool_input", "tool_response", "error", "command", "output"]), _JSON)
 )
 def test_any_object_is_read(told: dict[str, Any]) -> None:
-    json.dumps(described(told, is_failure=False))
+    json.dumps(describe_call(told, is_failure=False))
 
 
 OWN = ("/home/ann/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
@@ -167,7 +167,7 @@ def test_what_third_parties_may_have_written(tool: str, arguments: Any) -> None:
     [
         ("mcp__confide__memory_search", {}),
         ("mcp__plugin_confide_confide__memory_read", {}),
-        *((f"mcp_confide_{name}", {}) for name in packaged(["all"]).tools),
+        *((f"mcp_confide_{name}", {}) for name in packaged_catalogue(["all"]).tools),
         ("Read", {"file_path": "/home/ann/app/src/x.py"}),
         ("Read", {"file_path": "/home/ann/app"}),
         ("Read", {"file_path": "src/x.py"}),

@@ -124,7 +124,7 @@ def test_sessions_of_one_process_wait_together_for_a_keyring_that_was_stuck(monk
     monkeypatch.setattr(identities, "_stuck", stuck)
     monkeypatch.setattr(identities, "_backend", object)
     with ThreadPoolExecutor(8) as sessions:
-        answers = [sessions.submit(identities._ask, lambda _backend: "answer") for _ in range(8)]
+        answers = [sessions.submit(identities._call_keyring, lambda _backend: "answer") for _ in range(8)]
         time.sleep(0.05)
         stuck.set_result(None)
         assert [answer.result() for answer in answers] == ["answer"] * 8

@@ -97,12 +97,12 @@ def test_another_process_reads_what_lasts(tmp_path: Path, monkeypatch: pytest.Mo
     here, there = ServiceRunner(tmp_path), ServiceRunner(tmp_path)
     here.note("events of shop", "no file events", project="shop", is_logged=False)
     here.note("hooks", "hooks\x1b[2J stopped", is_logged=False)
-    assert there.told({"shop"}) == ["no file events", "hooks?[2J stopped"]
-    assert there.told({"other"}) == ["hooks?[2J stopped"]
+    assert there.problems_of({"shop"}) == ["no file events", "hooks?[2J stopped"]
+    assert there.problems_of({"other"}) == ["hooks?[2J stopped"]
     here.well("hooks")
-    assert there.told({"shop"}) == here.told(()) == ["no file events"]
+    assert there.problems_of({"shop"}) == here.problems_of(()) == ["no file events"]
     monkeypatch.setattr(module, "LASTING_S", 10.0)
-    assert there.told({"shop"}) == []
+    assert there.problems_of({"shop"}) == []
     monkeypatch.setattr(module, "LASTING_S", -1.0)
     here.well("events of shop")
     assert not list(tmp_path.iterdir())
@@ -116,7 +116,7 @@ def test_a_folder_that_takes_nothing_is_no_second_trouble(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     services = ServiceRunner(tmp_path / "file" / "seats")
     services.note("hooks", "hooks stopped", is_logged=False)
-    assert services.told(()) == ["hooks stopped"]
+    assert services.problems_of(()) == ["hooks stopped"]
 
 
 def test_a_file_that_somebody_has_written_is_read_with_suspicion(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_file_that_somebody_has_written_is_read_with_suspicion(tmp_path: Path)
         file = tmp_path / f"services-{number}-1.lock"
         file.write_text(said)
         fd = os.open(file, os.O_RDWR)
-        module.taken(fd)
+        module.try_lock(fd)
         try:
             assert lasting(tmp_path) == []
         finally:

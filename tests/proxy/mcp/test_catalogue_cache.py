@@ -17,7 +17,7 @@ CORE = ("core",)
 def test_an_older_daemons_tools_are_those_it_has(tmp_path: Path) -> None:
     """What it lacks is not shown, also at the next start; and what it calls its tools is not read."""
     older = {**PACKAGED, "instructions": "others", "tools": PACKAGED["tools"][:2]}
-    shown = catalogue.offered(older, CORE, "hash")
+    shown = catalogue.common_catalogue(older, CORE, "hash")
     assert [tool["name"] for tool in shown.data["tools"]] == ["memory_search", "memory_read"]
     catalogue.save(tmp_path / "c.json", shown)
     kept = catalogue.load(tmp_path / "c.json", CORE)
@@ -31,7 +31,7 @@ def test_a_newer_daemons_tools_are_told_to_the_person_alone(tmp_path: Path) -> N
     """By their names, as long as these are names; a version that comes to know them shows them."""
     new = {"name": "memory_forecast", "description": "x"}
     newer = {**PACKAGED, "tools": [*PACKAGED["tools"], new], "prompts": [{"name": "plan"}], "resourceTemplates": []}
-    shown = catalogue.offered(newer, CORE, "hash")
+    shown = catalogue.common_catalogue(newer, CORE, "hash")
     assert shown.unknown == ("memory_forecast", "prompts:plan")
     assert shown.data == {**PACKAGED, "prompts": [], "resourceTemplates": []}
     catalogue.save(tmp_path / "c.json", shown)
@@ -40,9 +40,9 @@ def test_a_newer_daemons_tools_are_told_to_the_person_alone(tmp_path: Path) -> N
 
 def test_a_group_that_was_not_asked_for_is_not_shown() -> None:
     """Neither to the agent nor as something new."""
-    everything = catalogue.packaged().data
-    assert catalogue.offered(everything, CORE, "").data == PACKAGED
-    assert catalogue.offered(everything, CORE, "").unknown == ()
+    everything = catalogue.packaged_catalogue().data
+    assert catalogue.common_catalogue(everything, CORE, "").data == PACKAGED
+    assert catalogue.common_catalogue(everything, CORE, "").unknown == ()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_group_that_was_not_asked_for_is_not_shown() -> None:
 def test_what_is_no_catalogue_is_passed_over(tmp_path: Path, listing: Any) -> None:
     """Whatever a daemon sends, or is in the file: a client that starts gets the packaged tools."""
     with pytest.raises((KeyError, TypeError, ValueError)):
-        catalogue.offered(listing, CORE, "")
+        catalogue.common_catalogue(listing, CORE, "")
     (tmp_path / "c.json").write_text(json.dumps(listing))
     assert catalogue.load(tmp_path / "c.json", CORE).data == PACKAGED
 

@@ -15,13 +15,13 @@ from tests.support.draws import IS_THOROUGH
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 
-from confide_proxy.mcp.catalogue import packaged
+from confide_proxy.mcp.catalogue import packaged_catalogue
 from confide_proxy.mcp.incoming import NEWS
 
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(
         ("tools/call", {"name": name, "arguments": {"query": "heron", "path": "memory/a.md"}})
-        for name in packaged().tools
+        for name in packaged_catalogue().tools
     ),
     ("tools/call", {"name": "memory_store", "arguments": {"content": "herons fish"}}),
     ("tools/call", {"name": "memory_search", "arguments": {"query": "heron"}, "_meta": {"progressToken": 1}}),

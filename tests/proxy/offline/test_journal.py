@@ -51,7 +51,7 @@ def test_a_session_that_looked_before_the_queue_was_sent_sees_what_waits_since(f
     sending.append(first)
     if not is_done:
         assert looking.counts().queued == 1
-    sending.done(first.id)
+    sending.remove_applied(first.id)
     if is_done:
         assert looking.counts().queued == 0
     os.link(folder / "queue", folder / "same")
@@ -63,7 +63,7 @@ def test_a_session_that_looked_before_the_queue_was_sent_sees_what_waits_since(f
     sent = []
     while entry := looking.first():
         sent.append(entry)
-        looking.done(entry.id)
+        looking.remove_applied(entry.id)
     assert sent == others
     assert is_empty(folder)
 
@@ -80,9 +80,9 @@ def test_calls_come_out_as_they_went_in(folder: Path) -> None:
     assert Journal(folder).first() == entry
     assert journal.counts().queued == 2
     assert journal.counts().since == entry.at
-    journal.done(entry.id)
+    journal.remove_applied(entry.id)
     assert Journal(folder).first() == other
-    journal.done(other.id)
+    journal.remove_applied(other.id)
     assert journal.first() is None
     assert is_empty(folder)
     assert journal.counts() == journals.JournalCounts()
@@ -142,7 +142,7 @@ def test_damage_in_the_middle_costs_no_other_record(folder: Path, damage: bytes)
     assert said(fresh) == ["- 0", "- 2"]
     assert fresh.counts().damaged == 2
     while entry := fresh.first():
-        fresh.done(entry.id)
+        fresh.remove_applied(entry.id)
     assert is_empty(folder)
     assert Journal(folder).counts().damaged == 2
     assert second[41:].strip() in fresh.damaged_file.read_bytes()
@@ -154,7 +154,7 @@ def test_what_is_refused_is_kept_until_a_person_decides(folder: Path) -> None:
     journal = filled(folder, 3)
     entry = journal.first()
     assert entry is not None
-    journal.bury(entry, "denied", "this machine may not write there")
+    journal.refuse(entry, "denied", "this machine may not write there")
     assert said(journal) == ["- 1", "- 2"]
     assert Journal(folder).counts().dead == 1
     kept = Journal(folder).get(entry.id[:8])
@@ -178,7 +178,7 @@ def test_a_full_journal_says_so_and_loses_nothing(folder: Path, monkeypatch: pyt
     assert said(journal) == ["- 0", "- 1", "- 2"]
     entry = journal.first()
     assert entry is not None
-    journal.done(entry.id)
+    journal.remove_applied(entry.id)
     journal.append(call(3))
     monkeypatch.setattr(journals, "MAX_BYTES", 10)
     with pytest.raises(JournalError, match="full"):
@@ -194,7 +194,7 @@ def test_long_use_does_not_grow_the_file(folder: Path, monkeypatch: pytest.Monke
         journal.append(replace(call(number), arguments={"content": "x" * 100_000}))
         entry = journal.first()
         assert entry is not None
-        journal.done(entry.id)
+        journal.remove_applied(entry.id)
     assert (folder / "queue").stat().st_size < 3_000_000
     assert journal.counts().queued == 1
 

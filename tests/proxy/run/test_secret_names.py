@@ -12,7 +12,7 @@ from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.devices import roster_client
 from confide_proxy.errors import InputError, NoSecretError
 from confide_proxy.run.secret_names import SecretNames
-from confide_proxy.sealing.open_secrets import resolved
+from confide_proxy.sealing.open_secrets import resolve_references
 
 ONE = Placeholder("github-token", bytes.fromhex("4f2a" + "00" * 14))
 TWO = Placeholder("password", bytes.fromhex("4f2b" + "00" * 14))
@@ -43,11 +43,11 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ],
 )
 async def test_a_reference_is_the_beginning_that_no_other_has(reference: str, listed: list[int]) -> None:
-    assert await resolved(None, [reference], {}) == {reference: ONE}  # type: ignore[arg-type]
+    assert await resolve_references(None, [reference], {}) == {reference: ONE}  # type: ignore[arg-type]
 
 
 async def test_a_name_or_a_whole_placeholder_asks_the_daemon_nothing(listed: list[int]) -> None:
-    found = await resolved(None, ["secret:npm", str(TWO)], {"npm": ONE})  # type: ignore[arg-type]
+    found = await resolve_references(None, ["secret:npm", str(TWO)], {"npm": ONE})  # type: ignore[arg-type]
     assert found == {"secret:npm": ONE, str(TWO): TWO}
     assert listed == []
 
@@ -55,7 +55,7 @@ async def test_a_name_or_a_whole_placeholder_asks_the_daemon_nothing(listed: lis
 @pytest.mark.parametrize("reference", ["secret:", "…", "4f2", "4f2c", "x" * 200, "secret:nothing", "secret:(sealed:)"])
 async def test_what_means_none_or_several_is_refused(reference: str, listed: list[int]) -> None:
     with pytest.raises(NoSecretError):
-        await resolved(None, [reference], {})  # type: ignore[arg-type]
+        await resolve_references(None, [reference], {})  # type: ignore[arg-type]
 
 
 def test_names_are_given_and_taken_back(tmp_path: Path) -> None:

@@ -510,9 +510,9 @@ async def test_machines_that_know_different_values_come_to_rest(
         laptop, desk = await both(stack, pair)
         await settled(laptop, desk)
         assert (await laptop.documents())[FILE] == BARE == ann.read(FILE)
-        laptop.sealing.known.remember([("password", KNOWN.encode())])
+        laptop.sealing.known_values.remember([("password", KNOWN.encode())])
         if others:
-            desk.sealing.known.remember([(others, KNOWN.encode())])
+            desk.sealing.known_values.remember([(others, KNOWN.encode())])
         await laptop.sync(force=True)
         await settled(laptop, desk)
         assert KNOWN not in str(await laptop.documents())
@@ -544,7 +544,7 @@ async def test_a_machine_that_loses_its_keys_lets_out_nothing_that_it_knows(
     ann, _ = pair
     ann.write(FILE, BARE)
     async with ann.running() as laptop:
-        laptop.sealing.known.remember([("password", KNOWN.encode())])
+        laptop.sealing.known_values.remember([("password", KNOWN.encode())])
         await settled(laptop)
         before = await laptop.documents()
         assert KNOWN not in str(before)

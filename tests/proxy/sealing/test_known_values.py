@@ -17,7 +17,7 @@ from confide_proxy.config import Policy
 from confide_proxy.errors import UnsealableError
 from confide_proxy.sealing import sealed_calls
 from confide_proxy.sealing.detection.finding import SecretFinding
-from confide_proxy.sealing.known_values import KnownValues, is_recognizable, merged
+from confide_proxy.sealing.known_values import KnownValues, is_recognizable, merge_findings
 from confide_proxy.sealing.sealer import Sealer
 
 KEYS = SpaceKeys.generate()
@@ -190,13 +190,13 @@ def test_the_policy_counts_for_them_too(know: Know) -> None:
 def test_a_rule_keeps_its_word_and_nothing_of_a_known_value_stays(know: Know) -> None:
     """A text that a rule seals seals as it did before the value was known; where a rule sees only a part, the whole goes."""
     rule = SecretFinding("api-key", 4, 20, 0.8, "assignment")
-    assert merged([rule], [SecretFinding("password", 4, 20, 0.95, "known")]) == [rule]
-    assert merged([rule], [SecretFinding("password", 6, 12, 0.95, "known")]) == [rule]
-    whole = merged(
+    assert merge_findings([rule], [SecretFinding("password", 4, 20, 0.95, "known")]) == [rule]
+    assert merge_findings([rule], [SecretFinding("password", 6, 12, 0.95, "known")]) == [rule]
+    whole = merge_findings(
         [rule], [SecretFinding("password", 10, 30, 0.95, "known"), SecretFinding("token", 40, 50, 0.95, "known")]
     )
     assert [(found.kind, found.start, found.end) for found in whole] == [("password", 4, 30), ("token", 40, 50)]
-    two = merged(
+    two = merge_findings(
         [rule, SecretFinding("token", 22, 30, 0.8, "token")], [SecretFinding("password", 18, 24, 0.95, "known")]
     )
     assert [(found.start, found.end) for found in two] == [(4, 30)]

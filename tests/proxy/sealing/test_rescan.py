@@ -39,7 +39,7 @@ class Owner:
     def __init__(self, connection: Connection, keyring: Keyring) -> None:
         self.connection = connection
         self.keyring = keyring
-        self.known = NOTHING_KNOWN
+        self.known_values = NOTHING_KNOWN
 
     async def put(self, path: str, text: str, base: int = 0) -> None:
         body = {"project": "p", "path": path, "text": text, "hash": text_hash(text), "base": base}
@@ -94,7 +94,7 @@ async def test_a_note_that_became_sensitive_is_sealed_from_its_first_revision_on
             [[2, 1], [1]],
         )
         outcome = await owner.run()
-        assert (dict(outcome.found), outcome.sealed, outcome.named) == ({"note": 3}, 3, [])
+        assert (dict(outcome.found), outcome.sealed, outcome.documents_to_rename) == ({"note": 3}, 3, [])
         first, second = await owner.text(NOTE, 1), await owner.text(NOTE)
         assert first.startswith("---\ntitle: Home\n---\n(sealed:note:")
         assert second.startswith("---\ntitle: Home\nsensitive: true\n---\n(sealed:note:")
@@ -129,7 +129,10 @@ async def test_a_credential_in_a_name_is_told_of_and_not_shown(daemon: Serving, 
         named = "memory/notes/pipeline-5e6f7a8b.md"
         await owner.put(named, f"---\nid: mem_{slug.replace('-', '_')}_1763733600_5e6f7a8b\n---\nWith {TOKEN}.\n")
         outcome = await owner.run()
-        assert [document.path for document in outcome.named] == ["memory/notes/token-…-1a2b3c4d.md", named]
+        assert [document.path for document in outcome.documents_to_rename] == [
+            "memory/notes/token-…-1a2b3c4d.md",
+            named,
+        ]
         assert slug not in repr(outcome.documents.values())
 
 

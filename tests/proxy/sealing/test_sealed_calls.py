@@ -30,7 +30,7 @@ from confide_memory.tools.call import ToolAnswer
 from confide_proxy.config import Policy
 from confide_proxy.errors import BlockedError, NotADeviceError, ToolError, UnsealableError
 from confide_proxy.mcp.catalogue import PACKAGED, ToolCatalogue
-from confide_proxy.mcp.jsonrpc import encoded, parsed
+from confide_proxy.mcp.jsonrpc import encode_message, parse_line
 from confide_proxy.offline.journal import Journal, QueuedCall
 from confide_proxy.offline.queued_writes import QueueReplay
 from confide_proxy.sealing import open_secrets, sealed_calls
@@ -89,13 +89,13 @@ class Space:
         read = json.loads(line)
         if self.calls.is_plain(read, len(line)):
             return {"jsonrpc": "2.0", "id": 7, **message}
-        return json.loads(encoded(self.sent(read, catalogue)))
+        return json.loads(encode_message(self.sent(read, catalogue)))
 
     def sent(self, read: dict[str, Any], catalogue: ToolCatalogue = CATALOGUE) -> dict[str, Any]:
         """A message that is not plain, as it goes up."""
         params = read.get("params")
         is_lookup = isinstance(params, dict) and str(params.get("name")) in catalogue.read_only
-        return asyncio.run(self.calls.prepared(self, read, is_lookup=is_lookup))
+        return asyncio.run(self.calls.prepare(self, read, is_lookup=is_lookup))
 
     def call(self, tool: str, catalogue: ToolCatalogue = CATALOGUE, /, **given: Any) -> dict[str, Any]:
         """The arguments of a call as they go up."""
@@ -360,9 +360,9 @@ def test_a_name_that_stands_twice_hides_nothing(space: Space, padding: int) -> N
     told = f'{{"content":"{TOKEN}","content":"x{" " * padding}","title":"t","metadata":{{"a":"{TOKEN}","a":1}}}}'
     params = f'{{"name":"memory_store","arguments":{{"content":"{TOKEN}"}},"arguments":{told}}}'
     line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}'.encode()
-    message, line = parsed(line)
+    message, line = parse_line(line)
     assert TOKEN.encode() not in line  # which goes up as it is where the message is plain
-    sent = encoded(space.sent(message))
+    sent = encode_message(space.sent(message))
     assert TOKEN.encode() not in sent
     given = {"content": "x" + " " * padding, "title": "t", "metadata": {"a": 1}}
     assert json.loads(sent)["params"] == {"name": "memory_store", "arguments": given}
@@ -471,10 +471,10 @@ def test_an_ordinary_call_gives_no_reason_to_look() -> None:
 
 def test_what_waits_is_shown_as_it_will_be_sealed(space: Space) -> None:
     asked = ToolCall("memory_store", {"content": f"token {TOKEN}", "sensitive": True, "title": f"for {TOKEN}"}, "shop")
-    shown = space.calls.shown(asked)
+    shown = space.calls.seal_for_display(asked)
     assert TOKEN not in json.dumps(shown)
     assert shown == space.call("memory_store", **asked.arguments)
-    assert Space().calls.shown(asked)["content"].startswith("(redacted:note:")
+    assert Space().calls.seal_for_display(asked)["content"].startswith("(redacted:note:")
 
 
 class Vault:
@@ -484,7 +484,7 @@ class Vault:
         self.keys, self._later, self._record = keys, later, record
         self.problem = NotADeviceError("six words of this machine are here")
         self.keyring = self
-        self.known = NOTHING_KNOWN
+        self.known_values = NOTHING_KNOWN
 
     async def refresh(self, _link: Any) -> None:
         self.keys = self._later or self.keys
@@ -562,6 +562,6 @@ async def test_what_a_note_has_seen_goes_without_credentials() -> None:
     seen = {f"src/{TOKEN}.py": value, "src/token.py#password": value}
     space: Any = Space(SpaceKeys.generate())
     sealed = SealedCalls(space, "p", seen=lambda _tool, _arguments: seen)
-    assert await sealed.seen(ToolCall("memory_store", {}, "p")) == {"src/token.py#password": value}
-    assert await sealed.seen(ToolCall("memory_search", {}, "p")) is None
-    assert await SealedCalls(space, "p").seen(ToolCall("memory_store", {}, "p")) is None
+    assert await sealed.seen_parts(ToolCall("memory_store", {}, "p")) == {"src/token.py#password": value}
+    assert await sealed.seen_parts(ToolCall("memory_search", {}, "p")) is None
+    assert await SealedCalls(space, "p").seen_parts(ToolCall("memory_store", {}, "p")) is None

@@ -28,7 +28,7 @@ from tests.support.sealing.secret_texts import MAKERS
 from confide_crypto.keys.identity import Identity, word_list
 from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.secret_texts import SECRET_TEXTS
-from confide_proxy.sealing.detection.finding import SecretFinding, resolved
+from confide_proxy.sealing.detection.finding import SecretFinding, resolve_overlaps
 from confide_proxy.sealing.detection.prefilter import gives_reason, lower
 from confide_proxy.sealing.detection.rules import tables
 from confide_proxy.sealing.detection.rules.tokens import MARKED, PREFIXED
@@ -342,7 +342,7 @@ def test_of_those_that_overlap_the_surest_counts() -> None:
         SecretFinding("github-token", 5, 28, 0.95, "token"),
         SecretFinding("password", 28, 40, 0.8, "assignment"),
     )
-    assert resolved([weak, sure, long, behind]) == [long, behind]
+    assert resolve_overlaps([weak, sure, long, behind]) == [long, behind]
     token = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     assert found(f"TOKEN={token}") == [("github-token", token)]
 
@@ -434,7 +434,7 @@ def test_hostile_text_costs_no_more_than_its_length(part: str) -> None:
 def test_an_item_under_many_names_is_judged_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line names a list of all that follow it. Counted, since 256 times the work is still within the time limit."""
     judged: list[str] = []
-    monkeypatch.setattr(tables, "_judged", lambda value, *_, **__: judged.append(value))
+    monkeypatch.setattr(tables, "_judge", lambda value, *_, **__: judged.append(value))
     scan("passwords:\n- " * 1_000 + "tokens:\n- " * 1_000)
     assert len(judged) <= 4 * 2_000
 

@@ -109,7 +109,7 @@ async def test_what_a_person_deletes_is_deleted_everywhere_at_once(
 ) -> None:
     await home.begin(*of)
     home.remove(*of[-gone:])
-    report = await (home.replica.changed(of[-gone:]) if is_watched else home.replica.compare())
+    report = await (home.replica.send_changes(of[-gone:]) if is_watched else home.replica.compare())
     assert (report.removed, report.is_held) == (gone, False)
     assert await home.elsewhere() == sorted(of[:-gone])
     assert not home.told()
@@ -131,7 +131,7 @@ async def test_a_folder_that_is_renamed_is_renamed_however_many_files_it_has(hom
         (home.root / "memory" / old).rename(home.root / "memory" / new)
         gone = [path.replace("/old/", f"/{old}/") for path in before]
         after = [path.replace("/old/", f"/{new}/") for path in before]
-        report = await (home.replica.changed([*gone, *after]) if is_watched else home.replica.compare())
+        report = await (home.replica.send_changes([*gone, *after]) if is_watched else home.replica.compare())
         assert (report.removed, report.is_held) == (20, False)
         assert await home.elsewhere() == sorted(["MEMORY.md", *after])
     # Of what was renamed, nothing is taken back when the folder goes.
@@ -220,7 +220,7 @@ async def test_what_is_lost_under_a_watch_is_looked_at_again_and_then_comes_back
     await home.begin(*BEFORE)
     lose(home)
     gone = sorted(set(BEFORE) - set(home.here()))
-    await home.replica.changed(gone)
+    await home.replica.send_changes(gone)
     assert await home.elsewhere() == BEFORE
     for _ in range(2):
         await home.replica.compare(is_patient=True)
@@ -251,7 +251,7 @@ async def test_files_that_go_one_by_one_are_lost_once_they_are_many(home: Home) 
     await home.begin(*ALL)
     for path in NOTES:
         home.remove(path)
-        await home.replica.changed([path])
+        await home.replica.send_changes([path])
         home.clock.now += 0.4
     home.clock.now += HOLD_S
     assert not (await home.replica.compare(is_patient=True)).is_held
@@ -263,7 +263,7 @@ async def test_what_a_person_deletes_one_by_one_over_a_while_is_deleted(home: Ho
     await home.begin(*ALL)
     for path in NOTES:
         home.remove(path)
-        report = await home.replica.changed([path])
+        report = await home.replica.send_changes([path])
         assert report.removed == 1
         home.clock.now += HOLD_S
     assert await home.elsewhere() == ["MEMORY.md"]
@@ -274,10 +274,10 @@ async def test_a_deletion_right_before_the_folder_goes_is_of_that(home: Home, is
     """`rm -rf` of a large project takes the memory first and the rest many seconds later."""
     await home.begin(*ALL)
     home.remove("MEMORY.md")
-    assert (await home.replica.changed(["MEMORY.md"])).removed == 1
+    assert (await home.replica.send_changes(["MEMORY.md"])).removed == 1
     home.clock.now += 20 if is_soon else LATE_S + 1
     shutil.rmtree(home.root)
-    await home.replica.changed(NOTES)
+    await home.replica.send_changes(NOTES)
     await home.replica.take_back()
     with pytest.raises(FolderError):
         await home.replica.compare()
@@ -289,17 +289,17 @@ async def test_a_deletion_before_many_files_go_is_of_that_if_it_was_just_before(
     """A person may delete a note, and clean the folder half a minute later."""
     await home.begin(*ALL)
     home.remove("MEMORY.md")
-    assert (await home.replica.changed(["MEMORY.md"])).removed == 1
+    assert (await home.replica.send_changes(["MEMORY.md"])).removed == 1
     home.clock.now += HOLD_S / 2 if is_soon else 3 * HOLD_S
     empty_memory(home)
-    await home.replica.changed(NOTES)
+    await home.replica.send_changes(NOTES)
     assert await home.elsewhere() == (sorted(ALL) if is_soon else NOTES)
 
 
 async def test_what_was_made_anew_elsewhere_is_not_overwritten_by_what_is_taken_back(home: Home) -> None:
     await home.begin(*ALL)
     home.remove("MEMORY.md")
-    await home.replica.changed(["MEMORY.md"])
+    await home.replica.send_changes(["MEMORY.md"])
     await home._desktop.put("MEMORY.md", "- another\n", base=2)
     shutil.rmtree(home.root)
     await home.replica.take_back()
@@ -313,7 +313,7 @@ async def test_a_deletion_with_what_lies_beside_it_is_told_a_moment_later(home: 
     await home.replica.compare(is_patient=True)
     (home.root / "README.txt").unlink()
     home.remove("MEMORY.md")
-    report = await home.replica.changed(["MEMORY.md"])
+    report = await home.replica.send_changes(["MEMORY.md"])
     assert (report.removed, report.is_held) == (0, True)
     home.clock.now += HOLD_S
     await home.replica.compare(is_patient=True)
@@ -359,7 +359,7 @@ async def test_files_that_are_empty_all_at_once_have_their_texts_again(home: Hom
     await home.begin(*ALL)
     for path in NOTES[:4]:
         (home.root / path).write_bytes(b"")
-    await (home.replica.changed(NOTES) if is_watched else home.replica.compare())
+    await (home.replica.send_changes(NOTES) if is_watched else home.replica.compare())
     for path in NOTES:
         answer = await home._desktop.request("pull", {"project": "proj", "path": path})
         assert (home.root / path).read_text() == answer["text"] == f"- what {path} says\n"
@@ -369,7 +369,7 @@ async def test_files_that_are_empty_all_at_once_have_their_texts_again(home: Hom
 async def test_a_file_that_a_person_empties_is_empty(home: Home) -> None:
     await home.begin(*ALL)
     (home.root / NOTES[0]).write_bytes(b"")
-    assert (await home.replica.changed(NOTES[:1])).sent == 1
+    assert (await home.replica.send_changes(NOTES[:1])).sent == 1
     assert not home.told()
 
 
@@ -423,9 +423,9 @@ async def test_a_clone_of_an_old_commit_puts_nothing_back(home: Home) -> None:
     await home.begin(*ALL, "memory/gone.md")
     home.remove("memory/gone.md")
     (home.root / NOTES[0]).write_text("- newer\n")
-    await home.replica.changed(["memory/gone.md", NOTES[0]])
+    await home.replica.send_changes(["memory/gone.md", NOTES[0]])
     home.write("memory/later.md")
-    await home.replica.changed(["memory/later.md"])
+    await home.replica.send_changes(["memory/later.md"])
     told = await home._desktop.put("memory/later.md", "- stored there\n", base=1)
     home.clock.now += LATE_S + 1
     for _ in range(2):
@@ -442,5 +442,5 @@ async def test_a_clone_of_an_old_commit_puts_nothing_back(home: Home) -> None:
         home.restart()
     assert told["revision"] == 2
     (home.root / "memory/gone.md").write_text("- written again\n")
-    await home.replica.changed(["memory/gone.md"])
+    await home.replica.send_changes(["memory/gone.md"])
     assert "memory/gone.md" in await home.elsewhere()

@@ -61,7 +61,7 @@ class Repository(Home):
     async def look(self, *, is_watched: bool) -> None:
         """As a session does that saw it, or one that begins."""
         if is_watched:
-            await self.replica.changed([PLAN, GONE, LATER, KEPT])
+            await self.replica.send_changes([PLAN, GONE, LATER, KEPT])
         else:
             self.restart()
         await self.replica.compare(is_patient=True)
@@ -103,7 +103,7 @@ async def test_an_old_commit_changes_nothing_elsewhere_and_stays_as_git_has_it(
     assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
     assert (home.here(), home.git("status", "--porcelain")) == (NOW, "")
     home.remove(LATER)
-    assert (await home.replica.changed([LATER])).removed == 1
+    assert (await home.replica.send_changes([LATER])).removed == 1
 
 
 @pytest.mark.parametrize("way", [("old", "main"), ("main", "old")])
@@ -125,7 +125,7 @@ async def test_a_text_that_git_replaces_while_it_is_looked_at_goes_nowhere(
         return await asked(self, path, content, known)
 
     monkeypatch.setattr(FileTransfer, "_unmeant", late)
-    await home.replica.changed([PLAN])
+    await home.replica.send_changes([PLAN])
     assert not flips
     assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
 
@@ -138,7 +138,7 @@ async def test_a_checkout_that_has_not_said_yet_where_it_stands_is_waited_for(
     monkeypatch.setattr(local_files, "_BUSY_S", DEADLINE_S)
     home.git("checkout", "-q", "old")
     home.git("symbolic-ref", "HEAD", "refs/heads/main")
-    looking = asyncio.create_task(home.replica.changed([PLAN]))
+    looking = asyncio.create_task(home.replica.send_changes([PLAN]))
     await asyncio.wait([looking], timeout=0.2)
     home.git("symbolic-ref", "HEAD", "refs/heads/old")
     os.utime(home.root / ".git/index", (1, 1))
@@ -165,14 +165,14 @@ async def test_an_edit_in_an_old_commit_is_one_of_its_text(home: Repository) -> 
     home.git("checkout", "-q", "old")
     await home.look(is_watched=True)
     (home.root / PLAN).write_text(MONDAY + "- who: ann\n")
-    await home.replica.changed([PLAN])
+    await home.replica.send_changes([PLAN])
     assert (home.root / PLAN).read_text() == await home.plan() == FRIDAY + "- who: ann\n"
 
 
 async def test_what_a_commit_deleted_is_not_taken_back_by_the_way_back_from_it(home: Repository) -> None:
     home.git("rm", "-q", KEPT)
     home.commit("newer")
-    assert (await home.replica.changed([KEPT])).removed == 1
+    assert (await home.replica.send_changes([KEPT])).removed == 1
     home.git("checkout", "-q", "old")
     await home.look(is_watched=True)
     assert await home.elsewhere() == sorted([PLAN, LATER])
@@ -182,9 +182,9 @@ async def test_where_git_stands_is_known_after_each_change_that_was_seen(home: R
     """A session that has compared nothing since: what came with a commit is not undone by the way back from it."""
     (home.root / PLAN).write_text(FRIDAY + "- who: ann\n")
     home.commit("newer")
-    await home.replica.changed([PLAN])
+    await home.replica.send_changes([PLAN])
     home.git("checkout", "-q", "HEAD~")
-    await home.replica.changed([PLAN])
+    await home.replica.send_changes([PLAN])
     assert await home.plan() == FRIDAY + "- who: ann\n"
     assert (home.root / PLAN).read_text() == FRIDAY
 
@@ -256,7 +256,7 @@ async def test_a_revision_that_comes_before_anybody_looked_is_written_over_what_
 async def test_who_types_the_committed_text_again_means_it(home: Repository) -> None:
     await edited(home)
     (home.root / PLAN).write_text(FRIDAY)
-    await home.replica.changed([PLAN])
+    await home.replica.send_changes([PLAN])
     assert (home.root / PLAN).read_text() == await home.plan() == FRIDAY
 
 
@@ -297,7 +297,7 @@ async def test_an_edit_over_a_stash_is_one_of_the_text_that_git_put_there(home: 
     home.git("stash", "-q")
     await home.look(is_watched=True)
     (home.root / PLAN).write_text(f"- what: a picnic\n{FRIDAY}")
-    await home.replica.changed([PLAN])
+    await home.replica.send_changes([PLAN])
     assert await home.plan() == f"- what: a picnic\n{WITH_ANN}"
 
 

@@ -103,12 +103,12 @@ def test_what_was_sent_without_an_answer_outlives_a_process(tmp_path: Path) -> N
     for number in range(1100):
         ledger.set("memory/d.md", Confirmed("h", number, 1, 1))
     for again in (SyncLedger(tmp_path, "s", tmp_path), SyncLedger(tmp_path, "s", tmp_path)):
-        assert again.unanswered() == {"memory/c.md"}
-        assert again.sent("memory/c.md") == ("two", "one")
+        assert again.unanswered_files() == {"memory/c.md"}
+        assert again.sent_hashes("memory/c.md") == ("two", "one")
         assert set(again.all()) == {"memory/a.md", "memory/d.md"}
     for number in range(100):
         ledger.note_sent("memory/c.md", str(number))
-    assert ledger.sent("memory/c.md") == tuple(map(str, range(100 - MAX_SENT, 100)))
+    assert ledger.sent_hashes("memory/c.md") == tuple(map(str, range(100 - MAX_SENT, 100)))
 
 
 def test_a_new_file_with_the_number_of_the_old_one_is_read_from_its_beginning(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_new_file_with_the_number_of_the_old_one_is_read_from_its_beginning(tm
     ledger = SyncLedger(tmp_path, "s", tmp_path)
     ledger.set("memory/a.md", STATE)
     ledger.note_sent("memory/b.md", "0" * 64)
-    assert ledger.unanswered()
+    assert ledger.unanswered_files()
     (file,) = tmp_path.glob("*.jsonl")
     other = SyncLedger(tmp_path / "other", "s", tmp_path)
     for name in "cdefgh":
@@ -124,6 +124,6 @@ def test_a_new_file_with_the_number_of_the_old_one_is_read_from_its_beginning(tm
     (made,) = (tmp_path / "other").glob("*.jsonl")
     file.write_bytes(made.read_bytes())  # in place, as no program does: the number stays for certain
     assert ledger.all() == other.all()
-    assert not ledger.unanswered()
+    assert not ledger.unanswered_files()
     file.write_bytes(made.read_bytes()[: made.read_bytes().index(b"\n") + 1])
     assert set(ledger.all()) == {"memory/c.md"}

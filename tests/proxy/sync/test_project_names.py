@@ -139,7 +139,7 @@ async def test_what_a_folder_was_before_decisions_were_kept_it_is_still(here: He
     """After an upgrade: the daemon has what this machine's ledger says of its files."""
     for folder, name in (("a/notes", "notes"), ("b/shop", "team/shop")):
         written(here.root / folder)
-        await here.synced(claim(here.root / folder, name).granted())
+        await here.synced(claim(here.root / folder, name).grant())
     assert (await here.named("a/notes", "notes")).name == "notes"
     assert (await here.named("b/shop", "team/shop", Basis.FILE)).name == "team/shop"
     assert here.state("b/shop") is NameOrigin.USED

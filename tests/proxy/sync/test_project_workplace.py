@@ -29,19 +29,19 @@ async def test_a_repository_is_told_by_its_names(tmp_path: Path) -> None:
     git(folder, "init", "-q", "-b", "trunk")
     git(folder, "remote", "add", "origin", "https://someone:hunter2@example.org:8443/team/shop.git")
     git(folder, "commit", "-q", "--allow-empty", "-m", "first")
-    told = await workplace(identify(folder).granted())
+    told = await workplace(identify(folder).grant())
     assert told["git"] == {"repository": "shop", "branch": "trunk", "remote": "example.org/team/shop"}
     assert told["directory"] == "shop"
     text = json.dumps(told)
     assert "hunter2" not in text
     assert str(tmp_path) not in text
     git(folder, "checkout", "-q", "--detach")
-    branch = (await workplace(identify(folder).granted()))["git"]["branch"]
+    branch = (await workplace(identify(folder).grant()))["git"]["branch"]
     assert len(branch) >= 7  # the commit, where no branch is checked out
 
 
 async def test_a_folder_without_git(tmp_path: Path) -> None:
-    told = await workplace(identify(tmp_path).granted())
+    told = await workplace(identify(tmp_path).grant())
     assert told["git"] is None
     assert told["directory"] == tmp_path.name
 
@@ -51,7 +51,7 @@ async def test_a_branch_is_told_without_the_token_in_it(tmp_path: Path) -> None:
     paths, config, project = (
         ProxyPaths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon"),
         ProxyConfig(),
-        identify(tmp_path).granted(),
+        identify(tmp_path).grant(),
     )
     files = Files(paths, config, project, sealing=SessionSealing(paths, config, MachineKeys(paths)))
     told = await files.on_request("workplace", {"project": project.name})

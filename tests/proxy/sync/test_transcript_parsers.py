@@ -25,7 +25,7 @@ from confide_proxy.sync.transcripts.transcript_files import (
     collect,
     found_below,
     mark_of,
-    opened,
+    open_below,
     origin_of,
     whole_lines,
 )
@@ -256,7 +256,7 @@ def test_no_link_leads_out_of_the_folder(tmp_path: Path) -> None:
     (root / "p").symlink_to(tmp_path / "real")
     (root / "b.jsonl").symlink_to(tmp_path / "real" / "a.jsonl")
     for path in (root / "p" / "a.jsonl", root / "b.jsonl"):
-        with pytest.raises(OSError, match=r"link|directory"), opened(root, path):
+        with pytest.raises(OSError, match=r"link|directory"), open_below(root, path):
             pass
 
 
@@ -268,7 +268,7 @@ def test_lines_are_whole_and_say_where_they_end(
     """Reading on from any line's end gives the lines behind it; a last one without its end is left out."""
     file = tmp_path_factory.mktemp("lines") / "x"
     file.write_bytes(b"".join(line + b"\n" for line in lines) + rest.replace(b"\n", b""))
-    with opened(file.parent, file) as fd:
+    with open_below(file.parent, file) as fd:
         read = list(whole_lines(fd, 0))
         assert [line for _, line in read] == lines
         for number, (end, _) in enumerate(read):
@@ -279,7 +279,7 @@ def test_a_line_too_long_is_passed_over(tmp_path: Path) -> None:
     """At most one line is held; what is behind it is read."""
     file = tmp_path / "x"
     file.write_bytes(b"one\n" + b"x" * (MAX_LINE_BYTES + 1) + b"\ntwo\n" + b"y" * MAX_LINE_BYTES + b"\n")
-    with opened(tmp_path, file) as fd:
+    with open_below(tmp_path, file) as fd:
         assert [line and len(line) for _, line in whole_lines(fd, 0)] == [3, None, 3, MAX_LINE_BYTES]
 
 
@@ -289,7 +289,7 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
     line = {"type": "user", "message": {"content": "x"}, "gitBranch": "b"}
     file.write_text("".join(json.dumps(line) + "\n" for _ in range(450)) + "broken\n")
     ends, counts, offset = [0], [], 0
-    with opened(tmp_path, file) as fd:
+    with open_below(tmp_path, file) as fd:
         while True:
             batch = collect(fd, CLAUDE, offset, SEALER, branch="", mtime=0.0)
             counts.append(len(batch.messages))
@@ -305,7 +305,7 @@ def test_batches_end_where_the_next_begins(tmp_path: Path) -> None:
         assert origin_of(fd, CLAUDE) is None
     line["message"] = {"content": "y" * (MAX_TEXT_CHARS + 5)}
     file.write_text(json.dumps(line) + "\n")
-    with opened(tmp_path, file) as fd:
+    with open_below(tmp_path, file) as fd:
         assert (
             collect(fd, CLAUDE, 0, SEALER, branch="", mtime=0.0).messages[0]["text"].endswith("[… 5 more characters]")
         )
@@ -319,7 +319,7 @@ def test_a_long_message_is_not_cut_within_a_placeholder(tmp_path: Path, before: 
     file = tmp_path / "x"
     said = f"{'y' * (MAX_TEXT_CHARS - before - 1)} {token} and so on, at length {'z' * 100}"
     file.write_text(json.dumps({"type": "user", "message": {"content": said}}) + "\n")
-    with opened(tmp_path, file) as fd:
+    with open_below(tmp_path, file) as fd:
         text = collect(fd, CLAUDE, 0, SEALER, branch="", mtime=0.0).messages[0]["text"]
     kept = text.split("\n\n[… ")[0].lstrip("y")
     assert kept == (f" {standin} and so on"[: before + 1] if before >= len(standin) else " ")
@@ -337,7 +337,7 @@ def test_a_branch_goes_up_without_the_token_in_it(tmp_path: Path) -> None:
         + json.dumps({"type": "user", "message": {"content": "y"}, "gitBranch": f"fix/{token}"})
         + "\n"
     )
-    with opened(tmp_path, file) as fd:
+    with open_below(tmp_path, file) as fd:
         batch = collect(fd, CLAUDE, 0, SEALER, branch=f"try/{token}", mtime=0.0)
     assert [message["branch"].split("(sealed:github-token:")[0] for message in batch.messages] == ["try/", "fix/"]
     assert token not in json.dumps(batch.messages)

@@ -111,12 +111,12 @@ class Desk:
             self.file.write_text(saved)
         self.cable.is_cut, self.cable.is_cut_before = not is_before, is_before
         with pytest.raises(ConnectionLost):
-            await self.replica.changed([PATH])
+            await self.replica.send_changes([PATH])
         self.cable.is_cut = self.cable.is_cut_before = False
 
     async def settled(self) -> str:
         """The text that all have in the end."""
-        await self.replica.changed([PATH])
+        await self.replica.send_changes([PATH])
         await self.replica.compare()
         assert self.file.read_text() == await self.newest()
         assert self.replica.pending() == 0

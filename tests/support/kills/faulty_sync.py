@@ -56,7 +56,7 @@ class Disk:
 
 async def sync(home: Path, project: Path) -> None:
     os.environ["CONFIDE_HOME"] = str(home)
-    async with CommandClient(paths.find(), ProxyConfig(), projects.identify(project).granted()) as client:
+    async with CommandClient(paths.find(), ProxyConfig(), projects.identify(project).grant()) as client:
         await client.files.compare()
 
 

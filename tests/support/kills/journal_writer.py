@@ -50,13 +50,13 @@ def append(journal: Journal) -> None:
 def replay(journal: Journal, made: Path) -> None:
     while entry := journal.first():
         if entry.arguments["content"].endswith("3"):
-            journal.bury(entry, "denied", "no")
+            journal.refuse(entry, "denied", "no")
             continue
         known = made.read_text().split() if made.exists() else []
         if entry.id not in known:  # once by its id
             with made.open("a") as file:
                 file.write(entry.id + "\n")
-        journal.done(entry.id)
+        journal.remove_applied(entry.id)
 
 
 def call(number: int) -> QueuedCall:

@@ -78,7 +78,7 @@ class SealedMachine(Device):
         other = copy.copy(self)
         other._serving = serving
         before, now = (each.state.identity.static_key for each in (self._serving, serving))
-        RosterCache(self.paths.rosters).moved(before, now)
+        RosterCache(self.paths.rosters).record_daemon_change(before, now)
         serving.state.registry.add_caller(
             self.identity.public_key, Grants(self.name, "write", None, None), space=space, added_by="line"
         )
@@ -143,8 +143,8 @@ async def approve(device: Device, newcomer: Device) -> None:
     assert known.roster is not None
     async with device.connected() as link:
         await known.refresh(link)
-        assert known.shown is not None
-        card = next(one.card for one in known.shown.waiting if one.key == newcomer.identity.public_key)
+        assert known.daemon_roster is not None
+        card = next(one.card for one in known.daemon_roster.waiting if one.key == newcomer.identity.public_key)
         assert card is not None
 
         def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:

@@ -127,7 +127,7 @@ async def _rescanned(gateway: GatewayShared, *, is_dry: bool) -> Any:
         assert sealing.keyring.problem is not None
         raise sealing.keyring.problem
     prints = await asyncio.to_thread(load_fingerprints, gateway.paths.fingerprint_key)
-    sealer = Sealer(policy_of(gateway.config.secrets), lambda: keys, lambda: prints, sealing.known)
+    sealer = Sealer(policy_of(gateway.config.secrets), lambda: keys, lambda: prints, sealing.known_values)
     work = Rescan(gateway.calls.link, sealer, sealing.deposit, lambda _done, _total: None)
     return await (work.look() if is_dry else work.run())
 

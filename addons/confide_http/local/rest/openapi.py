@@ -58,7 +58,7 @@ def routes(_gateway: GatewayShared) -> RouteGroup:
     """Return the route, open to all: the document is public."""
 
     async def tell(_request: Request) -> Response:
-        return answer(document(catalogues.packaged()))
+        return answer(document(catalogues.packaged_catalogue()))
 
     return RouteGroup([Route(PATH, tell, methods=["GET"])], None)
 

@@ -71,9 +71,9 @@ class StreamableEndpoint:
         self._sessions = Sessions(self._news)
         self._tasks = TaskCalls(gateway)
         # In the form that this device's toolsets have for an agent.
-        self._listed = catalogues.packaged(gateway.config.toolsets)
+        self._listed = catalogues.packaged_catalogue(gateway.config.toolsets)
         # Their tools decide with the rights of this device, which only a trusted token has.
-        self._views = result_views.installed()
+        self._views = result_views.installed_views()
         self._views_of_limited = self._views.without_tools()
         gateway.counts["sessions"] = lambda: len(self._sessions)
 
@@ -91,7 +91,7 @@ class StreamableEndpoint:
             problem = Problem(framing.HEADER_MISMATCH, f"{name} stands there more than once")
             return framing.json_response(framing.failed(None, problem))
         try:
-            message, _ = jsonrpc.parsed(body)
+            message, _ = jsonrpc.parse_line(body)
         except jsonrpc.MalformedError as error:
             problem = Problem(error.code, str(error))
             return framing.json_response(framing.failed(error.identifier, problem), status=400)
@@ -195,7 +195,7 @@ class StreamableEndpoint:
             given = params if isinstance(params, dict) else {}
             capabilities = given.get("capabilities")
             result = self._shown(identity).answer(method, given) or {}
-            result = self._views_for(identity, capabilities).extended(method, result)
+            result = self._views_for(identity, capabilities).extend(method, result)
             session = self._sessions.open(identity, capabilities)
             fields = {framing.SESSION_HEADER: session.identifier}
             return framing.json_response(
@@ -250,7 +250,7 @@ class StreamableEndpoint:
     ) -> ToolResponse:
         """Return the response to a request. Raises RefusalError."""
         if method == catalogues.READ_RESOURCE and (page := views.resource(params.get("uri"))) is not None:
-            return {"result": self._listed.stamped(page)}
+            return {"result": self._listed.add_cache_fields(page)}
         if method == CALL:
             name = _tool_of(params)
             if views.has(name):
@@ -268,7 +268,7 @@ class StreamableEndpoint:
         shown = self._shown(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
         if method == catalogues.DISCOVER and shown is not None:
             shown["capabilities"] = catalogues.with_tasks(shown["capabilities"])
-        return {"result": views.extended(method, shown)} if shown is not None else _UNKNOWN
+        return {"result": views.extend(method, shown)} if shown is not None else _UNKNOWN
 
     async def _answer_view(self, identity: RequestIdentity, views: ResultViews, params: Params) -> ToolResponse:
         """Answer a call of a tool that only a page in the client calls. Raises RefusalError."""

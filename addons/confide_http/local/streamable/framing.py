@@ -13,7 +13,7 @@ from starlette.responses import Response
 from confide_http.local.upstream import PROTOCOL, Fault, Message, Params, ToolResponse
 from confide_proxy.mcp.catalogue import SERVER_INFO_KEY, VERSION_KEY
 from confide_proxy.mcp.features import task_handles
-from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, encoded
+from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, encode_message
 
 VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
@@ -146,12 +146,12 @@ def json_response(
     """Build a JSON response; in the later era its status depends on the error."""
     if status is None:
         status = _STATUS.get(message["error"].get("code"), 200) if is_later and "error" in message else 200
-    return Response(encoded(dict(message)), status_code=status, media_type=JSON, headers=dict(headers or {}))
+    return Response(encode_message(dict(message)), status_code=status, media_type=JSON, headers=dict(headers or {}))
 
 
 def event(message: Params) -> bytes:
     """Return a message as a stream event. `encoded` contains no line break."""
-    return b"event: message\ndata: " + encoded(dict(message)) + b"\n\n"
+    return b"event: message\ndata: " + encode_message(dict(message)) + b"\n\n"
 
 
 def _meta(message: Params) -> Params:

@@ -15,7 +15,7 @@ from typing import Final
 from confide_http.door.refusals import RefusalError
 from confide_http.local.upstream import Message, UpstreamSession
 from confide_proxy.mcp.features.subscriptions import CHANGED, LISTEN, MAX_SUBSCRIBED, MAX_URI, UPDATED
-from confide_proxy.mcp.jsonrpc import encoded
+from confide_proxy.mcp.jsonrpc import encode_message
 
 MAX_BUFFERED: Final = 1024
 """Most unread notifications of a listener; beyond it, the listener is ended and may reconnect."""
@@ -99,7 +99,7 @@ class Notifications:
             if wanted:
                 asked[_URIS] = sorted(wanted)
             message = self._exchange.message(self._stream, LISTEN, {"notifications": asked})
-            self._exchange.tunnel.receive(encoded(message))
+            self._exchange.tunnel.receive(encode_message(message))
         if before:
             self._exchange.cancel(before)
 

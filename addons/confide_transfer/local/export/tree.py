@@ -164,7 +164,7 @@ async def fill(link: RequestChannel, sealing: SessionSealing, tree: Path, *, is_
     opened = await export_secrets.opened(tree, sealing.keyring)
     report.secrets, report.closed = len(opened.secrets), opened.closed
     if not is_dry:
-        await asyncio.to_thread(sealing.known.remember, opened.secrets.values())
+        await asyncio.to_thread(sealing.known_values.remember, opened.secrets.values())
         await sealing.deposit.keep(link, opened.secrets.values())
 
     def sealed(text: str) -> Sealed:

@@ -185,7 +185,7 @@ class Journey:
             for own in names:
                 carry(paths.ledgers, keyring.space, name, root, own)
         before = note.source.joined.daemon_static if note.source.joined is not None else b""
-        RosterCache(paths.rosters).carried(departure.roster.space, before)
+        RosterCache(paths.rosters).record_move(departure.roster.space, before)
         if note.target.joined is not None:
             save_pin(paths.link, note.target.joined)
         else:

@@ -147,17 +147,17 @@ class ActionRecall:
 
     def count(self, session: str) -> None:
         """Count a tool call of a session."""
-        self._spent(session).calls += 1
+        self._session_of(session).calls += 1
 
     def take(self, session: str, line: str) -> bool:
         """Return True, and count the tokens, if the session may get one more line."""
-        spent, cost = self._spent(session), form.tokens(line)
+        spent, cost = self._session_of(session), form.tokens(line)
         if spent.tokens + cost > SESSION_TOKENS * max(1, -(-spent.calls // CALLS)):
             return False
         spent.tokens += cost
         return True
 
-    def _spent(self, session: str) -> _Spent:
+    def _session_of(self, session: str) -> _Spent:
         found = self._sessions.pop(session, None) or _Spent()
         self._sessions[session] = found
         while len(self._sessions) > MOST_SESSIONS:
@@ -236,7 +236,7 @@ def _terms(entries: Sequence[ActionEntry], held: _Entries) -> list[NoteTerms | N
 def _fitting(
     held: _Entries, place: ActionPlace, asked: Mapping[str, object], ties: LateTies | None
 ) -> list[form.Quoted]:
-    return _confirmed(_matching(held, place, asked), place, ties)
+    return _confirm(_matching(held, place, asked), place, ties)
 
 
 class _Call:
@@ -248,8 +248,8 @@ class _Call:
         paths = [path for path in given if isinstance(path, str)] if isinstance(given, list) else []
         self._paths = [below for path in paths if (below := place.below(cwd, path))]
         self._run = shell_commands.commands(command) if isinstance(command, str) else []
-        self._failed: error_messages.FailedOutput | None = None
-        self._told: OutputTerms | None = None
+        self._failed_output: error_messages.FailedOutput | None = None
+        self._output_terms: OutputTerms | None = None
         has_ended = has_failed(asked)
         if asked.get("kind") != events.AFTER or not isinstance(output, str) or has_ended is False:
             return
@@ -257,27 +257,27 @@ class _Call:
         if not is_reported and (shell_commands.only_read(self._run) or error_messages.says_success(output)):
             return  # what it shows is another one's failure, or a word in what went well
         if has_ended:
-            self._told = OutputTerms(output, self._run)
-        self._failed = error_messages.FailedOutput(output, is_sure=has_ended is True)
+            self._output_terms = OutputTerms(output, self._run)
+        self._failed_output = error_messages.FailedOutput(output, is_sure=has_ended is True)
 
     def rank(self, entry: ActionEntry, terms: NoteTerms | None) -> float:
         """Return how much an entry concerns the call; 0 if it does not."""
         best = 0.0
         for trigger in entry["triggers"]:
             kind, key = trigger["kind"], trigger["key"]
-            if kind == ERROR and self._failed is not None and self._failed.has(key):
+            if kind == ERROR and self._failed_output is not None and self._failed_output.has(key):
                 best = max(best, _FOR_ERROR + len(key))
             elif kind == COMMAND and self._run and shell_commands.is_command(key, self._run):
                 best = max(best, _FOR_COMMAND + len(key.split()))
             elif kind == PATH and any(triggers.is_path(key, path) for path in self._paths):
                 best = max(best, 1 + key.count("/") + (100 if key in self._paths else 0))
-        if self._told is None or terms is None or best >= _FOR_ERROR:
+        if self._output_terms is None or terms is None or best >= _FOR_ERROR:
             return best
         quotes = any(trigger["kind"] == ERROR for trigger in entry["triggers"])
-        over = self._told.weight(terms) - (failure_terms.LEAST_QUOTED if quotes else failure_terms.LEAST)
+        over = self._output_terms.weight(terms) - (failure_terms.LEAST_QUOTED if quotes else failure_terms.LEAST)
         if over < 0:
             return best
-        return max(best, _FOR_FAILURE + over + (_OF_TOOL if self._told.is_of_tools(terms) else 0))
+        return max(best, _FOR_FAILURE + over + (_OF_TOOL if self._output_terms.is_of_tools(terms) else 0))
 
 
 def _matching(held: _Entries, place: ActionPlace, asked: Mapping[str, object]) -> list[tuple[ActionEntry, bool]]:
@@ -293,7 +293,7 @@ def _matching(held: _Entries, place: ActionPlace, asked: Mapping[str, object]) -
     return [(entry, -rank >= _FOR_FAILURE) for rank, _, entry in sorted(ranked, key=lambda one: one[:2])]
 
 
-def _confirmed(
+def _confirm(
     found: Sequence[tuple[ActionEntry, bool]], place: ActionPlace, ties: LateTies | None = None
 ) -> list[form.Quoted]:
     lines: list[form.Quoted] = []
@@ -301,7 +301,7 @@ def _confirmed(
         if not _is_in_own_file(entry, place) or is_hostile(entry["snippet"]):
             continue
         is_own = entry["project"] == place.project
-        mark = ties.unasked([entry["path"]]).get(entry["path"]) if ties is not None and is_own else None
+        mark = ties.marks_for_push([entry["path"]]).get(entry["path"]) if ties is not None and is_own else None
         if mark is not None and mark.is_gone:
             continue
         line = form.action(entry, MOST_BYTES, None if mark is None else mark.text)

@@ -49,7 +49,7 @@ async def missing_files(place: DecisionPlace) -> list[PendingDecision]:
     count = len(missing)
     named = "\n".join(f"- {printable(path)}" for path in sorted(missing)[:_NAMED])
     more = f"\n- and {count - _NAMED} more" if count > _NAMED else ""
-    text = f"{_asks(root)} {count} memory files went missing together, so no other device deleted them.\n{named}{more}"
+    text = f"{_question_title(root)} {count} memory files went missing together, so no other device deleted them.\n{named}{more}"
 
     async def carry_out(choice: str) -> None:
         async with place.connect(place.project) as client:
@@ -67,7 +67,7 @@ async def project_name(place: DecisionPlace) -> list[PendingDecision]:
     if not project.claim:
         return []
     claim = printable(project.claim)
-    text = f"{_asks(project.root)} this folder calls itself {claim}, and another project of your space has that name."
+    text = f"{_question_title(project.root)} this folder calls itself {claim}, and another project of your space has that name."
     text += f" Until you decide, it is the separate project {printable(project.name)}."
 
     async def carry_out(choice: str) -> None:
@@ -100,7 +100,7 @@ def _conflict(place: DecisionPlace, folder: Folder, path: str) -> PendingDecisio
     if before is None or origins is None:
         return None
     shown = [f"{printable(name)}:\n{_excerpt(clash_version(before.text, name))}" for name in origins]
-    text = f"{_asks(folder.root)} two versions of {printable(path)} are in conflict.\n\n" + "\n\n".join(shown)
+    text = f"{_question_title(folder.root)} two versions of {printable(path)} are in conflict.\n\n" + "\n\n".join(shown)
 
     async def carry_out(choice: str) -> None:
         async with place.connect(place.project) as client:
@@ -126,19 +126,19 @@ def _settle(client: Any, project: str, path: str, known: str, origin: str) -> No
 async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
     """Return the decision about a note that speaks of code that has changed or no longer exists."""
     async with place.connect(place.project) as client:
-        found = await asyncio.to_thread(_outdated, client.tied.notes)
+        found = await asyncio.to_thread(_most_outdated, client.ties.notes)
     if found is None:
         return []
     path, verdict, body = found
     marked = f"It is marked “{printable(verdict.mark)}”."
-    text = f"{_asks(place.project.root)} is {printable(path)} still true? {marked}\n\n{_excerpt(body)}"
+    text = f"{_question_title(place.project.root)} is {printable(path)} still true? {marked}\n\n{_excerpt(body)}"
 
     async def carry_out(choice: str) -> None:
         if choice == CORRECT:
             place.notify(f"the user says that {path} is no longer true: correct it with memory_update")
             return
         async with place.connect(place.project) as client:
-            if (await asyncio.to_thread(_outdated, client.tied.notes, path)) != found:
+            if (await asyncio.to_thread(_most_outdated, client.ties.notes, path)) != found:
                 raise ChangedMeanwhileError(path)
             tool = "memory_update" if choice == CONFIRM else "memory_delete"
             await client.call(tool, {"id": path} if choice == CONFIRM else {"path": path}, more_meta=new_meta())
@@ -151,7 +151,7 @@ async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
     return [PendingDecision("outdated note", Question(text, choices), carry_out, is_open_to_agents=True)]
 
 
-def _outdated(notes: TiedNotes, only: str = "") -> tuple[str, TieVerdict, str] | None:
+def _most_outdated(notes: TiedNotes, only: str = "") -> tuple[str, TieVerdict, str] | None:
     """Return the path, verdict and body of a note, of the most outdated one. Blocks."""
     found = [(path, each) for path, each in notes.all() if each.state >= TieState.CHANGED and only in ("", path)]
     for path, verdict in sorted(found, key=lambda each: -each[1].state):
@@ -166,7 +166,7 @@ def _excerpt(text: str) -> str:
     return "\n".join(lines) + (" …" if len(text) > _SHOWN else "")
 
 
-def _asks(root: Path) -> str:
+def _question_title(root: Path) -> str:
     return f"Confide asks about {printable(root.name)}:"
 
 

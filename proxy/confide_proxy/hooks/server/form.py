@@ -103,7 +103,7 @@ def plain(text: str, most: int) -> str:
     """
     looked_at = _INVISIBLE.sub("", text[: 16 * most])
     shown = "".join(" " if unicodedata.category(letter) in _HIDDEN else letter for letter in looked_at)
-    parts = [_escaped(letter) for letter in " ".join(shown.split())]
+    parts = [_escape(letter) for letter in " ".join(shown.split())]
     if sum(map(len, parts)) <= most and len(text) <= 16 * most:
         return "".join(parts)
     length = 0
@@ -114,7 +114,7 @@ def plain(text: str, most: int) -> str:
     return "".join(parts) + CUT
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     # Full-width brackets and the like read as brackets too.
     return _ESCAPES.get(letter if letter.isascii() else unicodedata.normalize("NFKC", letter), letter)
 
@@ -185,7 +185,7 @@ def _head(pieces: Sequence[BriefingPiece]) -> Quoted | None:
             kept = [*kept, CUT] if kept else lines[:1]
             break
         covers.append(_place(piece))
-    quoted = _quoted(pieces[0], "updatedAt", " ".join(kept), line=pieces[0]["startLine"], most=HEAD_CHARS)
+    quoted = _quote(pieces[0], "updatedAt", " ".join(kept), line=pieces[0]["startLine"], most=HEAD_CHARS)
     return None if quoted is None else quoted._replace(covers=tuple(covers), is_pinned=True)
 
 
@@ -200,7 +200,7 @@ def entries(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
     for piece in pieces:
         parts = _entries(piece["snippet"], piece["heading"]) if piece["project"] == project else []
         for offset, text in reversed(parts):
-            quoted = _quoted(piece, "updatedAt", text, line=piece["startLine"] + offset)
+            quoted = _quote(piece, "updatedAt", text, line=piece["startLine"] + offset)
             if quoted is not None:
                 found.append(quoted._replace(covers=(_place(piece),) if quoted.is_whole else (), parts=len(parts)))
     return found
@@ -230,7 +230,7 @@ def _place(piece: Mapping[str, object]) -> str:
     return f"{piece['project']}\0{piece['path']}\0{piece['startLine']}"
 
 
-def covered(lines: Iterable[Quoted]) -> list[str]:
+def quoted_places(lines: Iterable[Quoted]) -> list[str]:
     """Return the documents and places that these lines quote completely, so that they needn't be
     shown again.
     """
@@ -243,7 +243,7 @@ def summary(note: Mapping[str, object], content: str) -> Quoted | None:
 
     `note` is its row in `memory_list`, and `content` its text.
     """
-    return _quoted(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
+    return _quote(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
 
 
 def may_come(found: Mapping[str, object], projects: Iterable[str]) -> bool:
@@ -259,23 +259,23 @@ def action(entry: ActionEntry, most_bytes: int, mark: str | None = None) -> Quot
     text = _ITEM.sub("", entry["snippet"].lstrip(), count=1)
     found = {**entry, "shortId": entry["id"]}
     while most > len(CUT):
-        quoted = _quoted(found, "updatedAt", text, line=entry["startLine"], most=most)
-        quoted = quoted if quoted is None or mark is None else marked(quoted, mark)
-        over = 0 if quoted is None else len(block.framed([quoted.line]).encode()) - most_bytes
+        quoted = _quote(found, "updatedAt", text, line=entry["startLine"], most=most)
+        quoted = quoted if quoted is None or mark is None else add_mark(quoted, mark)
+        over = 0 if quoted is None else len(block.frame_lines([quoted.line]).encode()) - most_bytes
         if over <= 0:
             return quoted
         most -= max(1, over // 4)
     return None
 
 
-def marked(quoted: Quoted, mark: str) -> Quoted:
+def add_mark(quoted: Quoted, mark: str) -> Quoted:
     """Return a line with a mark of this device beside the quotation's author and day."""
     head, end, rest = quoted.line.partition("): ")
     shown = f"; {plain(mark, MARK_CHARS)}" if mark else ""
     return quoted._replace(line=f"{head}{shown}{end}{rest}", is_tied=True, has_mark=bool(mark))
 
 
-def outdated(count: int) -> list[Quoted]:
+def outdated_line(count: int) -> list[Quoted]:
     """Return a line that counts the important notes which are about something that no longer
     exists; none without such notes.
     """
@@ -293,7 +293,7 @@ def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[
     whose text an earlier line contains.
     """
     kept: list[Quoted] = []
-    spent = tokens(block.framed([], age_s=86_400.0))
+    spent = tokens(block.frame_lines([], age_s=86_400.0))
     for each in lines:
         cost = tokens(each.line)
         is_said = once and each.text and any(each.text.removesuffix(CUT) in other.text for other in kept)
@@ -312,7 +312,7 @@ def _hit(found: Mapping[str, object]) -> Quoted | None:
     if found.get("supersededBy") or not isinstance(snippet, str) or type(line) is not int:
         return None
     is_headed = isinstance(heading, str) and heading and heading not in snippet
-    return _quoted(found, "updatedAt", f"{heading}: {snippet}" if is_headed else snippet, line=line)
+    return _quote(found, "updatedAt", f"{heading}: {snippet}" if is_headed else snippet, line=line)
 
 
 def _note(found: Mapping[str, object]) -> Quoted | None:
@@ -321,10 +321,10 @@ def _note(found: Mapping[str, object]) -> Quoted | None:
         return None
     text = snippet.removeprefix("# ").removeprefix(title).lstrip(" .:-") or title
     said = snippet if snippet.startswith(title) and not snippet.startswith("# ") else f"{title}: {text}"
-    return _quoted(found, "updated", title if text == title else said)
+    return _quote(found, "updated", title if text == title else said)
 
 
-def _quoted(
+def _quote(
     found: Mapping[str, object], dated: str, text: str, *, line: int = 0, most: int = HIT_CHARS, prefix: str = ""
 ) -> Quoted | None:
     path, project, author, day = found.get("path"), found.get("project"), found.get("author"), found.get(dated)

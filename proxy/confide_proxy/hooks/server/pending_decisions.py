@@ -89,7 +89,7 @@ class DecisionDesk:
         self._place = place
         self._finders = finders
         self._questions = questions
-        self._asked = AskedQuestions(place.paths.state / "asked.json")
+        self._asked_questions = AskedQuestions(place.paths.state / "asked.json")
         self._topics: set[str] = set()
 
     async def run(self) -> None:
@@ -110,15 +110,15 @@ class DecisionDesk:
                 log.info("pending decisions could not be read: %s", type(error).__name__)
                 continue
             for decision in found:
-                await self._ask(decision)
+                await self._ask_person(decision)
 
-    async def _ask(self, decision: PendingDecision) -> None:
+    async def _ask_person(self, decision: PendingDecision) -> None:
         question = decision.question
-        if decision.topic in self._topics or await asyncio.to_thread(self._asked.has, question):
+        if decision.topic in self._topics or await asyncio.to_thread(self._asked_questions.has, question):
             return
         self._topics.add(decision.topic)
         choice = await self._questions.ask(question, timeout_s=ASK_S)
-        await asyncio.to_thread(self._asked.note, question, _DECIDED if choice else AGAIN_S)
+        await asyncio.to_thread(self._asked_questions.note, question, _DECIDED if choice else AGAIN_S)
         if choice is None:
             return
         try:
@@ -126,7 +126,7 @@ class DecisionDesk:
         except (ConfideError, TimeoutError, OSError) as error:
             problem = error.with_hint if isinstance(error, ConfideError) else type(error).__name__
             log.warning("a decision could not be carried out: %s", problem)
-            await asyncio.to_thread(self._asked.note, question, AGAIN_S)
+            await asyncio.to_thread(self._asked_questions.note, question, AGAIN_S)
 
 
 class AskedQuestions:

@@ -48,7 +48,7 @@ class Question(NamedTuple):
         schema = {"type": "object", "properties": {FIELD: field}, "required": [FIELD]}
         return {"message": self.text[:MOST_CHARS], "requestedSchema": schema}
 
-    def chosen(self, result: object) -> str | None:
+    def choice_in(self, result: object) -> str | None:
         """Return the name of the choice in a client's answer; None for every other answer."""
         if not isinstance(result, Mapping) or result.get("action") != "accept":
             return None

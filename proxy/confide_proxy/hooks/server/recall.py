@@ -87,18 +87,18 @@ class PromptRecall:
         self._link = link
         self._sealing = sealing
         self._folders = [os.path.realpath(folder) for folder in folders]
-        self._shown = ShownLedger(os.path.join(self._state, "hooks", "shown.json"))
+        self._shown_ledger = ShownLedger(os.path.join(self._state, "hooks", "shown.json"))
         self._usage = usage.UsageFile(self._state)
-        self._known: dict[str, tuple[float, tuple[str, str] | None]] = {}
+        self._projects: dict[str, tuple[float, tuple[str, str] | None]] = {}
         self._actions = ActionRecall(link)
-        self._tied: dict[str, LateTies] = {}
+        self._late_ties: dict[str, LateTies] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._keeping: asyncio.Task[None] | None = None
         self._is_kept = True
 
     async def begin(self) -> None:
         """Load the record of shown texts and the counters, once this process holds the seat."""
-        await asyncio.to_thread(self._shown.load)
+        await asyncio.to_thread(self._shown_ledger.load)
         await asyncio.to_thread(self._usage.refresh)
 
     def on_up(self) -> None:
@@ -136,7 +136,7 @@ class PromptRecall:
                     return await answer_run(asked, self._link, self._sealing) if self._link.is_up else {}
                 if kind == "turn":
                     self._refresh_soon(folder)
-                    await self._answered(folder, session, _text(asked, "answer"))
+                    await self._count_named_notes(folder, session, _text(asked, "answer"))
         except TimeoutError:
             log.info("a hook was not answered in time")
         except ConfideError as error:
@@ -146,39 +146,39 @@ class PromptRecall:
     # -- starts ---------------------------------------------------------------------------------------------------
 
     async def _start(self, folder: str, session: str, source: str) -> dict[str, object]:
-        if not self._shown.starts(session, source, is_anew=source in events.ANEW):
+        if not self._shown_ledger.starts(session, source, is_anew=source in events.ANEW):
             return {}
-        answer = await self._briefed(folder, session)
-        if message := self._needed(session):
+        answer = await self._briefing_answer(folder, session)
+        if message := self._user_action(session):
             answer["message"] = message
         self._keep_shown()
         return answer
 
-    async def _briefed(self, folder: str, session: str) -> dict[str, Any]:
+    async def _briefing_answer(self, folder: str, session: str) -> dict[str, Any]:
         try:
             async with asyncio.timeout(DAEMON_S):
-                lines = await self._refreshed(folder) if self._link.is_up else None
+                lines = await self._refresh_briefing(folder) if self._link.is_up else None
         except (ConfideError, TimeoutError):
             lines = None
         if lines is None:
             context = await asyncio.to_thread(briefings.read, self._state, folder)
         else:
-            self._shown.add(session, form.covered(lines))
-            context = block.framed([each.line for each in lines]) if lines else ""
+            self._shown_ledger.add(session, form.quoted_places(lines))
+            context = block.frame_lines([each.line for each in lines]) if lines else ""
         if context:
             self._count(session, usage.START, lines or (), context)
         return {"context": context} if context else {}
 
-    def _needed(self, session: str) -> str:
+    def _user_action(self, session: str) -> str:
         """Return what the user must do before memory is available; once per session."""
         reason = self._link.reason
         if self._link.is_up or not isinstance(reason, _FOR_A_PERSON):
             return ""
         told = form.plain(f"Confide: {reason}" + (f"; hint: {reason.hint}" if reason.hint else ""), _MESSAGE_CHARS)
         persons = f"{session}\0person"  # kept when the model's context is cleared
-        if self._shown.has(persons, told):
+        if self._shown_ledger.has(persons, told):
             return ""
-        self._shown.add(persons, [told])
+        self._shown_ledger.add(persons, [told])
         return told
 
     # -- prompts --------------------------------------------------------------------------------------------------
@@ -196,29 +196,31 @@ class PromptRecall:
         if not briefing and not kept:
             return {}
         # Before the answer is written: the same event may already have arrived a second time.
-        self._shown.add(session, [each.place for each in kept])
+        self._shown_ledger.add(session, [each.place for each in kept])
         for event, lines in ((usage.START, briefing), (usage.PROMPT, kept)):
             if lines:
-                self._count(session, event, lines, block.framed([each.line for each in lines]))
+                self._count(session, event, lines, block.frame_lines([each.line for each in lines]))
         self._keep_shown()
-        return {"context": block.framed([each.line for each in (*briefing, *kept)])}
+        return {"context": block.frame_lines([each.line for each in (*briefing, *kept)])}
 
     async def _first_briefing(self, folder: str, session: str) -> list[form.Quoted]:
         """Return the briefing that the session's start missed, as no process listened and none was
         on disk: mostly in a project's first session.
         """
-        if self._shown.has_begun(session) or not await asyncio.to_thread(session_marks.is_missed, self._state, session):
+        if self._shown_ledger.has_begun(session) or not await asyncio.to_thread(
+            session_marks.is_missed, self._state, session
+        ):
             return []
-        lines = await self._refreshed(folder) if await self._is_linked() else None
+        lines = await self._refresh_briefing(folder) if await self._is_linked() else None
         if lines is None:
             return []
-        if not self._shown.starts(session, "startup", is_anew=False):
+        if not self._shown_ledger.starts(session, "startup", is_anew=False):
             return []  # the same prompt came a second time meanwhile
-        self._shown.add(session, form.covered(lines))
+        self._shown_ledger.add(session, form.quoted_places(lines))
         return lines
 
     def _is_shown(self, session: str, hit: form.Quoted) -> bool:
-        return self._shown.has(session, hit.place) or self._shown.has(session, hit.document)
+        return self._shown_ledger.has(session, hit.place) or self._shown_ledger.has(session, hit.document)
 
     async def _is_linked(self) -> bool:
         """Return True if the link is up; wait for a first attempt as long as the hook has time."""
@@ -230,13 +232,13 @@ class PromptRecall:
         project = await self._project(folder)
         if project is None:
             return []
-        return await self._true(folder, await found(self._link, self._sealing, project, question))
+        return await self._true(folder, await search_hits(self._link, self._sealing, project, question))
 
     async def _true(self, folder: str, lines: list[form.Quoted]) -> list[form.Quoted]:
         """Return these lines without those about what no longer exists, and with marks at those
         about something that was changed.
         """
-        place = await self._found(folder)
+        place = await self._find_project(folder)
         own = {
             line: line.document.partition("\0")[2]
             for line in lines
@@ -244,22 +246,22 @@ class PromptRecall:
         }
         if place is None or not own:
             return lines
-        marks = await asyncio.to_thread(self._ties(*place).unasked, own.values())
+        marks = await asyncio.to_thread(self._ties(*place).marks_for_push, own.values())
         made = []
         for line in lines:
             mark = marks.get(own.get(line, ""))
             if mark is None:
                 made.append(line)
             elif not mark.is_gone:
-                made.append(form.marked(line, mark.text))
+                made.append(form.add_mark(line, mark.text))
         return made
 
     def _ties(self, project: str, root: str) -> LateTies:
         """Return the ties of a project's notes; the first use of them is in a thread."""
-        ties = self._tied.get(root) or LateTies(Path(root), project, self._sealing)
-        self._tied[root] = ties
-        while len(self._tied) > MOST_KNOWN:
-            del self._tied[next(iter(self._tied))]
+        ties = self._late_ties.get(root) or LateTies(Path(root), project, self._sealing)
+        self._late_ties[root] = ties
+        while len(self._late_ties) > MOST_KNOWN:
+            del self._late_ties[next(iter(self._late_ties))]
         return ties
 
     # -- tool calls -----------------------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ class PromptRecall:
     async def _action(self, folder: str, session: str, asked: Mapping[str, object]) -> dict[str, object]:
         self._actions.count(session)
         is_failure = asked.get("kind") == events.AFTER and has_failed(asked) is True
-        found = await self._found(folder)
+        found = await self._find_project(folder)
         if found is None:
             return {}
         place = ActionPlace(*found, os.fspath(self._paths.global_folder))
@@ -279,7 +281,7 @@ class PromptRecall:
             self._count_failure(session, line)
         if is_failure and self._link.is_up and (failure := question(asked)):
             for line in await self._search(folder, failure.words):
-                is_short = len(block.framed([line.line]).encode()) <= MOST_BYTES
+                is_short = len(block.frame_lines([line.line]).encode()) <= MOST_BYTES
                 if is_short and failure.is_answered_by(line.text) and not self._is_shown(session, line):
                     return self._shown_at_action(session, line, is_failure=True)
         return {}
@@ -288,8 +290,8 @@ class PromptRecall:
         if not self._actions.take(session, line.line):
             return {}
         is_covered = line.is_for_failure
-        self._shown.add(session, [line.place, *([f"{_FAILED}{line.place}"] if is_covered else [])])
-        context = block.framed([line.line])
+        self._shown_ledger.add(session, [line.place, *([f"{_FAILED}{line.place}"] if is_covered else [])])
+        context = block.frame_lines([line.line])
         event = usage.FAILURE if is_failure or is_covered else usage.ACTION
         self._count(session, event, [line], context, is_covered=is_covered)
         self._keep_shown()
@@ -316,10 +318,10 @@ class PromptRecall:
         """Count, once per session each, that a failure came after its note had been shown, and that
         it came again.
         """
-        has_come = self._shown.has(session, f"{_FAILED}{line.place}")
+        has_come = self._shown_ledger.has(session, f"{_FAILED}{line.place}")
         mark = f"{_AGAIN if has_come else _FAILED}{line.place}"
-        if line.is_for_failure and not self._shown.has(session, mark):
-            self._shown.add(session, [mark])
+        if line.is_for_failure and not self._shown_ledger.has(session, mark):
+            self._shown_ledger.add(session, [mark])
             note, now = _note(line), time.time()
             count = UsageState.again if has_come else UsageState.meet
             self._usage.add(lambda state: count(state, note.project, note.path, now))
@@ -334,7 +336,7 @@ class PromptRecall:
             self._usage.add(lambda state: state.mention(project, text, now))
             self._keep_shown()
 
-    async def _answered(self, folder: str, session: str, text: str) -> None:
+    async def _count_named_notes(self, folder: str, session: str, text: str) -> None:
         """Count the notes that an agent's final answer names, before the hook gets its
         answer: the session may end next.
         """
@@ -357,11 +359,11 @@ class PromptRecall:
         await asyncio.sleep(settle_s)
         try:
             async with asyncio.timeout(_REQUEST_S):
-                await self._refreshed(folder)
+                await self._refresh_briefing(folder)
         except (ConfideError, TimeoutError) as error:
             log.info("no new briefing: %s", type(error).__name__)
 
-    async def _refreshed(self, folder: str) -> list[form.Quoted] | None:
+    async def _refresh_briefing(self, folder: str) -> list[form.Quoted] | None:
         """Fetch and store the lines of a folder's briefing; return None if the folder belongs to no
         known project.
         """
@@ -374,9 +376,9 @@ class PromptRecall:
         found = await self._true(folder, listed)
         gone = {each.document for each in listed if each.is_important} - {each.document for each in found}
         lines = form.within(
-            [*form.outdated(len(gone)), *sorted(found, key=self._is_sunk)], form.BRIEFING_TOKENS, once=True
+            [*form.outdated_line(len(gone)), *sorted(found, key=self._is_sunk)], form.BRIEFING_TOKENS, once=True
         )
-        root = (await self._found(folder) or ("", folder))[1]
+        root = (await self._find_project(folder) or ("", folder))[1]
         name = hashlib.blake2b(f"{project}\0{root}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         try:
             await asyncio.to_thread(briefings.save, self._state, root, name, [_for_later(each) for each in lines])
@@ -443,19 +445,19 @@ class PromptRecall:
         return await _looked_up(self._link, project, tool, arguments)
 
     async def _project(self, folder: str) -> str | None:
-        found = await self._found(folder)
+        found = await self._find_project(folder)
         return found[0] if found else None
 
-    async def _found(self, folder: str) -> tuple[str, str] | None:
+    async def _find_project(self, folder: str) -> tuple[str, str] | None:
         """Return name and root of the project that contains a folder, or None if that isn't decided
         yet.
         """
-        known = self._known.pop(folder, None)
+        known = self._projects.pop(folder, None)
         if known is None or time.monotonic() - known[0] > KNOWN_S:
-            known = (time.monotonic(), await asyncio.to_thread(_identified, self._paths, folder))
-        self._known[folder] = known
-        while len(self._known) > MOST_KNOWN:
-            del self._known[next(iter(self._known))]
+            known = (time.monotonic(), await asyncio.to_thread(_identify, self._paths, folder))
+        self._projects[folder] = known
+        while len(self._projects) > MOST_KNOWN:
+            del self._projects[next(iter(self._projects))]
         return known[1]
 
     def _keep_shown(self) -> None:
@@ -466,24 +468,24 @@ class PromptRecall:
     async def _keep(self) -> None:
         while not self._is_kept:
             self._is_kept = True
-            await asyncio.to_thread(self._shown.save, self._shown.kept())
+            await asyncio.to_thread(self._shown_ledger.save, self._shown_ledger.to_text())
             await asyncio.to_thread(self._usage.flush)
 
 
-async def found(link: RequestChannel, sealing: SessionSealing, project: str, question: str) -> list[form.Quoted]:
+async def search_hits(link: RequestChannel, sealing: SessionSealing, project: str, question: str) -> list[form.Quoted]:
     """Search for a prompt's question; return the hits that may come automatically, the best first.
     Raises ConfideError, TimeoutError.
     """
-    return form.hits(await _searched(link, sealing, project, question, HIT_SCORE))
+    return form.hits(await _search_project(link, sealing, project, question, HIT_SCORE))
 
 
-async def scored(
+async def search_scores(
     link: RequestChannel, sealing: SessionSealing, project: str, question: str
 ) -> list[tuple[float, form.Quoted]]:
-    """Return what `found` looks at with its scores, results below `HIT_SCORE` included. Raises
+    """Return what `search_hits` looks at with its scores, results below `HIT_SCORE` included. Raises
     ConfideError, TimeoutError.
     """
-    result = await _searched(link, sealing, project, question, 0.0)
+    result = await _search_project(link, sealing, project, question, 0.0)
     results = result.get("results")
     pairs: list[tuple[float, form.Quoted]] = []
     for one in results if isinstance(results, list) else ():
@@ -493,7 +495,7 @@ async def scored(
     return pairs
 
 
-async def _searched(
+async def _search_project(
     link: RequestChannel, sealing: SessionSealing, project: str, question: str, least: float
 ) -> dict[str, object]:
     """Search the memory that may be added automatically, down to the score `least`."""
@@ -516,7 +518,7 @@ async def _looked_up(
 def _for_later(line: form.Quoted) -> str:
     """Return a line for a session that starts at another time: what is true now may not be then."""
     is_fresh = line.is_tied and not line.has_mark
-    return form.marked(line, NOT_CHECKED).line if is_fresh else line.line
+    return form.add_mark(line, NOT_CHECKED).line if is_fresh else line.line
 
 
 def _note(line: form.Quoted) -> usage.ShownNote:
@@ -532,7 +534,7 @@ def _time_for(asked: Mapping[str, object]) -> float:
     return min(ANSWER_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S
 
 
-def _identified(paths: ProxyPaths, folder: str) -> tuple[str, str] | None:
+def _identify(paths: ProxyPaths, folder: str) -> tuple[str, str] | None:
     claim = projects.identify(Path(folder))
     if not claim.is_project:
         return GLOBAL_PROJECT, folder

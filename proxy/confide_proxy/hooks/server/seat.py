@@ -104,7 +104,7 @@ class ClientEvents:
         told = asked.get("event")
         if not isinstance(told, dict):
             return await self._recall.answer(asked)
-        event = events.known(told)
+        event = events.parse_event(told)
         if event is None or event.kind not in _KINDS:
             return {}
         began = time.monotonic()

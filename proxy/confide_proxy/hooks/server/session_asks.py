@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from confide_crypto.errors import printable
-from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connected
+from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connect
 from confide_proxy.hooks.server.prompt_listener import listen_as_process
 from confide_proxy.hooks.server.question_form import MOST_CHOICES, MOST_TITLE, Choice, Question
 from confide_proxy.paths import ProxyPaths
@@ -95,7 +95,7 @@ def ask_session(
         return NO_ANSWER
     left = max(0.0, end - time.monotonic())
     asked = {"kind": "ask", "text": question.text, "choices": question.choices, "program": program}
-    told = _asked(state, {**asked, "ms": int(left * 1000)}, end=end + _WAY_S)
+    told = _ask_session(state, {**asked, "ms": int(left * 1000)}, end=end + _WAY_S)
     names = [choice.name for choice in question.choices]
     answer = told.get("answer")
     return PersonAnswer(answer if answer in names else None, told.get("later") is True, is_asked=bool(told))
@@ -194,7 +194,7 @@ def _nearest(paths: ProxyPaths, cwd: Path | None, *, end: float) -> str:
     folder = os.path.realpath(cwd or Path.cwd())
     own, found = _ancestors(), []
     for state in _sessions(paths):
-        told = _asked(state, {"kind": "whose"}, end=min(end, time.monotonic() + _WAY_S))
+        told = _ask_session(state, {"kind": "whose"}, end=min(end, time.monotonic() + _WAY_S))
         root, theirs = told.get("root"), told.get("ancestors")
         if not isinstance(root, str) or not isinstance(theirs, list) or not _is_below(folder, root):
             continue
@@ -203,10 +203,10 @@ def _nearest(paths: ProxyPaths, cwd: Path | None, *, end: float) -> str:
     return min(found)[2] if found else ""
 
 
-def _asked(state: str, message: Mapping[str, object], *, end: float) -> dict[str, Any]:
+def _ask_session(state: str, message: Mapping[str, object], *, end: float) -> dict[str, Any]:
     """Return a session's answer; empty if there is none in time."""
     try:
-        connection = connected(state, CONNECT_S)
+        connection = connect(state, CONNECT_S)
         if connection is None:
             return {}
         with connection:

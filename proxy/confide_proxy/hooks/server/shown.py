@@ -46,7 +46,7 @@ class ShownLedger:
                 starts = session.get("starts")
                 self._sessions[name] = {"keys": keys, "starts": starts if isinstance(starts, dict) else {}}
 
-    def kept(self) -> str:
+    def to_text(self) -> str:
         """Return the current record as text for `save` on a thread."""
         return json.dumps(self._sessions)
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from confide_crypto import atomic, portable
 from confide_memory.documents import GLOBAL_PROJECT
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 
 FILE: Final = "usage.json"
 FOLDER: Final = "hooks"
@@ -151,7 +151,7 @@ class UsageState:
         self.days: dict[str, dict[str, EventTotals]] = {}
 
     @classmethod
-    def parsed(cls, data: bytes) -> UsageState:
+    def parse(cls, data: bytes) -> UsageState:
         """Parse a file's content; entries of another form are dropped. Never raises."""
         state = cls()
         try:
@@ -163,18 +163,20 @@ class UsageState:
             if isinstance(note.get("project"), str) and key == _key(
                 note["project"], str(note.get("path") or note.get("id"))
             ):
-                made = _filled(NoteUsage(note["project"]), note)
+                made = _set_fields(NoteUsage(note["project"]), note)
                 made.shown = {event: n for event, n in made.shown.items() if event in EVENTS and _is_count(n)}
                 made.open, made.last_used = (each if each in EVENTS else "" for each in (made.open, made.last_used))
                 state.notes[key] = made
         for day, events in _items(told.get("days")):
-            state.days[day] = {event: _filled(EventTotals(), one) for event, one in _items(events) if event in EVENTS}
+            state.days[day] = {
+                event: _set_fields(EventTotals(), one) for event, one in _items(events) if event in EVENTS
+            }
         return state
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the file's content."""
-        notes = {key: _told(note) for key, note in self.notes.items()}
-        days = {day: {event: _told(one) for event, one in events.items()} for day, events in self.days.items()}
+        notes = {key: _to_json(note) for key, note in self.notes.items()}
+        days = {day: {event: _to_json(one) for event, one in events.items()} for day, events in self.days.items()}
         return json.dumps({"days": days, "notes": notes}).encode()
 
     def show(
@@ -210,7 +212,7 @@ class UsageState:
 
     def read(self, project: str, said: Iterable[str], now: float) -> bool:
         """Count that an agent read these notes in full; `said` are their ids or paths."""
-        found = [note for name in said for note in self._called(project, name)]
+        found = [note for name in said for note in self._notes_named(project, name)]
         for note in found:
             note.read += 1
             note.at = now
@@ -219,7 +221,7 @@ class UsageState:
 
     def use(self, project: str, said: Iterable[str], now: float) -> bool:
         """Count that an agent did something with these notes; `said` are their ids or paths."""
-        found = [note for name in said for note in self._called(project, name)]
+        found = [note for name in said for note in self._notes_named(project, name)]
         for note in found:
             self._use(note, now)
         return bool(found)
@@ -324,7 +326,7 @@ class UsageState:
         note.unused = 0
         note.open = ""
 
-    def _called(self, project: str, said: str) -> list[NoteUsage]:
+    def _notes_named(self, project: str, said: str) -> list[NoteUsage]:
         """Return the note that an agent's argument names: by its id, whole or short, its path, with
         lines or without, or the path's end.
         """
@@ -373,7 +375,7 @@ class UsageFile:
             self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = lock_file(self._lock)
             try:
-                if taken(descriptor, wait_s=LOCK_S):
+                if try_lock(descriptor, wait_s=LOCK_S):
                     self._write()
             finally:
                 os.close(descriptor)
@@ -400,7 +402,7 @@ class UsageFile:
                 is_changed = change(state) or is_changed
             if is_changed:
                 state.prune(time.time())
-                while len(data := state.encoded()) > MOST_BYTES:
+                while len(data := state.encode()) > MOST_BYTES:
                     state.prune(time.time(), most=len(state.notes) // 2)
                 atomic.write(self._file, data, is_kept=False)
             self.state, self._stamp = state, self._stamp_now()
@@ -414,7 +416,7 @@ class UsageFile:
         except FileNotFoundError:
             return UsageState()
         with open(descriptor, "rb") as file:
-            return UsageState.parsed(file.read(MOST_BYTES))
+            return UsageState.parse(file.read(MOST_BYTES))
 
     def _stamp_now(self) -> tuple[int, int]:
         try:
@@ -486,12 +488,12 @@ def _items(value: object) -> list[tuple[str, dict[str, Any]]]:
     return [(key, one) for key, one in value.items() if isinstance(one, dict)] if isinstance(value, dict) else []
 
 
-def _told(one: NoteUsage | EventTotals) -> dict[str, object]:
+def _to_json(one: NoteUsage | EventTotals) -> dict[str, object]:
     """Return the fields that are not at their default."""
     return {each.name: value for each in fields(one) if (value := getattr(one, each.name))}
 
 
-def _filled(made: _Counters, told: Mapping[str, Any]) -> _Counters:
+def _set_fields(made: _Counters, told: Mapping[str, Any]) -> _Counters:
     """Set the fields that have the right type."""
     for each in fields(made):
         value = told.get(each.name)

@@ -31,9 +31,9 @@ from confide_proxy.hooks.server.forgetting.forget_everywhere import (
     Removal,
     digest_of,
     parts_of,
-    planned,
+    plan_forgetting,
     receipt_for,
-    removed,
+    run_forgetting,
 )
 from confide_proxy.hooks.server.question_form import MOST_CHARS, Choice, Question
 from confide_proxy.hooks.server.session_asks import PersonQuestions
@@ -71,7 +71,7 @@ class ForgetCalls:
         `questions`: those of the session; None where no user can be asked.
         """
         try:
-            parameters = Parameters.of_catalogue(catalogue.packaged().tools["memory_forget"])
+            parameters = Parameters.of_catalogue(catalogue.packaged_catalogue().tools["memory_forget"])
             given = check(parameters, call.params.get("arguments"))
             names, text = list(dict.fromkeys(given.get("names", ()))), str(given.get("text", "")).strip()
             if bool(names) == bool(text) or not all(map(normal, names)):
@@ -81,7 +81,7 @@ class ForgetCalls:
             by_hand = _command(names, str(given.get("project", "")))
             if questions is None or not questions.can_ask:
                 return ToolAnswer(f"this client cannot ask the user, {_NOTHING}; the user can run: {by_hand}")
-            return await self._asked(call, questions, names, text, str(given.get("project", "")), by_hand)
+            return await self._ask_person(call, questions, names, text, str(given.get("project", "")), by_hand)
         except TimeoutError:
             return ToolAnswer("the daemon did not answer in time; confide status shows how it is")
         except ConnectionLost:
@@ -89,7 +89,7 @@ class ForgetCalls:
         except ConfideError as error:
             return ToolAnswer(error.with_hint)
 
-    async def _asked(
+    async def _ask_person(
         self,
         call: PendingCall,
         questions: PersonQuestions,
@@ -99,11 +99,11 @@ class ForgetCalls:
         by_hand: str,
     ) -> ToolAnswer | None:
         targets = await self._targets(names, text, project)
-        plan = await planned(self._place, targets)
+        plan = await plan_forgetting(self._place, targets)
         if not plan["total"]:
             return ToolAnswer(f"the memory has no file with this text, {_NOTHING}")
         digest = digest_of(plan)
-        question = Question(_asks(plan, await self._titles(plan), targets.project, text), _CHOICES)
+        question = Question(_question_text(plan, await self._titles(plan), targets.project, text), _CHOICES)
         if len(question.text) > MOST_CHARS:  # a user must not approve what was cut off
             return ToolAnswer(f"the question would be too long, {_NOTHING}; the user can run: {by_hand}")
         answer = await self._approval.ask(questions, call, f"forget {digest}", question)
@@ -113,21 +113,21 @@ class ForgetCalls:
             return ToolAnswer(f"the user has not said yes, {_NOTHING}")
         if call.is_settled:
             return None
-        if digest_of(await planned(self._place, targets)) != digest:
+        if digest_of(await plan_forgetting(self._place, targets)) != digest:
             return ToolAnswer(f"what would go has changed since the user was asked, {_NOTHING}; ask again")
-        done = await removed(self._place, targets, plan, with_files=answer.choice == _WITH_FILES)
-        return _told(plan, done, await receipt_for(self._place, done.signed))
+        done = await run_forgetting(self._place, targets, plan, with_files=answer.choice == _WITH_FILES)
+        return _result_text(plan, done, await receipt_for(self._place, done.signed))
 
     async def _targets(self, names: Sequence[str], text: str, project: str) -> ForgetTargets:
         if text:
             return ForgetTargets("", [], await parts_of(self._place, text))
-        found = [await self._placed(name, project or self._project.name) for name in names]
+        found = [await self._locate(name, project or self._project.name) for name in names]
         projects = {project for project, _ in found}
         if len(projects) > 1:
             raise ToolError("these are of several projects", hint="name those of one project in each call")
         return ForgetTargets(projects.pop(), [path for _, path in found], [])
 
-    async def _placed(self, name: str, project: str) -> tuple[str, str]:
+    async def _locate(self, name: str, project: str) -> tuple[str, str]:
         """Return project and path of what a name means: the id of a note in any project, or a path."""
         if is_id(name):
             asked: LookupRequest = {
@@ -162,9 +162,9 @@ class ForgetCalls:
         return list(await asyncio.gather(*map(title, plan["documents"][:_SHOWN])))
 
 
-def _asks(plan: ForgetPlanned, titles: Sequence[str], project: str, text: str) -> str:
+def _question_text(plan: ForgetPlanned, titles: Sequence[str], project: str, text: str) -> str:
     """Return the text of the question: what goes, how much, and where."""
-    files = _counted(plan["total"])
+    files = _count_noun(plan["total"])
     if text:
         lines = [f"Your agent asks to forget this text for good, in {files}:", f"“{_printable_lines(text)}”"]
     else:
@@ -182,17 +182,17 @@ def _asks(plan: ForgetPlanned, titles: Sequence[str], project: str, text: str) -
     return "\n".join(lines)
 
 
-def _told(plan: ForgetPlanned, done: Removal, receipt: KeptReceipt) -> ToolAnswer:
+def _result_text(plan: ForgetPlanned, done: Removal, receipt: KeptReceipt) -> ToolAnswer:
     shared = [f"{each['project']}: {each['path']}" for each in plan["shared"][:_MOST_TOLD]]
     waiting = receipt.names(level="gone when it connects")
     snapshots = len(receipt.names(place="snapshot"))
-    lines = [f"{_counted(plan['total'])} forgotten. The receipt: {receipt.file}", *done.warnings]
+    lines = [f"{_count_noun(plan['total'])} forgotten. The receipt: {receipt.file}", *done.warnings]
     if shared:
         lines.append(f"The same words stay in {', '.join(shared)}.")
     if waiting:
         lines.append(f"Gone on {', '.join(waiting)} when it next connects.")
     if snapshots:
-        lines.append(f"it is still in {_counted(snapshots, 'snapshot')} of the server: confide forget --backups")
+        lines.append(f"it is still in {_count_noun(snapshots, 'snapshot')} of the server: confide forget --backups")
     structured: dict[str, Any] = {
         "forgotten": not done.warnings,
         "total": plan["total"],
@@ -215,5 +215,5 @@ def _printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def _counted(number: int, noun: str = "file") -> str:
+def _count_noun(number: int, noun: str = "file") -> str:
     return f"{number:,} {noun if number == 1 else f'{noun}s'}"

@@ -48,7 +48,7 @@ class NoteReads:
     ) -> Callable[[usage.UsageState], bool] | None:
         now = time.time()
         if tool == SEARCH:
-            shown = list(_shown(text, self._project))
+            shown = list(_shown_notes(text, self._project))
             tokens = usage.tokens_of(text)
             return lambda state: state.show(usage.SEARCH, shown, tokens=tokens, ms=ms, now=now)
         given = arguments.get("project")
@@ -61,7 +61,7 @@ class NoteReads:
         return lambda state: state.use(project, said, now)
 
 
-def _shown(text: str, project: str) -> Iterator[usage.ShownNote]:
+def _shown_notes(text: str, project: str) -> Iterator[usage.ShownNote]:
     """Yield the notes and files in the text of a search's result."""
     for number, hit in enumerate(_HIT.finditer(text)):
         if number == MOST_SHOWN:

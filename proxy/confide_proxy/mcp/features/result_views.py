@@ -51,21 +51,21 @@ class ResultViews:
         """Return True if only a page calls this tool."""
         return isinstance(tool, str) and tool in self._tools
 
-    def extended(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
+    def extend(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a method of the catalogue for a client that shows pages."""
         if method in (INITIALIZE, DISCOVER) and self._views:
             capabilities = result["capabilities"]
             extensions = {**capabilities.get("extensions", {}), VIEWS_EXTENSION: {}}
             return {**result, "capabilities": {**capabilities, "extensions": extensions}}
         if method == LIST_TOOLS:
-            return {**result, "tools": [*map(self._linked, result["tools"]), *self._listed(result["tools"])]}
+            return {**result, "tools": [*map(self._link_view, result["tools"]), *self._extend_tools(result["tools"])]}
         return result
 
-    def _linked(self, tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _link_view(self, tool: Mapping[str, Any]) -> Mapping[str, Any]:
         uri = self._uris.get(tool["name"])
         return tool if uri is None else {**tool, "_meta": {**tool.get("_meta", {}), "ui": {"resourceUri": uri}}}
 
-    def _listed(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, object]]:
+    def _extend_tools(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, object]]:
         taken = {tool["name"] for tool in tools}
         return [
             {**tool.definition, "_meta": {"ui": {"resourceUri": uri, "visibility": ["app"]}}}
@@ -98,7 +98,7 @@ NONE: Final = ResultViews(())
 
 
 @cache
-def installed() -> ResultViews:
+def installed_views() -> ResultViews:
     """Return the pages of the installed add-ons; none if one of these cannot be loaded. The first
     call blocks.
     """
@@ -112,7 +112,7 @@ def installed() -> ResultViews:
 def _page(view: ResultView) -> str:
     """Return the whole page; "" if it cannot be loaded or is too large."""
     try:
-        page: str = addons.loaded(view.html)()
+        page: str = addons.load_object(view.html)()
         size_bytes = len(page.encode())
     except Exception as error:  # an add-on may raise anything; the session goes on without its page
         _warn(f"the page {view.uri} cannot be loaded: {type(error).__name__}")

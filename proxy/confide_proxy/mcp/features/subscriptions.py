@@ -89,7 +89,7 @@ def stream_of(acknowledgement: dict[str, Any]) -> Any:
 
 def uris_of(stream: PendingCall) -> list[Any]:
     """Return the URIs of the resources that a stream was requested for."""
-    uris = _wanted(stream).get(_URIS)
+    uris = _filter_of(stream).get(_URIS)
     return uris if isinstance(uris, list) else []
 
 
@@ -105,7 +105,7 @@ def refusal_of(stream: PendingCall) -> str | None:
 
 def acknowledgement_of(stream: PendingCall) -> dict[str, object]:
     """Return the first message of a stream: the requested notifications that this version supports."""
-    wanted = _wanted(stream)
+    wanted = _filter_of(stream)
     honored: dict[str, object] = {name: True for name in CHANGED if wanted.get(name) is True}
     if uris := uris_of(stream):
         honored[_URIS] = uris
@@ -114,7 +114,7 @@ def acknowledgement_of(stream: PendingCall) -> dict[str, object]:
 
 def news_of_change(stream: PendingCall, name: str) -> Iterator[dict[str, object]]:
     """Yield the notification that the list `name` has changed, if the stream was requested for it."""
-    if _wanted(stream).get(name) is True:
+    if _filter_of(stream).get(name) is True:
         yield _news(CHANGED[name], stream)
 
 
@@ -127,7 +127,7 @@ def news_after_break(stream: PendingCall) -> Iterator[dict[str, object]]:
     yield from news_of_change(stream, RESOURCES)
 
 
-def _wanted(stream: PendingCall) -> dict[str, Any]:
+def _filter_of(stream: PendingCall) -> dict[str, Any]:
     wanted = stream.params.get("notifications")
     return wanted if isinstance(wanted, dict) else {}
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from confide_memory.documents import iso
 from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, TASKS_EXTENSION
-from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, PendingCall, encoded
+from confide_proxy.mcp.jsonrpc import INVALID_PARAMS, PendingCall, encode_message
 
 GET: Final = "tasks/get"
 UPDATE: Final = "tasks/update"
@@ -49,7 +49,7 @@ class _HeldCall:
     message: str = ""
     outcome: Mapping[str, Any] | None = None
 
-    def seen(self) -> dict[str, Any]:
+    def to_task(self) -> dict[str, Any]:
         """Return the `Task` of the extension."""
         found: dict[str, Any] = {
             "taskId": self.id,
@@ -88,7 +88,7 @@ class TaskHandles:
         now = time.time()
         call.task_id = secrets.token_urlsafe(24)
         task = self._tasks[call.task_id] = _HeldCall(call.task_id, call, now, now)
-        return task.seen() | {"resultType": "task"}
+        return task.to_task() | {"resultType": "task"}
 
     def settle(self, call: PendingCall, outcome: Mapping[str, Any]) -> None:
         """Keep the outcome of a call until its client asks for it: `result` or `error` under its
@@ -96,7 +96,7 @@ class TaskHandles:
         """
         task = self._tasks.get(call.task_id)
         if task is not None and task.status == "working":
-            if len(encoded(dict(outcome))) > MAX_RESULT_BYTES:
+            if len(encode_message(dict(outcome))) > MAX_RESULT_BYTES:
                 outcome = {"error": {"code": INTERNAL_ERROR, "message": "the result is too large to be kept"}}
             self._update(task, "failed" if "error" in outcome else "completed", "")
             task.outcome = outcome
@@ -117,7 +117,7 @@ class TaskHandles:
         if task is None:
             return {"error": {"code": INVALID_PARAMS, "message": _UNKNOWN}}, None
         if asked.method == GET:
-            return {"result": task.seen() | dict(task.outcome or {}) | {"resultType": "complete"}}, None
+            return {"result": task.to_task() | dict(task.outcome or {}) | {"resultType": "complete"}}, None
         is_ended = asked.method == CANCEL and task.status == "working"
         if is_ended:
             self._update(task, "cancelled", "")

@@ -17,7 +17,7 @@ ANSWER_S: Final = 9.0
 
 async def answer(views: ResultViews, tool: str, arguments: object, place: DecisionPlace) -> ToolAnswer:
     """Answer a call of a tool that `views` have."""
-    answer_of = await asyncio.to_thread(addons.loaded, views.answer_of(tool))
+    answer_of = await asyncio.to_thread(addons.load_object, views.answer_of(tool))
     try:
         async with asyncio.timeout(ANSWER_S):
             found: ToolAnswer = await answer_of(arguments if isinstance(arguments, dict) else {}, place)

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from confide_proxy.sealing.detection.prefilter import compiled
+from confide_proxy.sealing.detection.prefilter import compile_once
 
 _IGNORED: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
@@ -98,53 +98,53 @@ def visible(text: str) -> View | None:
     """Return a view without invisible characters and with full-width characters as ASCII; None if
     the text contains neither.
     """
-    if text.isascii() or not compiled(_INVISIBLE).search(text):
+    if text.isascii() or not compile_once(_INVISIBLE).search(text):
         return None
-    return _replaced(text, compiled(_INVISIBLE), _seen)
+    return _replace(text, compile_once(_INVISIBLE), _narrow_letter)
 
 
-def _seen(letters: str) -> str:
+def _narrow_letter(letters: str) -> str:
     return chr(ord(letters) - _TO_ASCII) if "\uff01" <= letters <= "\uff5e" else ""
 
 
-def unemphasised(text: str) -> View | None:
+def strip_emphasis(text: str) -> View | None:
     """Return a view without emphasis marks inside words (`ghp_**…**`); None if there are no such
     marks.
     """
-    if not any(mark in text for mark in ("*", "~~", "</", "<!--")) or not compiled(_EMPHASIS).search(text):
+    if not any(mark in text for mark in ("*", "~~", "</", "<!--")) or not compile_once(_EMPHASIS).search(text):
         return None
-    return _replaced(text, compiled(_EMPHASIS), lambda _: "")
+    return _replace(text, compile_once(_EMPHASIS), lambda _: "")
 
 
-def unescaped(text: str, *, is_quoted: bool = True) -> View | None:
+def unescape(text: str, *, is_quoted: bool = True) -> View | None:
     """Return a view with escapes such as `\\u0041`, `\\x41`, `%41` and `&#65;` decoded; None if
     there are none.
 
     `is_quoted` also decodes `\\"` and `\\/`, as in JSON.
     """
-    expression = compiled(_ESCAPE if not is_quoted else _ESCAPE + _QUOTED)
+    expression = compile_once(_ESCAPE if not is_quoted else _ESCAPE + _QUOTED)
     if not ("%" in text or "\\" in text or "&" in text) or not expression.search(text):
         return None
-    return _replaced(text, expression, _meaning)
+    return _replace(text, expression, _meaning)
 
 
-def encoded(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RUN) -> Iterator[View]:
+def encoded_runs(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RUN) -> Iterator[View]:
     """Yield a view of each run of base64 (RFC 4648, 4 and 5, padded or not) or hex digits that
     decodes to text.
 
     `shortest` and `longest` limit the runs, in characters.
     """
     behind = 0
-    for match in compiled(_BASE64 % shortest).finditer(text):
+    for match in compile_once(_BASE64 % shortest).finditer(text):
         start, end = match.span()
         if end - start <= longest and (view := _of_base64(match[0], start)):
             yield view
         if end - start >= _SHORTEST_HEX and not match[0].isalpha():
-            for digits in compiled(_HEX).finditer(text, start, end):
+            for digits in compile_once(_HEX).finditer(text, start, end):
                 if digits.end() - digits.start() <= 2 * longest and (decoded := _text(bytes.fromhex(digits[1]))):
                     yield View(decoded, [(0, len(decoded), *digits.span())])
         if end - start >= _SHORTEST_LINE and start >= behind and text[end : end + 1] in ("\r", "\n"):
-            if (lines := compiled(_WRAPPED).match(text, start)) and (decoded := _of_lines(lines)):
+            if (lines := compile_once(_WRAPPED).match(text, start)) and (decoded := _of_lines(lines)):
                 yield View(decoded, [(0, len(decoded), *lines.span())])
             behind = lines.end() if lines else end
 
@@ -153,16 +153,16 @@ def is_text_in_base64(run: str) -> bool:
     """Return True if a base64 run decodes to text. Its content is then searched instead of its
     form.
     """
-    return _decoded(run) is not None
+    return _decode(run) is not None
 
 
 def _of_lines(match: re.Match[str]) -> str | None:
     lines, length = match[0].split(), len(match[1])
     is_even = all(len(line) == length for line in lines[1:-1]) and len(lines[-1].rstrip("=")) <= length
-    return _decoded("".join(lines)) if is_even else None
+    return _decode("".join(lines)) if is_even else None
 
 
-def joined(text: str, shortest: int) -> View | None:
+def join_lines(text: str, shortest: int) -> View | None:
     """Return a view of the words that line breaks may split: each line's last word joined to the
     next line's first word, one pair per line; None if there is no pair.
 
@@ -182,13 +182,13 @@ def joined(text: str, shortest: int) -> View | None:
         )
         if (
             word
-            and (line := compiled(_NEXT_LINE).match(text, at + 1))
+            and (line := compile_once(_NEXT_LINE).match(text, at + 1))
             and len(word[0]) + line.end() - line.end(1) >= shortest
         ):
             start, end = stop - len(word[0]), line.end()
             marks = [line.end(1)]
             if line[2]:
-                marks += (line.end(1) + mark.end() for mark in compiled(_MARK).finditer(line[2]))
+                marks += (line.end(1) + mark.end() for mark in compile_once(_MARK).finditer(line[2]))
             for left in (word[0], word[0][:-1]) if word[0].endswith(_CONTINUED) else word:
                 for right in marks:
                     cut = size + len(left)
@@ -199,7 +199,7 @@ def joined(text: str, shortest: int) -> View | None:
     return View("\n".join(parts), changes) if parts else None
 
 
-def _replaced(text: str, expression: re.Pattern[str], meaning: Callable[[str], str | None]) -> View:
+def _replace(text: str, expression: re.Pattern[str], meaning: Callable[[str], str | None]) -> View:
     parts: list[str] = []
     changes: list[tuple[int, int, int, int]] = []
     size = behind = 0
@@ -236,19 +236,19 @@ def _meaning(escape: str) -> str | None:
 def _of_base64(run: str, at: int) -> View | None:
     if run.isalpha() and (run.islower() or run.isupper() or run.istitle()):
         return None  # a word: one in 20,000 encodings of 8 random bytes looks so
-    if decoded := _decoded(run):
+    if decoded := _decode(run):
         return View(decoded, [(0, len(decoded), at, at + len(run))])
     if run.isalnum():
         return None
     # A prefix may be joined to it: `key-…`, `b64/…`.
     begins = [place + 1 for place, letter in enumerate(run) if letter in _JOINTS][:_MOST_JOINTS]
     for begin in begins:
-        if len(run) - begin >= _SHORTEST and (decoded := _decoded(run[begin:])):
+        if len(run) - begin >= _SHORTEST and (decoded := _decode(run[begin:])):
             return View(decoded, [(0, len(decoded), at + begin, at + len(run))])
     return None
 
 
-def _decoded(run: str) -> str | None:
+def _decode(run: str) -> str | None:
     bare = run.rstrip("=")
     if len(bare) % 4 == 1:
         return None

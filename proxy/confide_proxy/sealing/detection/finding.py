@@ -33,7 +33,7 @@ class SecretFinding:
         return self.end - self.start
 
 
-def resolved(findings: list[SecretFinding]) -> list[SecretFinding]:
+def resolve_overlaps(findings: list[SecretFinding]) -> list[SecretFinding]:
     """Drop overlapping findings; keep the most confident, and among equals the longest. Return the
     rest in text order.
     """

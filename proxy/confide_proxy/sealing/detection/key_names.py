@@ -9,7 +9,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from confide_proxy.sealing.detection.prefilter import compiled
+from confide_proxy.sealing.detection.prefilter import compile_once
 
 
 class Demand(Enum):
@@ -93,7 +93,7 @@ _PARTS: Final = r"[A-Z]+(?![a-z])|[A-Z]?[a-zà-ÿ]+|\d+"
 @lru_cache(maxsize=1024)
 def promise_of(name: str) -> Promise | None:
     """Return the kind of credential that a name indicates, or None if it indicates none."""
-    parts = [part.lower() for part in compiled(_PARTS).findall(name)]
+    parts = [part.lower() for part in compile_once(_PARTS).findall(name)]
     if parts and parts[-1].isdigit():
         parts.pop()
     found = _of_parts(parts)

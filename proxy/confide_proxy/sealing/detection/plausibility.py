@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import PASSWORDS, Demand, Promise
-from confide_proxy.sealing.detection.prefilter import compiled
+from confide_proxy.sealing.detection.prefilter import compile_once
 
 _IDENTIFIER: Final = r"^[A-Za-z_$@][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[?!]?$"
 _NUMBERED_VARIABLE: Final = (
@@ -212,30 +212,30 @@ def _is_told(value: str, name: str, context: Context) -> bool:
 
 def _is_place(value: str) -> bool:
     """Return True if the value is an address, a path or an entry point."""
-    if "://" in value and compiled(_HTTP).search(value):
+    if "://" in value and compile_once(_HTTP).search(value):
         return True
-    is_path = compiled(_PATH).match(value) and not is_random(value, 24)
-    return bool(compiled(_ADDRESS).match(value) or is_path or compiled(_ENTRY_POINT).match(value))
+    is_path = compile_once(_PATH).match(value) and not is_random(value, 24)
+    return bool(compile_once(_ADDRESS).match(value) or is_path or compile_once(_ENTRY_POINT).match(value))
 
 
-def judged(value: str, name: str, promise: Promise, context: Context) -> tuple[str, float] | None:
+def judge_value(value: str, name: str, promise: Promise, context: Context) -> tuple[str, float] | None:
     """Return the kind and confidence of a value that follows `name`; None if it is no credential."""
     if _is_told(value, name, context) or _is_place(value):
         return None
     if len(value) > MAX_PASSWORD_CHARS and not is_random(value.rstrip("="), 16):
         return None  # no person chooses one this long
-    if not context.is_quoted and compiled(_IDENTIFIER).match(value) and not _is_chosen(value, promise, context):
+    if not context.is_quoted and compile_once(_IDENTIFIER).match(value) and not _is_chosen(value, promise, context):
         return None
     if promise.kind == "secret-key" and _is_aws(value, name):
         return "aws-secret-key", 0.95
-    if promise.kind == "token" and compiled(_ON_A_CHAIN).match(value):
+    if promise.kind == "token" and compile_once(_ON_A_CHAIN).match(value):
         return None
-    if compiled(_UUID).match(value):
+    if compile_once(_UUID).match(value):
         return None if promise.demand is Demand.PASSWORD else (promise.kind, 0.6)
     if promise.demand is Demand.LONG:
         return (promise.kind, promise.confidence) if is_random(value.rstrip("="), 32) else None
     # Sixteen hex digits are a short hash more often than a key.
-    is_machine_made = is_random(value.rstrip("="), 20 if compiled(_HEX).match(value) else 16)
+    is_machine_made = is_random(value.rstrip("="), 20 if compile_once(_HEX).match(value) else 16)
     if promise.demand is Demand.RANDOM:
         return _random(value, promise, context, is_machine_made=is_machine_made)
     if not is_machine_made and not _is_password(value, context):
@@ -256,13 +256,13 @@ def _is_talk(value: str, name: str) -> bool:
     """Return True if a sentence continues: "pass `mode=2`", or "the password \\r\\n" in a protocol
     description.
     """
-    return name.lower() == "pass" or "\\" in value or compiled(_CONTINUED).search(value) is not None
+    return name.lower() == "pass" or "\\" in value or compile_once(_CONTINUED).search(value) is not None
 
 
 def _is_name(value: str, name: str) -> bool:
     """Return True if the value only repeats its name: `password: "Passwort2"`."""
     lowered = value.lower()
-    is_identifier = compiled(_IDENTIFIER).match(value) is not None
+    is_identifier = compile_once(_IDENTIFIER).match(value) is not None
     if is_identifier and any(word in lowered for word in _NAMING):
         return True
     return lowered == name.lower() or lowered.rstrip("0123456789!?*") in PASSWORDS
@@ -280,7 +280,7 @@ def _random(value: str, promise: Promise, context: Context, *, is_machine_made: 
 def _is_aws(value: str, name: str) -> bool:
     squeezed = name.lower().replace("_", "").replace("-", "")
     is_named = "aws" in squeezed or "secretaccesskey" in squeezed
-    return is_named and compiled(_FORTY_CHARS).match(value) is not None and not compiled(_HEX).match(value)
+    return is_named and compile_once(_FORTY_CHARS).match(value) is not None and not compile_once(_HEX).match(value)
 
 
 def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
@@ -295,7 +295,7 @@ def _is_chosen(value: str, promise: Promise, context: Context) -> bool:
         return True
     if context.how == "said":
         return False
-    is_variable = not has_digit or "_" in value or "." in value or compiled(_NUMBERED_VARIABLE).match(value.lower())
+    is_variable = not has_digit or "_" in value or "." in value or compile_once(_NUMBERED_VARIABLE).match(value.lower())
     return is_stated and not is_variable
 
 
@@ -311,7 +311,7 @@ def _is_password(value: str, context: Context) -> bool:
     """Return True if a person may have chosen the value as a password: letters with digits or
     punctuation, and not the name of a thing.
     """
-    if len(value) > MAX_PASSWORD_CHARS or compiled(_TECHNICAL).match(value.lower()):
+    if len(value) > MAX_PASSWORD_CHARS or compile_once(_TECHNICAL).match(value.lower()):
         return False
     if not any(c.isalpha() for c in value):
         return False
@@ -325,7 +325,7 @@ def _is_password(value: str, context: Context) -> bool:
         return False
     if has_digit:
         # `user_password_1`, `oauth2-token`, `v1/secrets`: words that are joined name a thing.
-        is_name = _JOINTS & set(value) and is_wordy(value) and not compiled(_WORDS_AND_NUMBER).match(value)
+        is_name = _JOINTS & set(value) and is_wordy(value) and not compile_once(_WORDS_AND_NUMBER).match(value)
         return bool(_signs(value)) or not is_name
     # A word with a mark behind it is said, not chosen: "Required!".
     return (bool(inside) and len(value) >= 7 and (is_cased or len(_signs(value)) > 1)) or _is_mixed(value)
@@ -410,7 +410,7 @@ def is_random(value: str, least: int = 16) -> bool:
 
 def find_random(text: str) -> Iterator[SecretFinding]:
     """Yield each string that looks random, except checksums, ids, paths and base64 data."""
-    for match in compiled(_STRING).finditer(text):
+    for match in compile_once(_STRING).finditer(text):
         value = match[0].rstrip("=")
         is_checksum = (
             text[max(0, match.start() - 7) : match.start()]
@@ -424,7 +424,7 @@ def find_random(text: str) -> Iterator[SecretFinding]:
             is_mixed
             and not is_checksum
             and not value.startswith("sha")
-            and not compiled(_ON_A_CHAIN).match(value)
+            and not compile_once(_ON_A_CHAIN).match(value)
             and is_random(value, 24)
             and entropy(value) >= _LEAST_BITS
             and not is_sample(value)
@@ -436,11 +436,11 @@ def is_template(value: str) -> bool:
     """Return True if the value is filled in later: `${VAR}`, `<your token>`, `{{ name }}`, `%s`,
     `$VAR`.
     """
-    if compiled(_TEMPLATE, re.IGNORECASE).match(value):
+    if compile_once(_TEMPLATE, re.IGNORECASE).match(value):
         return True
     lowered = value.lower()
     may_be = not value.isascii() or any(mark in lowered for mark in _TEMPLATE_MARKS)
-    return may_be and compiled(_IN_TEMPLATE, re.IGNORECASE).search(value) is not None
+    return may_be and compile_once(_IN_TEMPLATE, re.IGNORECASE).search(value) is not None
 
 
 def is_placeholder(value: str) -> bool:
@@ -450,7 +450,7 @@ def is_placeholder(value: str) -> bool:
     lowered = value.lower()
     return (
         _is_published(lowered.strip("!.?"))
-        or compiled(_VARIABLE).match(value) is not None
+        or compile_once(_VARIABLE).match(value) is not None
         or _is_monotonous(lowered)
         or is_template(value)
         or _is_marked(lowered)
@@ -461,26 +461,26 @@ def _is_marked(lowered: str) -> bool:
     """Return True if a part of the value marks it as an example: `your-token`, `test_…`."""
     if any(mark in lowered for mark in _MARKERS):
         return True
-    if lowered.endswith(_WORDS_OF_NONE) and compiled(_MARKING).search(lowered, max(0, len(lowered) - _NEAR_END)):
+    if lowered.endswith(_WORDS_OF_NONE) and compile_once(_MARKING).search(lowered, max(0, len(lowered) - _NEAR_END)):
         return True
     may_be = "fake" in lowered or "here" in lowered
     if not may_be and ("_" in lowered or "-" in lowered):
         may_be = any(mark in lowered for mark in _MAY_MARK)
-    return may_be and compiled(_MARKING).search(lowered) is not None
+    return may_be and compile_once(_MARKING).search(lowered) is not None
 
 
 def _is_published(lowered: str) -> bool:
     """Return True for a published default, also with a small number after it, and for words that
     describe a password: `S3cr3t`, `MyStr0ngPa$$w0rd`.
     """
-    bare = compiled(_NUMBER).sub("", lowered) if lowered[-1:].isdigit() else lowered
+    bare = compile_once(_NUMBER).sub("", lowered) if lowered[-1:].isdigit() else lowered
     if lowered in _DEFAULTS or bare in _DEFAULTS:
         return True
     if len(lowered) > _LONGEST_SAID:
         return False
     for written in {lowered, bare}:
         letters = written.translate(_DISGUISES)
-        if compiled(_TELLING).search(letters) and compiled(_DISGUISED).match(letters):
+        if compile_once(_TELLING).search(letters) and compile_once(_DISGUISED).match(letters):
             return True
     return False
 
@@ -490,7 +490,7 @@ def is_sample(value: str) -> bool:
     mark that random characters don't produce.
     """
     lowered = value.lower()
-    return _is_monotonous(lowered) or compiled(_STRICT).search(lowered) is not None
+    return _is_monotonous(lowered) or compile_once(_STRICT).search(lowered) is not None
 
 
 def _is_monotonous(lowered: str) -> bool:

@@ -161,7 +161,7 @@ def is_telling(lowered: str) -> bool:
 
 
 @cache
-def compiled(expression: str, flags: int = 0) -> re.Pattern[str]:
+def compile_once(expression: str, flags: int = 0) -> re.Pattern[str]:
     """Compile an expression on first use."""
     return re.compile(expression, flags)
 

@@ -16,7 +16,7 @@ from typing import Final
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_proxy.sealing.detection import decoding, plausibility
 from confide_proxy.sealing.detection.decoding import View, visible
-from confide_proxy.sealing.detection.finding import SecretFinding, resolved
+from confide_proxy.sealing.detection.finding import SecretFinding, resolve_overlaps
 from confide_proxy.sealing.detection.plausibility import is_unmistakable
 from confide_proxy.sealing.detection.prefilter import (
     SHORTEST_TOKEN,
@@ -55,23 +55,23 @@ def scan(text: str, least: float = 0.0) -> list[SecretFinding]:
     lone random strings aren't searched at all.
     """
     if not text.isascii() and (shown := visible(text)):
-        return [_moved(found, shown) for found in _scanned(shown.text, least)]
-    return _scanned(text, least)
+        return [_map_back(found, shown) for found in _scan_clear(shown.text, least)]
+    return _scan_clear(text, least)
 
 
-def _scanned(text: str, least: float) -> list[SecretFinding]:
+def _scan_clear(text: str, least: float) -> list[SecretFinding]:
     text = plain(text)
     lowered = lower(text)
     is_worth = gives_reason(lowered)
     found = _by_rules(text, lowered, least) if is_worth else []
     if is_worth:
-        for whole in _emphasised(text):
+        for whole in _scan_emphasised(text):
             # A finding with emphasis marks inside replaces those of its parts.
             found = [each for each in found if not whole.start <= each.start <= each.end <= whole.end]
             found = sorted((*found, *_outside(found, iter((whole,)))), key=lambda each: each.start)
     is_cut = "\n" in text and (is_worth or any(mark in text for mark in _SHORT_MARKS))
     if is_worth or any(mark in text for mark in _ESCAPES):
-        found = sorted((*found, *_outside(found, _hidden(text, least))), key=lambda each: each.start)
+        found = sorted((*found, *_outside(found, _scan_encoded(text, least))), key=lambda each: each.start)
     return _with_cut(text, found) if is_cut else found
 
 
@@ -108,28 +108,28 @@ def _by_rules(text: str, lowered: str, least: float) -> list[SecretFinding]:
     if least <= plausibility.RANDOM_CONFIDENCE:
         found += plausibility.find_random(text)
     found = [each for each in found if each.confidence >= least]
-    return resolved([*found, *_repeated(text, found)]) if found else []
+    return resolve_overlaps([*found, *_find_repeated(text, found)]) if found else []
 
 
-def _hidden(text: str, least: float) -> Iterator[SecretFinding]:
+def _scan_encoded(text: str, least: float) -> Iterator[SecretFinding]:
     """Yield findings in encoded parts of the text."""
 
     sure = max(least, REPEATED_FROM)
-    if view := decoding.unescaped(text, is_quoted=False):
-        yield from (_moved(found, view) for found in _by_reason(view.text, sure))
-    for view in decoding.encoded(text, _SHORTEST_RUN, _LONGEST_RUN):
+    if view := decoding.unescape(text, is_quoted=False):
+        yield from (_map_back(found, view) for found in _by_reason(view.text, sure))
+    for view in decoding.encoded_runs(text, _SHORTEST_RUN, _LONGEST_RUN):
         # A finding by form alone is accidental in decoded data, or a line of a key inside a key.
         sure_of = (found for found in _by_reason(view.text, sure) if found.detector != "alone")
-        yield from (_moved(found, view) for found in islice(sure_of, 1))
+        yield from (_map_back(found, view) for found in islice(sure_of, 1))
 
 
-def _emphasised(text: str) -> Iterator[SecretFinding]:
+def _scan_emphasised(text: str) -> Iterator[SecretFinding]:
     """Yield tokens, and Confide's own secrets, with emphasis marks inside."""
 
-    if view := decoding.unemphasised(text):
+    if view := decoding.strip_emphasis(text):
         for each in (*tokens.find(view.text), *tokens.find_secret_texts(view.text, lower(view.text))):
             if view.cut(each.start, each.end) is not None:
-                yield _moved(each, view)
+                yield _map_back(each, view)
 
 
 def _with_cut(text: str, found: list[SecretFinding]) -> list[SecretFinding]:
@@ -137,13 +137,13 @@ def _with_cut(text: str, found: list[SecretFinding]) -> list[SecretFinding]:
     looks random, the whole replaces it.
     """
 
-    view = decoding.joined(text, SHORTEST_TOKEN)
+    view = decoding.join_lines(text, SHORTEST_TOKEN)
     for each in tokens.find(view.text) if view else ():
         assert view is not None
         cut = view.cut(each.start, each.end)
         if cut is None:
             continue
-        whole = _moved(each, view)
+        whole = _map_back(each, view)
         first = bisect_right([one.end for one in found], whole.start)
         last = bisect_left([one.start for one in found], whole.end)
         is_rest = plausibility.is_random(view.text[cut : each.end], _LEAST_REST)
@@ -157,7 +157,7 @@ def _by_reason(text: str, least: float) -> list[SecretFinding]:
     return _by_rules(text, lowered, least) if gives_reason(lowered) else []
 
 
-def _moved(found: SecretFinding, view: View) -> SecretFinding:
+def _map_back(found: SecretFinding, view: View) -> SecretFinding:
     return SecretFinding(found.kind, *view.span(found.start, found.end), found.confidence, found.detector, found.prefix)
 
 
@@ -170,7 +170,7 @@ def _outside(found: list[SecretFinding], hidden: Iterator[SecretFinding]) -> lis
         before = bisect_left(starts, each.end)
         return before == 0 or found[before - 1].end <= each.start
 
-    return resolved([each for each in hidden if is_free(each)])
+    return resolve_overlaps([each for each in hidden if is_free(each)])
 
 
 def outside(text: str, findings: Iterable[SecretFinding]) -> Iterator[SecretFinding]:
@@ -185,7 +185,7 @@ def outside(text: str, findings: Iterable[SecretFinding]) -> Iterator[SecretFind
             yield finding
 
 
-def _repeated(text: str, found: list[SecretFinding]) -> Iterator[SecretFinding]:
+def _find_repeated(text: str, found: list[SecretFinding]) -> Iterator[SecretFinding]:
     """Yield further occurrences of found values: a password that is set in one line and used in
     another.
     """

@@ -52,14 +52,14 @@ class Checkout:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._asked: tuple[str, str] = ("", "")
-        self._moved: Mapping[str, str] = {}
+        self._last_commits: tuple[str, str] = ("", "")
+        self._changed_files: Mapping[str, str] = {}
 
     def head(self) -> str:
         """Return the id of the commit that is checked out; "" without a repository or where git
         does not keep refs in files.
         """
-        kept = self._kept()
+        kept = self._git_folder()
         named = _first_line(kept / "HEAD") if kept is not None else ""
         return self._commit_of(named.removeprefix(_REFS)) if named.startswith(_REFS) else named
 
@@ -67,7 +67,7 @@ class Checkout:
         """Return the id of the commit at the tip of a local branch, or of `remote/branch`; "" if no
         such branch exists, None where git does not keep refs in files.
         """
-        kept = self._kept()
+        kept = self._git_folder()
         if kept is None or (kept / (_first_line(kept / "commondir") or ".") / "reftable").exists():
             return None
         return self._commit_of(f"refs/heads/{name}") or self._commit_of(f"refs/remotes/{name}")
@@ -76,14 +76,14 @@ class Checkout:
         """Return True while a rebase, a merge or a pick waits for its user, so that the files are
         those of no commit.
         """
-        kept = self._kept()
+        kept = self._git_folder()
         return kept is not None and any((kept / name).exists() for name in _AMID)
 
     def stash(self) -> str:
         """Return the id of the newest stash commit, or "" without one."""
         return self._commit_of("refs/stash")
 
-    def moved(self, before: str) -> Mapping[str, str]:
+    def changed_files(self, before: str) -> Mapping[str, str]:
         """Map the memory files that differ between the commit `before` and `HEAD` to their blob ids
         in `HEAD`, "" for a removed file. Empty if `HEAD` descends from `before`. A branch without a
         commit (`git switch --orphan`) has no files.
@@ -91,13 +91,15 @@ class Checkout:
         now = self.head() or self._unborn()
         if not before or not now or before == now:
             return {}
-        if self._asked != (before, now):
+        if self._last_commits != (before, now):
             is_unborn = now.startswith(_REFS)
-            self._moved = dict.fromkeys(self._memory_in(before), "") if is_unborn else self._differing(before, now)
-            self._asked = (before, now)
-        return self._moved
+            self._changed_files = (
+                dict.fromkeys(self._memory_in(before), "") if is_unborn else self._differing(before, now)
+            )
+            self._last_commits = (before, now)
+        return self._changed_files
 
-    def stashed(self) -> frozenset[str]:
+    def stashed_files(self) -> frozenset[str]:
         """Return the untracked memory files that the newest stash contains."""
         return frozenset(self._memory_in("refs/stash^3"))
 
@@ -138,7 +140,7 @@ class Checkout:
 
     def is_busy(self) -> bool:
         """Return True while git changes the working tree: `HEAD` is reliable only after that."""
-        kept = self._kept()
+        kept = self._git_folder()
         for name, most_s in (("index.lock", _STALE_S), ("index", _JUST_S)):
             with suppress(OSError):
                 if kept is not None and 0 <= time.time() - (kept / name).stat().st_mtime < most_s:
@@ -153,7 +155,7 @@ class Checkout:
 
     def _unborn(self) -> str:
         """Return the name of the branch that is checked out and has no commit yet; "" for any other."""
-        kept = self._kept()
+        kept = self._git_folder()
         if kept is None or (kept / (_first_line(kept / "commondir") or ".") / "reftable").exists():
             return ""
         named = _first_line(kept / "HEAD")
@@ -174,13 +176,13 @@ class Checkout:
         return found
 
     def _commit_of(self, name: str) -> str:
-        kept = self._kept()
+        kept = self._git_folder()
         if kept is None:
             return ""
         common = kept / (_first_line(kept / "commondir") or ".")
-        return _first_line(common / name) or _packed(common / "packed-refs", name)
+        return _first_line(common / name) or _packed_ref(common / "packed-refs", name)
 
-    def _kept(self) -> Path | None:
+    def _git_folder(self) -> Path | None:
         """Return the git directory of the working tree, or None outside of a repository."""
         for above in (self._root, *self._root.parents):
             link = above / ".git"
@@ -209,7 +211,7 @@ def _first_line(file: Path) -> str:
         return ""
 
 
-def _packed(file: Path, name: str) -> str:
+def _packed_ref(file: Path, name: str) -> str:
     with suppress(OSError):
         for line in plain_file(file, _MOST_BYTES)[0].splitlines():
             commit, _, ref = line.partition(b" ")

@@ -94,7 +94,7 @@ class Verdict(NamedTuple):
     why: str = ""
 
     @property
-    def kept(self) -> frozenset[str]:
+    def kept_files(self) -> frozenset[str]:
         """Return the missing files that stay at the daemon: the lost and the waiting ones."""
         return self.lost | self.waiting
 
@@ -103,7 +103,7 @@ class Verdict(NamedTuple):
         """Return True if files count as a loss, not only as removed by git or as waiting for a
         second look.
         """
-        return bool(self.kept) and self.why not in ("", _TAKEN)
+        return bool(self.kept_files) and self.why not in ("", _TAKEN)
 
 
 class GitChange(Enum):
@@ -144,7 +144,7 @@ class Absence:
         self._folder = folder
         self._ledger = ledger
         self._clock = clock
-        self._told: deque[ReportedDeletion] = deque(maxlen=_MOST_TOLD)
+        self._reported: deque[ReportedDeletion] = deque(maxlen=_MOST_TOLD)
         self._renames: set[str] = set()
         """Renamed files whose old names have not been reported as deleted yet."""
         self._since: float | None = None
@@ -152,7 +152,7 @@ class Absence:
         self._names: frozenset[str] = frozenset()
         """Names of the other entries in the folder at the last look."""
         self._checkout = Checkout(folder.root)
-        self._dropped: deque[float] = deque(maxlen=_MOST_TOLD)
+        self._removal_times: deque[float] = deque(maxlen=_MOST_TOLD)
         self._came_back: deque[float] = deque(maxlen=_MOST_TOLD)
         self.notice = Notice(ledger.notice)
 
@@ -185,7 +185,7 @@ class Absence:
         if waiting:
             now |= {name: identity for name, identity in before.items() if name not in (_HEAD, _STASH)}
         self._ledger.note_folder({**now, **self._commits(before, is_waiting=bool(waiting))})
-        self._names = self._beside()
+        self._names = self._other_entries()
         if not waiting:
             self._since = None
 
@@ -219,12 +219,12 @@ class Absence:
         if is_meant or not gone:
             return Verdict(gone)
         now = self._clock()
-        known = {*self._ledger.all(), *self._ledger.unanswered()}
+        known = {*self._ledger.all(), *self._ledger.unanswered_files()}
         known = {path for path in known if self._folder.is_watched(path)}
-        taken = self._taken(gone)
+        taken = self._removed_by_git(gone)
         if taken == gone:
             return Verdict(frozenset(), frozenset(), taken, _TAKEN)
-        renamed = self._renamed(gone)
+        renamed = self._find_renamed(gone)
         gone -= taken
         known -= taken | renamed
         signs = self._signs(known, {path for path in known if self._is_absent(path)}, now)
@@ -253,12 +253,12 @@ class Absence:
             text = self._folder.own_text(path)
         except FolderError:
             return GitChange.NONE
-        moved = self._moved().get(path)
+        moved = self._checkout_changes().get(path)
         if moved is not None and (blob_of(text, moved) if text is not None else "") == moved:
             return GitChange.SET_BACK
         if text is None:
             return GitChange.NONE
-        spelled = self._folder.spelled(path)
+        spelled = self._folder.spelling_of(path)
         if self._checkout.is_in_conflict(spelled, text):
             return GitChange.CONFLICT
         commit = self._ledger.folder().get(_HEAD, "")
@@ -292,7 +292,7 @@ class Absence:
         emptied = sum(1 for at in self._came_back if at >= since)
         for other, was in confirmed.items():
             with suppress(OSError):
-                emptied += was.size > 0 and not os.lstat(self._folder.root / self._folder.spelled(other)).st_size
+                emptied += was.size > 0 and not os.lstat(self._folder.root / self._folder.spelling_of(other)).st_size
             if emptied > MOST:
                 break
         return is_wholesale(emptied, len(confirmed))
@@ -309,20 +309,20 @@ class Absence:
         """Return the text that git wrote into a file by such a checkout or stash, the base of the
         user's later edits; None if git wrote none.
         """
-        blob = self._moved().get(path)
+        blob = self._checkout_changes().get(path)
         if blob is not None or not self._checkout.stash():
             return self._checkout.text(blob) if blob else None
-        known, spelled = self._ledger.get(path), self._folder.spelled(path)
+        known, spelled = self._ledger.get(path), self._folder.spelling_of(path)
         stashed = self._checkout.text(self._checkout.blob_in("refs/stash", spelled)) if known else None
         if known is None or stashed is None or text_hash(stashed) != known.hash:
             return None
         entry = self._checkout.indexed(spelled)
         return self._checkout.text(entry.blob) if entry else None
 
-    def _moved(self) -> Mapping[str, str]:
-        return self._checkout.moved(self._ledger.folder().get(_HEAD, ""))
+    def _checkout_changes(self) -> Mapping[str, str]:
+        return self._checkout.changed_files(self._ledger.folder().get(_HEAD, ""))
 
-    def _renamed(self, gone: frozenset[str]) -> frozenset[str]:
+    def _find_renamed(self, gone: frozenset[str]) -> frozenset[str]:
         """Return those missing files whose text exists here under another name. Each present file
         accounts for one missing file.
         """
@@ -354,18 +354,18 @@ class Absence:
                 if (content := self._folder.read(file.path)) is not None:
                     yield file.path, content.hash
 
-    def _taken(self, gone: frozenset[str]) -> frozenset[str]:
+    def _removed_by_git(self, gone: frozenset[str]) -> frozenset[str]:
         """Return those missing files that git removed, by a checkout or a stash."""
         taken = frozenset(path for path in gone if self.is_set_back(path))
         stash = self._checkout.stash()
         if taken == gone or not stash or stash == self._ledger.folder().get(_STASH):
             return taken
-        return taken | (gone & self._checkout.stashed())
+        return taken | (gone & self._checkout.stashed_files())
 
     def _is_set_back_anywhere(self) -> bool:
         """Return True if git has set back any file to a text that is not the confirmed one."""
         confirmed = self._ledger.all()
-        for path in filter(self._folder.is_watched, self._moved()):
+        for path in filter(self._folder.is_watched, self._checkout_changes()):
             try:
                 content = self._folder.read(path)
             except FolderError:
@@ -381,22 +381,22 @@ class Absence:
         is missing.
         """
         missing = [path for path in self._ledger.all() if self._is_absent(path)]
-        return len(self.judge(missing, is_patient=False).kept)
+        return len(self.judge(missing, is_patient=False).kept_files)
 
     def note_told(self, path: str, known: Confirmed, revision: int) -> None:
         """Record that the deletion of a file was reported to the daemon and became this revision."""
         if path in self._renames:
             self._renames.discard(path)
         else:
-            self._told.append(ReportedDeletion(self._clock(), path, known, revision))
+            self._reported.append(ReportedDeletion(self._clock(), path, known, revision))
 
     def take_reported_deletions(self) -> list[ReportedDeletion]:
         """Return, and forget, the reported deletions that belong to the present loss."""
         is_whole = not self._folder.root.is_dir() or bool(self._whole_loss())
         since = self._clock() - (LATE_S if is_whole else HOLD_S)
-        found = [told for told in self._told if told.at >= since]
+        found = [told for told in self._reported if told.at >= since]
         for told in found:
-            self._told.remove(told)
+            self._reported.remove(told)
         return found
 
     def _whole_loss(self) -> str:
@@ -412,8 +412,8 @@ class Absence:
         `HOLD_S`.
         """
         now = self._clock()
-        self._dropped.append(now)
-        lately = sum(1 for at in self._dropped if at >= now - HOLD_S)
+        self._removal_times.append(now)
+        lately = sum(1 for at in self._removal_times if at >= now - HOLD_S)
         if is_wholesale(lately, self._ledger.count() + lately):
             self.notice.note_dropped(lately)
 
@@ -422,14 +422,14 @@ class Absence:
         before, root = self._ledger.folder(), self._folder.root
         if whole := self._whole_loss():
             return dict.fromkeys(absent, whole)
-        lately = {told.path for told in self._told if told.at >= now - HOLD_S} - known
+        lately = {told.path for told in self._reported if told.at >= now - HOLD_S} - known
         if is_wholesale(len(absent | lately), len(known | lately)):
             return dict.fromkeys(absent, "they went missing together")
         found: dict[str, str] = {}
         for folder in {above for path in absent for above in _above(path)}:
             inside = {path for path in known if path.startswith(f"{folder}/")}
             lost = inside & absent
-            there = identity_of(root / self._folder.spelled(folder))
+            there = identity_of(root / self._folder.spelling_of(folder))
             if there and before.get(folder) not in (None, there):
                 found |= dict.fromkeys(lost, f"{folder}/ is another folder than before, such as a disk's")
             elif there and lost == inside and len(inside) >= FEW:
@@ -449,7 +449,7 @@ class Absence:
         """Return True if entries beside the memory disappeared at the same time: a check a moment
         later shows if the whole folder is being removed.
         """
-        names, before = self._beside(), self._names
+        names, before = self._other_entries(), self._names
         if self._since is not None and now - self._since >= HOLD_S:
             self._since, self._names = None, names
             return False
@@ -474,7 +474,7 @@ class Absence:
         except OSError:
             return True
 
-    def _beside(self) -> frozenset[str]:
+    def _other_entries(self) -> frozenset[str]:
         """Return the names of the folder's other entries, without memory, hidden files and editors'
         backups.
         """
@@ -486,12 +486,12 @@ class Absence:
         return frozenset(name for name in names if name not in own and not name.startswith(".") and "~" not in name)
 
     def _is_absent(self, path: str) -> bool:
-        return not os.path.lexists(self._folder.root / self._folder.spelled(path))
+        return not os.path.lexists(self._folder.root / self._folder.spelling_of(path))
 
     def _identities(self, paths: Iterable[str]) -> dict[str, str]:
         root = self._folder.root
         folders = sorted({above for path in paths for above in _above(path)})[:_MOST_FOLDERS]
-        named = {_ROOT: root, _GIT: root / _GIT, **{name: root / self._folder.spelled(name) for name in folders}}
+        named = {_ROOT: root, _GIT: root / _GIT, **{name: root / self._folder.spelling_of(name) for name in folders}}
         found = {name: identity_of(place) for name, place in named.items()}
         return {name: identity for name, identity in found.items() if identity}
 

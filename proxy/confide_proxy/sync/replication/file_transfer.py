@@ -92,7 +92,7 @@ class FileTransfer:
         self._absence = files.absence
         self._link = link
         self._records = records
-        self._seen = seen
+        self._seen_parts = seen
         self._commits = Commits(own_addresses)
 
     async def apply(self, body: dict[str, Any]) -> dict[str, object]:
@@ -104,13 +104,13 @@ class FileTransfer:
         path, text, revision = str(body["path"]), body["text"], int(body["revision"])
         if not self._folder.is_memory(path):
             raise FolderError("the daemon's path", self._folder.why_not(path))
-        async with self._paths.held(path):
+        async with self._paths.hold(path):
             for _ in range(_TRIES):
                 # Read once for all decisions: a comparison may end in between, and a superseded
                 # revision would count as older.
                 is_compared = self.is_compared
                 local = await self._files.whole(path, partial(self._folder.read, path))
-                known = await through(self._files.known, path)
+                known = await through(self._files.confirmed_state, path)
                 if await asyncio.to_thread(self._ledger.writing, path) is not None:
                     # Finding the base of this edit takes a request, which the next comparison or
                     # file event makes.
@@ -121,7 +121,7 @@ class FileTransfer:
                 by_git = GitChange.NONE if is_agreed else await asyncio.to_thread(self._absence.change_by_git, path)
                 if by_git in _WAITING:
                     raise FolderError(path, _WAITING[by_git])
-                sent = await asyncio.to_thread(self._ledger.sent, path)
+                sent = await asyncio.to_thread(self._ledger.sent_hashes, path)
                 # A confirmed text is in the daemon's history, so it may be replaced even if the
                 # daemon used another base. Unless the daemon was restored from an older copy since:
                 # then this file may be the only copy.
@@ -140,7 +140,7 @@ class FileTransfer:
                 ):
                     check_sendable(self._folder, path, known, local)
                     await self._deposit(path, local)
-                    said = await asyncio.to_thread(self._files.said, path, known)
+                    said = await asyncio.to_thread(self._files.base_with_sent, path, known)
                     if not is_confirmed(known, local, sent):  # a confirmed text is no news to the daemon
                         await through(self._ledger.note_sent, path, local.hash)
                     return {"applied": False, "hash": local.hash, "text": local.text, **said}
@@ -163,7 +163,7 @@ class FileTransfer:
             # A confirmed file that does not exist was deleted by a user, which is still to be
             # reported.
             is_had = known is not None and (known.revision > revision or known.hash == body["hash"])
-            return self._ledger.removed_at(path) > revision or is_had or body["hash"] in self._ledger.sent(path)
+            return self._ledger.removed_at(path) > revision or is_had or body["hash"] in self._ledger.sent_hashes(path)
         return is_compared and known is not None and known.revision > revision and known.matches(local.hash)
 
     async def send(self, path: str, report: SyncReport, *, is_asked: bool = False, is_deleted: bool = False) -> None:
@@ -172,14 +172,14 @@ class FileTransfer:
 
         `is_deleted`: if it is missing, a user deleted it; otherwise this is decided here.
         """
-        if path in await asyncio.to_thread(self._ledger.forgotten):
+        if path in await asyncio.to_thread(self._ledger.forgotten_files):
             return
-        async with self._paths.held(path):
+        async with self._paths.hold(path):
             skipped = len(report.skipped)
             for _ in range(_TRIES):
                 content = await self._files.whole(path, partial(readable, self._folder, path, report))
-                known = await self._settled(path, content)
-                sent = await asyncio.to_thread(self._ledger.sent, path)
+                known = await self._confirmed_state(path, content)
+                sent = await asyncio.to_thread(self._ledger.sent_hashes, path)
                 is_due = content is not None and not is_confirmed(known, content, sent)
                 if content is None or not is_due:
                     break
@@ -218,9 +218,9 @@ class FileTransfer:
         """Write into a note that its user has just saved what it has seen; return True if the file is
         another one now.
         """
-        if self._seen is None or not 0 <= time.time() - content.mtime_ns / 1e9 < _JUST_S:
+        if self._seen_parts is None or not 0 <= time.time() - content.mtime_ns / 1e9 < _JUST_S:
             return False
-        found = self._seen(path, content.text)
+        found = self._seen_parts(path, content.text)
         # A clone was just written too, and in a tracked file the change would be its user's.
         if not found or is_tracked(self._place(path)):
             return False
@@ -263,16 +263,16 @@ class FileTransfer:
             why = self._folder.why_not(path) if is_in_memory(path) else ELSEWHERE
             report.skipped.append({"path": path, "reason": why})
             return
-        async with self._paths.held(path):
+        async with self._paths.hold(path):
             answer = await PULL.ask(
                 self._link, {"project": self._folder.project, "path": path}, timeout_s=_PUT_DEADLINE_S, bulk=True
             )
-            known = await through(self._files.known, path)
+            known = await through(self._files.confirmed_state, path)
             local = await asyncio.to_thread(self._folder.read, path)
             # Sent after the comparison began, so not part of it, and deleted since: the deletion is
             # still to be reported.
             is_deleted = known is not None and known != before and known.revision >= answer["revision"]
-            sent = await asyncio.to_thread(self._ledger.sent, path)
+            sent = await asyncio.to_thread(self._ledger.sent_hashes, path)
             is_had = (
                 local is not None and is_confirmed(known, local, sent) and _is_the_daemons(local, known, before, told)
             )
@@ -291,11 +291,11 @@ class FileTransfer:
         """
         if not self._folder.is_memory(path):
             return
-        async with self._paths.held(path):
-            known = await through(self._files.known, path)
+        async with self._paths.hold(path):
+            known = await through(self._files.confirmed_state, path)
             local = await asyncio.to_thread(self._folder.read, path)
             # A state confirmed after the response is newer than the deletion.
-            sent = await asyncio.to_thread(self._ledger.sent, path)
+            sent = await asyncio.to_thread(self._ledger.sent_hashes, path)
             is_had = (
                 local is not None and is_confirmed(known, local, sent) and _is_the_daemons(local, known, before, told)
             )
@@ -340,7 +340,7 @@ class FileTransfer:
         return True
 
     async def _put(self, path: str, content: Content, known: Confirmed | None) -> None:
-        said = await asyncio.to_thread(self._files.said, path, known)
+        said = await asyncio.to_thread(self._files.base_with_sent, path, known)
         if (base := await self._base_by_git(path, known)) is not None:
             said = {**said, **base}
         class_, others = await asyncio.to_thread(self._authors, path, content)
@@ -390,7 +390,7 @@ class FileTransfer:
         return {"base": found, "baseHash": digest} if found else None
 
     def _place(self, path: str) -> Path:
-        return self._folder.root / self._folder.spelled(path)
+        return self._folder.root / self._folder.spelling_of(path)
 
     async def _deposit(self, path: str, content: Content) -> None:
         """Upload the records of the credentials in a text, before the text itself.
@@ -401,7 +401,7 @@ class FileTransfer:
             await self._records.keep_of_file(self._link, path, content.secrets)
 
     async def _remove(self, path: str, known: Confirmed | None, report: SyncReport) -> None:
-        said = await asyncio.to_thread(self._files.said, path, known)
+        said = await asyncio.to_thread(self._files.base_with_sent, path, known)
         params: RemoveRequest = {"project": self._folder.project, "path": path, **said}
         # If the file is created again before the response, with its old text, that is an edit of a
         # document that may be deleted.
@@ -442,16 +442,16 @@ class FileTransfer:
         if answer["text"] is None:
             await through(self._ledger.set, told.path, told.known._replace(revision=answer["revision"]))
 
-    async def _settled(self, path: str, content: Content | None) -> Confirmed | None:
+    async def _confirmed_state(self, path: str, content: Content | None) -> Confirmed | None:
         """Return `_known`, also for a file that was saved by a rename since: only its text shows
         which revision it is based on.
         """
-        known = await through(self._files.known, path)
+        known = await through(self._files.confirmed_state, path)
         writing = await asyncio.to_thread(self._ledger.writing, path)
         if writing is None or content is None:
             return known
         written = await self._text_of(path, writing.revision, writing.hash)
-        sent = await asyncio.to_thread(self._ledger.sent, path)
+        sent = await asyncio.to_thread(self._ledger.sent_hashes, path)
         # The replaced text was sent but not confirmed, so it has no revision number.
         before = await self._text_of(path, known.revision, known.hash) if known and not sent else None
         # The inode is the old file's: either that file was edited in place, or a later one was

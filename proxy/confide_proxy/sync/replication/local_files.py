@@ -93,7 +93,7 @@ class LocalFiles:
             content = await asyncio.to_thread(read)
             if content is None or not 0 <= time.time() - content.mtime_ns / 1e9 < _BEING_SAVED_S:
                 return content
-            known, sent = await asyncio.to_thread(lambda: (self.ledger.get(path), self.ledger.sent(path)))
+            known, sent = await asyncio.to_thread(lambda: (self.ledger.get(path), self.ledger.sent_hashes(path)))
             if is_confirmed(known, content, sent) or asyncio.get_running_loop().time() > end:
                 return content
             await _moment()
@@ -103,8 +103,8 @@ class LocalFiles:
         cannot be watched, in one walk. Blocks; reads those that look changed. Raises FolderError:
         the folder has too many files.
         """
-        confirmed, forgotten, mark = self.ledger.all(), self.ledger.forgotten(), self.folder.mark
-        unanswered = self.ledger.unanswered()
+        confirmed, forgotten, mark = self.ledger.all(), self.ledger.forgotten_files(), self.folder.mark
+        unanswered = self.ledger.unanswered_files()
 
         def is_known(path: str, size: int, mtime_ns: int) -> bool:
             known = confirmed.get(path)
@@ -130,7 +130,7 @@ class LocalFiles:
         note_touched(self.ledger, file.path, known, content)
         return False
 
-    def known(self, path: str) -> Confirmed | None:
+    def confirmed_state(self, path: str) -> Confirmed | None:
         """Return the confirmed state of a file. The caller holds the path.
 
         A process may have ended after it wrote a text from the daemon and before it confirmed that.
@@ -146,9 +146,9 @@ class LocalFiles:
                 self.ledger.note_writing(path, None)
         return self.ledger.get(path)
 
-    def said(self, path: str, known: Confirmed | None) -> Upon:
+    def base_with_sent(self, path: str, known: Confirmed | None) -> Upon:
         """Return the base of a file, with the hashes of the texts sent since."""
-        told = self.ledger.told(path)
+        told = self.ledger.sent_with_deletion(path)
         said: Upon = {**self._base_of(path, known)}
         if told:
             said["sent"] = list(told)
@@ -214,12 +214,12 @@ class LocalFiles:
         """
         were = {path: (digest, base) for path, digest, base in entries}
         for path, revision in {path: revision for path, revision in adopted if path in were}.items():
-            async with self.paths.held(path):
+            async with self.paths.hold(path):
                 await through(self._adopt_one, path, revision, *were[path])
 
     def _adopt_one(self, path: str, revision: int, digest: str, base: int) -> None:
         content = readable(self.folder, path, SyncReport())
-        known = self.known(path)
+        known = self.confirmed_state(path)
         if (known.revision if known else 0) != base:
             return  # confirmed with another revision since
         if content and content.hash == digest:
@@ -229,7 +229,7 @@ class LocalFiles:
 
     async def forget(self, path: str, was: Confirmed, revision: int = 0) -> None:
         """Forget a file that was deleted, here and as `revision` of the daemon."""
-        async with self.paths.held(path):
+        async with self.paths.hold(path):
             # Unless another process has written and confirmed it meanwhile.
             if await asyncio.to_thread(self.ledger.get, path) == was:
                 await through(self.ledger.forget, path, revision)
@@ -238,8 +238,10 @@ class LocalFiles:
         """Record that the daemon keeps a document whose deletion was reported, unless a text was
         sent since.
         """
-        async with self.paths.held(path):
-            if await asyncio.to_thread(lambda: (self.ledger.get(path), self.ledger.sent(path)) == (was, (REMOVED,))):
+        async with self.paths.hold(path):
+            if await asyncio.to_thread(
+                lambda: (self.ledger.get(path), self.ledger.sent_hashes(path)) == (was, (REMOVED,))
+            ):
                 await through(self.ledger.set, path, was)
 
 

@@ -60,7 +60,7 @@ class MissingFiles:
                 them.
         """
         confirmed, notice = self._ledger.all(), self._absence.notice
-        kept = {path: confirmed[path].hash for path in verdict.kept if path in confirmed}
+        kept = {path: confirmed[path].hash for path in verdict.kept_files if path in confirmed}
         back = {path: digest for path, digest in others.items() if path in confirmed}
         why = verdict.why or "the folder is another one than before, such as a new clone"
         if kept and verdict.why:
@@ -76,7 +76,7 @@ class MissingFiles:
         for path, digest in (await asyncio.to_thread(self._absence.notice.missing)).items():
             if not self._folder.is_memory(path):
                 continue
-            async with self._paths.held(path):
+            async with self._paths.hold(path):
                 local = await asyncio.to_thread(readable, self._folder, path, SyncReport())
                 known = await asyncio.to_thread(self._ledger.get, path)
                 if local is not None and known is not None and known.matches(local.hash) and known.hash == digest:
@@ -96,7 +96,7 @@ class MissingFiles:
         unless they were created again since.
         """
         for told in self._absence.take_reported_deletions():
-            async with self._paths.held(told.path):
+            async with self._paths.hold(told.path):
                 if await asyncio.to_thread(self._ledger.get, told.path) is None:
                     await self._transfer.restore(told)
 

@@ -133,7 +133,7 @@ class Replica:
             await self._missing.delete_again()
         comparison = await self._scan(report, force=force, is_patient=is_patient, is_meant=is_meant)
         await self._digest(comparison)
-        answer = await self._ask(comparison)
+        answer = await self._compare(comparison)
         await self._adopt(comparison, answer, report)
         await self._exchange(comparison, answer, report, progress)
         report.is_held |= is_patient and bool(comparison.verdict.waiting)
@@ -145,9 +145,9 @@ class Replica:
         ones.
         """
         self._compared_as = self.folder.mark
-        for path in await asyncio.to_thread(self._ledger.unfinished):
-            async with self._files.paths.held(path):
-                await through(self._files.known, path)
+        for path in await asyncio.to_thread(self._ledger.unfinished_files):
+            async with self._files.paths.hold(path):
+                await through(self._files.confirmed_state, path)
         await self._remove_unanswered(report, is_patient=is_patient, is_meant=is_meant)
         # The ledger first: a file that another session writes and confirms in between must not look
         # deleted.
@@ -180,7 +180,7 @@ class Replica:
         """Report files that were deleted after a text of theirs was sent without a response: the
         field `gone` cannot express these.
         """
-        unanswered = await asyncio.to_thread(self._ledger.unanswered)
+        unanswered = await asyncio.to_thread(self._ledger.unanswered_files)
         missing = [path for path in unanswered if self.folder.is_watched(path)]
         deleted = (await self._missing.judge(missing, is_patient, is_meant)).deleted
         await self._steps.run(
@@ -203,7 +203,7 @@ class Replica:
         comparison.deleted = [path for path in comparison.deleted if bucket_of(path) in buckets]
         comparison.entries = [entry for entry in comparison.entries if bucket_of(entry[0]) in buckets]
 
-    async def _ask(self, comparison: _Comparison) -> CompareAnswer:
+    async def _compare(self, comparison: _Comparison) -> CompareAnswer:
         """Send the comparison request for the remaining files; return an empty response if no
         bucket differs.
         """
@@ -282,7 +282,7 @@ class Replica:
         unsettled = [path for path in comparison.unsettled if path not in answer["send"]]
         await self._steps.run([(path, self._transfer.send) for path in unsettled], report)
 
-    async def changed(self, paths: Iterable[str]) -> SyncReport:
+    async def send_changes(self, paths: Iterable[str]) -> SyncReport:
         """Send the changes that a watcher saw: a comparison of these paths only."""
         await self._files.git_is_done()
         if await asyncio.to_thread(self.absence.is_another):
@@ -292,8 +292,8 @@ class Replica:
         report.files_scanned = len(watched)
         missing = await asyncio.to_thread(lambda: list(filter(self.folder.is_missing, watched)))
         verdict = await self._missing.judge(missing, is_patient=True)
-        report.is_held = bool(verdict.kept)
-        watched = [path for path in watched if path not in verdict.kept]
+        report.is_held = bool(verdict.kept_files)
+        watched = [path for path in watched if path not in verdict.kept_files]
         spelled = Counter(path.casefold() for path in watched)
         twins = [path for path in watched if spelled[path.casefold()] > 1]
         for path in sorted(twins, key=lambda path: not self.folder.is_missing(path)):

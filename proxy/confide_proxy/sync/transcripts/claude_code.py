@@ -21,7 +21,7 @@ from confide_proxy.sync.transcripts.parsers import (
     Parser,
     ToolOutcome,
     UnknownLineError,
-    cleaned,
+    clean_text,
     error_in,
     mention,
     record_of,
@@ -99,7 +99,7 @@ def _outcomes(blocks: list[dict[str, object]]) -> Iterator[ToolOutcome]:
 
 def _text(content: Any, *, is_user: bool) -> str:
     if isinstance(content, str):
-        return _said(content) if is_user else cleaned(content)
+        return _user_input(content) if is_user else clean_text(content)
     if not isinstance(content, list):
         raise UnknownLineError("a message without content")
     parts = [_block(block, is_user=is_user) for block in content if isinstance(block, dict)]
@@ -110,7 +110,7 @@ def _block(block: dict[str, object], *, is_user: bool) -> str:
     kind = text_in(block, "type")
     if kind == "text":
         text = text_in(block, "text")
-        return _said(text) if is_user else cleaned(text)
+        return _user_input(text) if is_user else clean_text(text)
     if kind in _CALLS:
         return mention(text_in(block, "name"), block.get("input"))
     if kind in _OMITTED or kind.endswith("_tool_result"):
@@ -118,16 +118,16 @@ def _block(block: dict[str, object], *, is_user: bool) -> str:
     return f"[{kind}]" if kind in ("image", "document") else ""
 
 
-def _said(text: str) -> str:
+def _user_input(text: str) -> str:
     """Return the user's input: a slash command as it was typed, without its output."""
     text = _ECHO.sub("", text)
     if command := _COMMAND.match(text):
         arguments = _ARGUMENTS.search(text)
         name = command[1] if command[1].startswith("/") else f"/{command[1]}"
-        return cleaned(f"{name} {arguments[1] if arguments else ''}")
+        return clean_text(f"{name} {arguments[1] if arguments else ''}")
     if typed := _TYPED.match(text):
-        return cleaned(f"! {typed[1]}")
-    return cleaned(text)
+        return clean_text(f"! {typed[1]}")
+    return clean_text(text)
 
 
 PARSER = Parser("claude-code", "CLAUDE_CONFIG_DIR", ".claude", "projects", 1, _session_of, _parse)

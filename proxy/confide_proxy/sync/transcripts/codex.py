@@ -18,7 +18,7 @@ from confide_proxy.sync.transcripts.parsers import (
     Parser,
     ToolOutcome,
     UnknownLineError,
-    cleaned,
+    clean_text,
     error_in,
     mention,
     record_of,
@@ -97,7 +97,7 @@ def _content(content: Any, *, is_user: bool) -> str:
         if kind in ("input_text", "output_text", "text"):
             text = text_in(block, "text")
             if not (is_user and text.lstrip().startswith((*_INSERTED, _AGENTS_FILE))):
-                parts.append(cleaned(text))
+                parts.append(clean_text(text))
         elif kind == "input_image":
             parts.append("[image]")
     return "\n\n".join(part for part in parts if part)

@@ -143,7 +143,7 @@ def text_in(table: Mapping[str, object], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return the text without insertions by the client or Confide, fit to be sent."""
     return sendable(_CUT_OFF.sub("", _INJECTED.sub("", text))).strip()
 
@@ -173,7 +173,7 @@ def mention(tool: str, arguments: Any) -> str:
     said = arguments if isinstance(arguments, str) else ""
     if isinstance(arguments, dict):
         values = (arguments.get(key) for key in _TELLING)
-        said = next((shown for value in values if (shown := _shown(value))), "")
+        said = next((shown for value in values if (shown := _command_text(value))), "")
     line = _line(sendable(said))
     name = " ".join(sendable(tool).split())[:64] or "unnamed"
     return f"[tool {name}: {line}]" if line else f"[tool {name}]"
@@ -220,7 +220,7 @@ def _line(said: str) -> str:
     return line
 
 
-def _shown(value: Any) -> str:
+def _command_text(value: Any) -> str:
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         # ["bash", "-lc", "make test"]: the last argument is the command.
         return str(value[-1]) if len(value) == 3 and value[1] in ("-lc", "-c") else " ".join(value)

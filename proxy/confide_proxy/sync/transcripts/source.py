@@ -38,7 +38,7 @@ from confide_proxy.sync.transcripts.transcript_files import (
     found_below,
     head_of,
     mark_of,
-    opened,
+    open_below,
     origin_of,
 )
 from confide_proxy.sync.walk import Narrowing
@@ -99,19 +99,19 @@ class TranscriptSource:
     ) -> None:
         self.parser = parser
         self.root = root
-        self.sent = SentTotals()
+        self.sent_totals = SentTotals()
         self.progress = SourceProgress(paths.transcripts, space, root)
         self._paths = paths
         self._space = space
         self._sealing = sealing
         self._origins: dict[str, tuple[str, str]] = {}
         self._projects: dict[Path, tuple[Project, Narrowing]] = {}
-        self._asked: set[str] = set()
+        self._asked_sessions: set[str] = set()
         self._aside: set[str] = set()
 
     def on_up(self) -> None:
         """Forget the daemon's states from an earlier connection."""
-        self._asked.clear()
+        self._asked_sessions.clear()
         self._aside.clear()
 
     async def look_back(self, link: RequestChannel) -> None:
@@ -129,19 +129,19 @@ class TranscriptSource:
         session, known = newest
         try:
             answer = await TRANSCRIPT.ask(
-                RetryingLink(link), self._named(session, known), timeout_s=_DEADLINE_S, bulk=True
+                RetryingLink(link), self._request_of(session, known), timeout_s=_DEADLINE_S, bulk=True
             )
         except RequestError as error:
             if error.code not in _FILE_CODES:
                 raise
             return  # this device may not send to its project any more
-        present = _answered(known, answer)
+        present = _read_position(known, answer)
         same = (present.offset, present.mark, present.is_forgotten) == (known.offset, known.mark, known.is_forgotten)
         if present.version < known.version or (present.version == known.version and not same):
             log.warning("the daemon has lost transcripts that it had; they are sent again")
             await asyncio.to_thread(self.progress.go_back)
 
-    def found(self) -> tuple[list[TranscriptFile], list[Path]]:
+    def find_files(self) -> tuple[list[TranscriptFile], list[Path]]:
         """Return the existing transcripts, and their folders. Blocks."""
         return found_below(self.root, self.parser)
 
@@ -168,7 +168,7 @@ class TranscriptSource:
         `progress` gets the number of processed bytes. Raises RequestError, ConnectionLost,
         TimeoutError: from the link.
         """
-        messages = self.sent.messages
+        messages = self.sent_totals.messages
         try:
             await self._advance(RetryingLink(link), file, to_the_end, progress)
         except TimeoutError:
@@ -181,22 +181,22 @@ class TranscriptSource:
             # Warn once: a device without write access would log a thousand of them.
             log.log(logging.INFO if self._aside else logging.WARNING, "a transcript is not sent: %s", error)
             self._aside.add(file.session)
-        self.sent.sessions += self.sent.messages > messages
+        self.sent_totals.sessions += self.sent_totals.messages > messages
 
     async def _advance(
         self, link: RequestChannel, file: TranscriptFile, to_the_end: bool, progress: Callable[[int], None] | None
     ) -> None:
-        placed = await self._placed(link, file, self.progress.get(file.session))
+        placed = await self._place_position(link, file, self.progress.get(file.session))
         if placed is None:
             return
         known = placed
         conflicts = 0
         while conflicts < _MAX_CONFLICTS:
-            if not known.version and file.session not in self._asked:
-                named = self._named(file.session, known)
+            if not known.version and file.session not in self._asked_sessions:
+                named = self._request_of(file.session, known)
                 answer = await TRANSCRIPT.ask(link, named, timeout_s=_DEADLINE_S, bulk=True)
-                self._asked.add(file.session)
-                known = _answered(known, answer)
+                self._asked_sessions.add(file.session)
+                known = _read_position(known, answer)
             step = await asyncio.to_thread(self._next, file, known, to_the_end)
             if step.is_doubtful:
                 known = replace(known, version=0)
@@ -206,8 +206,8 @@ class TranscriptSource:
             before = known
             known, taken = await self._send(link, file.session, known, step)
             if taken:
-                self.sent.messages += len(step.batch.messages)
-                self.sent.skipped += step.batch.skipped
+                self.sent_totals.messages += len(step.batch.messages)
+                self.sent_totals.skipped += step.batch.skipped
                 if progress:
                     progress(step.batch.end - step.batch.begin)
                 if not step.batch.is_full:
@@ -219,7 +219,7 @@ class TranscriptSource:
             if known.is_forgotten or (taken and not step.batch.is_full):
                 return
 
-    async def _placed(
+    async def _place_position(
         self, link: RequestChannel, file: TranscriptFile, known: SessionPosition
     ) -> SessionPosition | None:
         """Return the position with the project of the session's working folder; None if that is not
@@ -243,16 +243,16 @@ class TranscriptSource:
         return known if known.project else replace(known, project=project.name, branch=branch)
 
     def _origin(self, path: Path) -> tuple[str, str] | None:
-        with opened(self.root, path) as fd:
+        with open_below(self.root, path) as fd:
             return origin_of(fd, self.parser)
 
     def _next(self, file: TranscriptFile, known: SessionPosition, to_the_end: bool) -> _Step:
-        with opened(self.root, file.path) as fd:
+        with open_below(self.root, file.path) as fd:
             head = head_of(fd)
             if not head:
                 return _Step(None)
             is_same = not known.offset or (known.head == head and mark_of(fd, known.offset) == known.mark)
-            if not is_same and file.session not in self._asked:
+            if not is_same and file.session not in self._asked_sessions:
                 return _Step(None, is_doubtful=True)
             begin = known.offset if is_same else 0
             assert self._sealing is not None
@@ -275,7 +275,7 @@ class TranscriptSource:
         assert self._sealing is not None
         await self._sealing.deposit.keep(link, batch.secrets)
         params: TranscriptRequest = {
-            **self._named(session, known),
+            **self._request_of(session, known),
             "version": known.version,
             "from": batch.begin,
             "to": batch.end,
@@ -289,10 +289,10 @@ class TranscriptSource:
         else:
             inline: TranscriptRequest = {**params, "messages": batch.messages}
             answer = await TRANSCRIPT.ask(link, inline, timeout_s=deadline_s, bulk=True)
-        self._asked.add(session)
-        return _answered(replace(known, branch=batch.branch), answer), answer["taken"]
+        self._asked_sessions.add(session)
+        return _read_position(replace(known, branch=batch.branch), answer), answer["taken"]
 
-    def _named(self, session: str, known: SessionPosition) -> TranscriptRequest:
+    def _request_of(self, session: str, known: SessionPosition) -> TranscriptRequest:
         return {"project": known.project, "agent": self.parser.agent, "session": session}
 
     def _remember(self, session: str, known: SessionPosition) -> None:
@@ -300,7 +300,7 @@ class TranscriptSource:
             self.progress.set(session, known)
 
 
-def _answered(known: SessionPosition, answer: TranscriptState) -> SessionPosition:
+def _read_position(known: SessionPosition, answer: TranscriptState) -> SessionPosition:
     """Return the position from a response of the daemon."""
     return SessionPosition(
         known.project,
@@ -343,28 +343,28 @@ class SourceProgress:
     def __init__(self, folder: Path, space: str, source: Path) -> None:
         name = hashlib.blake2b(f"{space}\0{source}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
         self._file = folder / f"{name}.jsonl"
-        self._known: dict[str, SessionPosition] = {}
-        if self._load() > len(self._known) + _COMPACT_AFTER:
+        self._positions: dict[str, SessionPosition] = {}
+        if self._load() > len(self._positions) + _COMPACT_AFTER:
             self._compact()
 
     def get(self, session: str) -> SessionPosition:
         """Return the progress of a session; a new one starts at zero."""
-        return self._known.get(session, SessionPosition())
+        return self._positions.get(session, SessionPosition())
 
     def newest(self) -> tuple[str, SessionPosition] | None:
         """Return the session whose state the daemon reported last, with its progress, or None."""
-        return next(((name, known) for name, known in reversed(self._known.items()) if known.version), None)
+        return next(((name, known) for name, known in reversed(self._positions.items()) if known.version), None)
 
     def clear(self) -> None:
         """Forget the progress of all sessions in this object; the file stays."""
-        self._known.clear()
+        self._positions.clear()
 
     def go_back(self) -> None:
         """Reset the progress in the file too, except for sessions that were deleted at the daemon.
 
         Raises OSError: the disk fails.
         """
-        self._known = {session: known for session, known in self._known.items() if known.is_forgotten}
+        self._positions = {session: known for session, known in self._positions.items() if known.is_forgotten}
         self._compact()
 
     def set(self, session: str, known: SessionPosition) -> None:
@@ -376,14 +376,14 @@ class SourceProgress:
         fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
         try:
             # A single write per line: O_APPEND keeps the lines of two processes apart.
-            os.write(fd, _encoded(session, known))
+            os.write(fd, _encode(session, known))
         finally:
             os.close(fd)
 
     def _put(self, session: str, known: SessionPosition) -> None:
         if known.version != self.get(session).version:
-            self._known.pop(session, None)  # to move it to the end
-        self._known[session] = known
+            self._positions.pop(session, None)  # to move it to the end
+        self._positions[session] = known
 
     def _load(self) -> int:
         try:
@@ -404,8 +404,8 @@ class SourceProgress:
         return len(lines)
 
     def _compact(self) -> None:
-        atomic.write(self._file, b"".join(starmap(_encoded, self._known.items())), is_kept=False)
+        atomic.write(self._file, b"".join(starmap(_encode, self._positions.items())), is_kept=False)
 
 
-def _encoded(session: str, known: SessionPosition) -> bytes:
+def _encode(session: str, known: SessionPosition) -> bytes:
     return json.dumps([session, *astuple(known)], separators=(",", ":")).encode() + b"\n"

@@ -21,7 +21,7 @@ from confide_memory.documents import iso
 from confide_proxy import folder_access
 from confide_proxy.errors import BlockedError
 from confide_proxy.sync.transcripts.parsers import Parser, UnknownLineError, branch_name
-from confide_proxy.sync.walk import descended, listed
+from confide_proxy.sync.walk import list_entries, open_descending
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.sealer import Sealer, Secret
@@ -93,7 +93,7 @@ def looked_at(file: TranscriptFile) -> TranscriptFile | None:
 
 def _entries(root: Path, depth: int, folders: list[Path], folder: str = "") -> Iterator[tuple[Path, os.DirEntry[str]]]:
     folders.append(root / folder)
-    for path, entry in listed(root, folder):
+    for path, entry in list_entries(root, folder):
         if entry.is_dir(follow_symlinks=False):
             if depth:
                 yield from _entries(root, depth - 1, folders, path)
@@ -102,12 +102,12 @@ def _entries(root: Path, depth: int, folders: list[Path], folder: str = "") -> I
 
 
 @contextmanager
-def opened(root: Path, path: Path) -> Iterator[int]:
+def open_below(root: Path, path: Path) -> Iterator[int]:
     """Yield a descriptor of a file below `root`. Raises OSError: it was deleted, is behind a
     symlink, is not a regular file, or cannot be read.
     """
     *folders, name = path.relative_to(root).parts
-    with descended(root, folders) as parent:
+    with open_descending(root, folders) as parent:
         fd = folder_access.open_file(parent, name, os.O_RDONLY | portable.NO_WAIT)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -214,12 +214,12 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
             time = entry.time or time
             batch.branch = branch_name(entry.branch) or batch.branch
             if entry.role and entry.text:
-                text = _sealed(entry.text, sealer, batch)
+                text = _seal_text(entry.text, sealer, batch)
                 if text is None:
                     batch.skipped += 1
                 else:
                     if batch.branch not in branches:
-                        branches[batch.branch] = branch_name(_sealed(batch.branch, sealer, batch) or "")
+                        branches[batch.branch] = branch_name(_seal_text(batch.branch, sealer, batch) or "")
                     said = {"role": entry.role, "text": text, "time": time, "branch": branches[batch.branch]}
                     batch.messages.append(said)
                     size += len(text.encode())
@@ -235,14 +235,14 @@ def origin_of(fd: int, parser: Parser) -> tuple[str, str] | None:
     """
     cwd = branch = ""
     end = 0
-    for entry, end in _parsed(fd, parser):
+    for entry, end in _parse_lines(fd, parser):
         cwd, branch = cwd or entry.cwd, branch or entry.branch
         if cwd or end >= SCAN_BYTES:
             break
     return (cwd, branch_name(branch)) if cwd or end >= SCAN_BYTES else None
 
 
-def _parsed(fd: int, parser: Parser) -> Iterator[tuple[Any, int]]:
+def _parse_lines(fd: int, parser: Parser) -> Iterator[tuple[Any, int]]:
     for end, line in whole_lines(fd, 0):
         try:
             if line and line.strip():
@@ -251,7 +251,7 @@ def _parsed(fd: int, parser: Parser) -> Iterator[tuple[Any, int]]:
             continue
 
 
-def _sealed(text: str, sealer: Sealer, batch: OutgoingBatch) -> str | None:
+def _seal_text(text: str, sealer: Sealer, batch: OutgoingBatch) -> str | None:
     """Return a sealed message; None if the policy blocks it."""
     try:
         # Before the text is cut, which could leave an undetectable half of a credential.
@@ -259,10 +259,10 @@ def _sealed(text: str, sealer: Sealer, batch: OutgoingBatch) -> str | None:
     except BlockedError:
         return None
     batch.secrets.update(sealed.secrets)
-    return _shortened(sealed.text)
+    return _shorten(sealed.text)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return text
     from confide_crypto.sealing.placeholder import STANDIN

@@ -87,7 +87,7 @@ async def send_all(
     every = await asyncio.to_thread(sources, paths, config, space, sealing)
     for source in every:
         await source.look_back(link)
-    listed = [(source, (await asyncio.to_thread(source.found))[0]) for source in every]
+    listed = [(source, (await asyncio.to_thread(source.find_files))[0]) for source in every]
     if force:
         for source in every:
             source.progress.clear()
@@ -104,12 +104,14 @@ async def send_all(
         for file in files:
             if not source.is_settled(file):
                 await source.advance(link, file, to_the_end=True, progress=count)
-    return {name: sum(getattr(source.sent, name) for source in every) for name in ("sessions", "messages", "skipped")}
+    return {
+        name: sum(getattr(source.sent_totals, name) for source in every) for name in ("sessions", "messages", "skipped")
+    }
 
 
 def pending_bytes(paths: ProxyPaths, config: ProxyConfig, space: str) -> int:
     """Return the number of bytes that were not processed yet. Blocks briefly."""
-    return sum(source.pending_bytes(source.found()[0]) for source in sources(paths, config, space))
+    return sum(source.pending_bytes(source.find_files()[0]) for source in sources(paths, config, space))
 
 
 class TranscriptStreamer:
@@ -162,7 +164,7 @@ class TranscriptStreamer:
         await source.look_back(self._link)
         lookout = Lookout(source)
         while self._leads_to(space):
-            for file, quiet_s in await asyncio.to_thread(lookout.unsettled):
+            for file, quiet_s in await asyncio.to_thread(lookout.changed_files):
                 await source.advance(self._link, file, to_the_end=quiet_s >= self._config.transcript_quiet_s)
             self._services.well(name)
             await asyncio.sleep(POLL_S)
@@ -181,25 +183,25 @@ class Lookout:
         self._source = source
         self._files: dict[str, TranscriptFile] = {}
         self._folders: dict[Path, int] = {}
-        self._walked = float("-inf")
-        self._changed: dict[str, tuple[TranscriptFile, float]] = {}
+        self._walked_at = float("-inf")
+        self._changed_files: dict[str, tuple[TranscriptFile, float]] = {}
 
-    def unsettled(self) -> list[tuple[TranscriptFile, float]]:
+    def changed_files(self) -> list[tuple[TranscriptFile, float]]:
         """Return the transcripts that may have new messages, each with the seconds since its last
         change.
         """
-        if time.monotonic() - self._walked >= WALK_S or self._folders != self._stamps(self._folders):
+        if time.monotonic() - self._walked_at >= WALK_S or self._folders != self._stamps(self._folders):
             self._walk()
         else:
             looks = {session: looked_at(file) for session, file in self._files.items()}
             self._files = {session: file for session, file in looks.items() if file is not None}
-        self._changed = {session: seen for session, seen in self._changed.items() if session in self._files}
+        self._changed_files = {session: seen for session, seen in self._changed_files.items() if session in self._files}
         waiting = [file for file in self._files.values() if not self._source.is_settled(file)]
         return [(file, self._quiet_s(file)) for file in waiting]
 
     def _walk(self) -> None:
-        files, folders = self._source.found()
-        self._walked = time.monotonic()
+        files, folders = self._source.find_files()
+        self._walked_at = time.monotonic()
         self._folders = self._stamps(folders)
         since_ns = (time.time() - LATELY_S) * 1e9
         self._files = {
@@ -210,12 +212,12 @@ class Lookout:
         """Return the seconds since the last change, from the second look on by the monotonic clock,
         since the wall clock may jump.
         """
-        seen = self._changed.get(file.session)
+        seen = self._changed_files.get(file.session)
         if seen is None:
             since = time.monotonic() - max(0.0, time.time() - file.mtime_ns / 1e9)
-            seen = self._changed[file.session] = (file, since)
+            seen = self._changed_files[file.session] = (file, since)
         elif seen[0] != file:
-            seen = self._changed[file.session] = (file, time.monotonic())
+            seen = self._changed_files[file.session] = (file, time.monotonic())
         return time.monotonic() - seen[1]
 
     def _stamps(self, folders: dict[Path, int] | list[Path]) -> dict[Path, int]:

@@ -111,7 +111,7 @@ class Streamer:
         self._services = services
         self._debounce_s = debounce_s
         self._turns: dict[str, _Turn] = {}
-        self._kept: dict[str, Watcher] = {}
+        self._watchers: dict[str, Watcher] = {}
 
     async def on_up(self, attached: Attached, spawn: Spawn) -> None:
         """Get the keys of the space, then start to sync its folders. `spawn` starts a task that the
@@ -152,7 +152,7 @@ class Streamer:
         differently now.
         """
         await self._sealing.look_again(self._link, attached)
-        await logged(self._files.reseal(), "sealing files again")
+        await run_logged(self._files.reseal(), "sealing files again")
 
     async def _stream(self, turn: _Turn) -> None:
         pulse: asyncio.Task[None] | None = None
@@ -161,8 +161,8 @@ class Streamer:
                 await asyncio.wait([turn.former], timeout=FORMER_S)
             if not self._files.has_open(turn.project):
                 await self._files.open_folder(turn.folder)
-            if not _taken(turn.seat):
-                if (kept := self._kept.pop(turn.project, None)) is not None:
+            if not _try_take(turn.seat):
+                if (kept := self._watchers.pop(turn.project, None)) is not None:
                     await asyncio.to_thread(kept.stop)  # another process watches now
                 await _wait_for(turn.seat)
             pulse = asyncio.create_task(_pulse(turn.seat))
@@ -200,16 +200,16 @@ class Streamer:
                     watcher.doubt(HOLD_S)
                 paths = await watcher.changes()
                 if turn.is_compared or paths:
-                    is_done = await logged(self._files.changed(turn.project, paths), "sending a change")
+                    is_done = await run_logged(self._files.send_changes(turn.project, paths), "sending a change")
                 if not turn.is_compared:
                     is_done = await self._began(turn)
                 if not watcher.has_events and time.monotonic() - began > EVENTS_AGAIN_S:
                     return
-            await logged(self._files.on_gone(turn.project), "taking deletions back")
+            await run_logged(self._files.on_gone(turn.project), "taking deletions back")
         finally:
             turn.watcher = None
             if turn.is_over and watcher.has_events:
-                self._kept[turn.project] = watcher
+                self._watchers[turn.project] = watcher
             else:
                 await asyncio.to_thread(watcher.stop)
 
@@ -221,7 +221,7 @@ class Streamer:
         # never needs it.
         from confide_proxy.sync.watching.watcher import Watcher
 
-        kept = self._kept.pop(turn.project, None)
+        kept = self._watchers.pop(turn.project, None)
         if kept is not None:
             if kept.has_events and kept.fits(turn.folder) and not await asyncio.to_thread(kept.is_stale):
                 return kept
@@ -247,14 +247,14 @@ class Streamer:
         turn.is_compared = False
         what = f"the files of {turn.project} here are not compared yet over this connection: changes of others may be missing"
         self._services.note(_comparison(turn), what, project=turn.project, is_logged=False)
-        await logged(self._begin(turn), "the comparison of files")
+        await run_logged(self._begin(turn), "the comparison of files")
         return turn.is_compared
 
     async def _begin(self, turn: _Turn) -> None:
         body = self._bodies[turn.project]
         body["watches"] = True
         await ATTACH.ask(self._link, body, timeout_s=ATTACH_DEADLINE_S)
-        await self._files.changed(turn.project, None)
+        await self._files.send_changes(turn.project, None)
         turn.is_compared = True
         self._services.well(_comparison(turn))
 
@@ -272,7 +272,7 @@ async def _wait_for(seat: Seat) -> None:
     (Ctrl-Z) stops its server with it.
     """
     looks = 0
-    while not _taken(seat):
+    while not _try_take(seat):
         # Checked twice, since a new holder shows its first sign of life a moment later. Two
         # streamers of one folder waste work, but do no harm.
         looks = looks + 1 if seat.silent_s() > SILENT_S else 0
@@ -290,7 +290,7 @@ async def _pulse(seat: Seat) -> None:
         await asyncio.sleep(PULSE_S)
 
 
-def _taken(seat: Seat) -> bool:
+def _try_take(seat: Seat) -> bool:
     try:
         return seat.try_take()
     except OSError as error:
@@ -300,7 +300,7 @@ def _taken(seat: Seat) -> bool:
         return True
 
 
-async def logged(work: Coroutine[Any, Any, Any], what: str) -> bool:
+async def run_logged(work: Coroutine[Any, Any, Any], what: str) -> bool:
     """Await background work; return False and log a warning if it failed. The next event,
     connection or comparison tries again.
     """

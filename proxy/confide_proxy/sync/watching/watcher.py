@@ -61,7 +61,7 @@ class Watcher(events.FileSystemEventHandler):
         self._first: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self._trees: set[str] = set()
-        self._woken = asyncio.Event()
+        self._wake = asyncio.Event()
         self._observer: BaseObserver | None = None
         self._watches: dict[Path, ObservedWatch] = {}
         self._unsure_at: float | None = None
@@ -71,11 +71,11 @@ class Watcher(events.FileSystemEventHandler):
         """Why there are no file events, so that the folder is polled every `POLL_S`; "" where there
         are.
         """
-        self._seen: dict[Path, tuple[int, int] | None] = {}
+        self._stamps: dict[Path, tuple[int, int] | None] = {}
 
     def is_stale(self) -> bool:
         """Return True if another folder has taken the path of a watched one. Blocks briefly."""
-        return any(seen_as(path) not in (None, self._seen.get(path)) for path in list(self._watches))
+        return any(seen_as(path) not in (None, self._stamps.get(path)) for path in list(self._watches))
 
     def fits(self, folder: Folder) -> bool:
         """Return True if this watcher covers the same root and extra globs as `folder`."""
@@ -143,13 +143,13 @@ class Watcher(events.FileSystemEventHandler):
         while True:
             try:
                 async with asyncio.timeout(min(LOOK_S, patience_s)):
-                    await self._woken.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 patience_s -= LOOK_S
                 if patience_s <= 0 or await asyncio.to_thread(self.is_stale):
                     return None
                 continue
-            self._woken.clear()
+            self._wake.clear()
             if self._trees:
                 trees, self._trees = self._trees, set()
                 for path in await asyncio.to_thread(self._inside, trees):
@@ -164,13 +164,13 @@ class Watcher(events.FileSystemEventHandler):
         """Wake `changes` when the first path is due, not at each event: a file that the daemon
         writes here causes several.
         """
-        if self._ringing is None and not self._woken.is_set() and (due_s := self._due_s()) < math.inf:
+        if self._ringing is None and not self._wake.is_set() and (due_s := self._due_s()) < math.inf:
             self._ringing = self._loop.call_later(max(0.0, due_s), self._ring)
 
     def _ring(self) -> None:
         self._ringing = None
         if self._due_s() <= 0:
-            self._woken.set()
+            self._wake.set()
         else:
             self._arm()  # the file changed again
 
@@ -232,7 +232,7 @@ class Watcher(events.FileSystemEventHandler):
         if event_type in ("created", "moved"):
             # Files that were created in it before it was watched caused no events.
             self._trees.add(relative)
-            self._woken.set()
+            self._wake.set()
 
     def _note_file(self, path: str) -> None:
         now = time.monotonic()
@@ -253,7 +253,7 @@ class Watcher(events.FileSystemEventHandler):
 
     def _schedule_trees(self) -> None:
         for top in {MEMORY_FOLDER, *filter(None, map(fixed_part, self._folder.extra))}:
-            path = self._folder.root / self._folder.spelled(top)
+            path = self._folder.root / self._folder.spelling_of(top)
             watch = self._watches.get(path)
             if path.is_dir() and not path.is_symlink():
                 if watch is None:
@@ -263,7 +263,7 @@ class Watcher(events.FileSystemEventHandler):
 
     def _schedule(self, path: Path, *, recursive: bool) -> None:
         if self._observer is not None:
-            self._seen[path] = seen_as(path)
+            self._stamps[path] = seen_as(path)
             self._watches[path] = self._observer.schedule(self, str(path), recursive=recursive, event_filter=_EVENTS)
 
     def _unschedule(self, path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.support.programs.gateway import Gateway
 from confide_http.local.rest import openapi, route_table
 from confide_proxy.mcp import catalogue as catalogues
 
-DOCUMENT = openapi.document(catalogues.packaged())
+DOCUMENT = openapi.document(catalogues.packaged_catalogue())
 OPERATIONS = [(each.method, each.path) for each in route_table.OPERATIONS]
 NOT_DRAWN = {"/api/memories/migrate-secrets", "/api/memories/import"}
 """Which read or change all that there is; they have tests of their own."""
@@ -44,7 +44,7 @@ ANY = st.one_of(st.none(), st.booleans(), st.integers(-9, 9), WORDS, st.lists(WO
 
 def test_each_tool_is_as_it_is_listed() -> None:
     """Parameters in query or body, and what is answered, are the tool's own; and each tool that a program may call has a route."""
-    catalogue = catalogues.packaged()
+    catalogue = catalogues.packaged_catalogue()
     routed = set()
     for each in route_table.OPERATIONS:
         found = DOCUMENT["paths"][each.path][each.method.lower()]

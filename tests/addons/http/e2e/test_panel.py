@@ -443,7 +443,7 @@ async def tell_of_a_runner(machine: Machine) -> None:
         machine.home / "proxy.toml", machine.home / "proxy", machine.home / "global", machine.home / "daemon"
     )
     recipes: list[Offered] = [{"name": "ask", "maxMicrousd": 0, "approval": True}]
-    async with CommandClient(place, config.load(place.config), project.identify(machine.project).granted()) as client:
+    async with CommandClient(place, config.load(place.config), project.identify(machine.project).grant()) as client:
         body: ClaimRequest = {"recipes": recipes, "busy": [], "leftMicrousd": 0}
         await CLAIM.ask(client.connection, body, timeout_s=DEADLINE_S)
 

@@ -108,7 +108,7 @@ async def test_secrets_are_for_their_scope_and_the_whole_space(exchange: Upstrea
 
 def test_each_tool_takes_a_scope() -> None:
     """Only those that ask take the least: by this program's own list, whatever a daemon says of its tools."""
-    reading = {name for name in catalogues.packaged().tools if scope_of(name) == READ}
+    reading = {name for name in catalogues.packaged_catalogue().tools if scope_of(name) == READ}
     assert reading == {
         *("memory_search", "memory_read", "memory_status", "memory_get", "memory_list", "memory_history"),
         *("context_info", "entity_list", "entity_search", "task_list", "task_results"),

@@ -16,7 +16,7 @@ from tests.addons.panel.browser.conftest import AXE, SECRET, asks_to_sign_in
 from tests.support.programs.gateway import Gateway
 from tests.support.programs.panel import link
 
-from confide_proxy.hooks.hook_process import connected
+from confide_proxy.hooks.hook_process import connect
 
 SHOTS = os.environ.get("CONFIDE_SHOTS", "")
 """A folder for pictures of all pages, for whoever looks at them."""
@@ -148,7 +148,7 @@ def receipt(tour: Tour) -> None:
 def waits(tour: Tour) -> None:
     """A command that waits before it uses a secret."""
     (folder,) = (tour.gateway.machine.home / "proxy/gateway/uses").iterdir()
-    connection = connected(str(folder), 5)
+    connection = connect(str(folder), 5)
     assert connection is not None
     asked = {"secrets": [f"npm-token (sealed:npm-token:{'4f' * 16})"], "line": "npm publish --access public"}
     asked |= {"program": "/usr/bin/npm", "folder": str(tour.gateway.machine.project)}

@@ -70,7 +70,7 @@ def test_no_note_ends_the_block_or_hides_in_it() -> None:
         lines += form.newest_notes({"memories": [note(**listed)]}, "p", without="x")
         lines += [*form.head([piece(**fields)], "p"), *form.entries([piece(**fields)], "p")]
         summary = form.summary(note(**listed), hostile(rng))
-        text = block.framed([each.line for each in (*lines, *([summary] if summary else []))])
+        text = block.frame_lines([each.line for each in (*lines, *([summary] if summary else []))])
         assert text.count("<") == text.count(">") == 2, seed
         assert text.startswith(block.OPEN)
         assert text.endswith(block.CLOSE)
@@ -164,9 +164,9 @@ def test_blocks_stay_within_their_budgets() -> None:
         assert count_tokens(began[0].line) <= form.HEAD_CHARS / 3 + 40
         # Each alone is over what is left, so all of them meet the bound.
         full = form.within([summary, *began, *form.entries(pieces, "p"), *listed], form.BRIEFING_TOKENS, once=True)
-        assert count_tokens(block.framed([each.line for each in full], age_s=86_400 * 30)) <= form.BRIEFING_TOKENS
-        assert count_tokens(block.framed([each.line for each in kept])) <= form.HIT_TOKENS, text[:20]
-        long = block.framed([each.line for each in briefing], age_s=86_400 * 30)
+        assert count_tokens(block.frame_lines([each.line for each in full], age_s=86_400 * 30)) <= form.BRIEFING_TOKENS
+        assert count_tokens(block.frame_lines([each.line for each in kept])) <= form.HIT_TOKENS, text[:20]
+        long = block.frame_lines([each.line for each in briefing], age_s=86_400 * 30)
         assert count_tokens(long) <= form.BRIEFING_TOKENS, text[:20]
 
 
@@ -180,12 +180,12 @@ def test_a_memory_md_is_cut_at_the_end_of_a_line() -> None:
     number = began.text.count("- rule")
     assert number > 10
     assert began.text == " ".join(lines[:number]) + form.CUT
-    assert set(form.covered([began])) == {f"p\0MEMORY.md\0{n + 1}" for n in range(0, number - number % 5, 5)}
+    assert set(form.quoted_places([began])) == {f"p\0MEMORY.md\0{n + 1}" for n in range(0, number - number % 5, 5)}
     (short,) = form.head(pieces[:2], "p")
     assert short.text == " ".join(lines[:10])
     (long,) = form.head([piece(snippet="a" * 5000)], "p")
     assert len(long.text) <= form.HEAD_CHARS
-    assert form.covered([long]) == []
+    assert form.quoted_places([long]) == []
     assert form.head([piece(**{"class": "untrusted"}), piece(project="q"), piece(snippet="\n \n")], "p") == []
     both = form.head([piece(snippet="one"), piece(path="memory.md", snippet="two")], "p")
     assert [each.text for each in both] == ["one", "two"]
@@ -201,8 +201,8 @@ def test_the_last_entry_of_a_piece_comes_first() -> None:
         ("9", "Ports: 8010 is the API's"),
         ("5", "2026-11-20: went on"),
     ]
-    assert form.covered(found) == ["p\0MEMORY.md\0" + "5"]
-    assert form.covered(found[1:]) == []
+    assert form.quoted_places(found) == ["p\0MEMORY.md\0" + "5"]
+    assert form.quoted_places(found[1:]) == []
     assert form.entries([piece(**{"class": "untrusted"}), piece(project="q")], "p") == []
 
 

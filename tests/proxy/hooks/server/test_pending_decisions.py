@@ -74,7 +74,7 @@ class Here:
         return self
 
     @property
-    def tied(self) -> Any:
+    def ties(self) -> Any:
         """No note is tied: tests/e2e/sessions/test_questions_to_a_person.py has one that is."""
         return SimpleNamespace(notes=SimpleNamespace(all=lambda: iter(())))
 

@@ -299,7 +299,7 @@ async def test_a_note_about_what_is_gone_never_comes_by_itself(here: Here, monke
     line = "never edit `made.py` by hand"
     for name in ("kept", "changed", "made"):
         (here.folder / f"{name}.py").write_text("x = 1\n")
-        head = "".join(f"  {part}: {seen}\n" for part, seen in ties.made([f"{name}.py"]).items())
+        head = "".join(f"  {part}: {seen}\n" for part, seen in ties.seen_for_parts([f"{name}.py"]).items())
         (here.folder / f"memory/notes/{name}.md").write_text(f"---\nid: mem_{name}_1_abcd\nseen:\n{head}---\n{line}\n")
     (here.folder / "changed.py").write_text("x = 2\n")
     note = {"level": "core", "updated": "2026-11-20T10:00:00Z"}

@@ -180,7 +180,7 @@ def test_a_file_holds_no_words(tmp_path: Path) -> None:
     path = tmp_path / "hooks" / usage.FILE
     assert path.stat().st_mode & 0o777 == 0o600
     assert b"wombat" not in path.read_bytes()
-    assert UsageFile(tmp_path).refresh().encoded() == file.state.encoded()
+    assert UsageFile(tmp_path).refresh().encode() == file.state.encode()
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_sessions_that_count_at_once_lose_nothing(tmp_path: Path, monkeypatch: p
         each.join()
     assert of(UsageFile(tmp_path).refresh()).showings == 80
 
-    from confide_proxy.locks import lock_file, taken
+    from confide_proxy.locks import lock_file, try_lock
 
     monkeypatch.setattr(usage, "LOCK_S", 0.0)
     held = lock_file(tmp_path / "hooks" / f"{usage.FILE}.lock")
-    assert taken(held)
+    assert try_lock(held)
     file = UsageFile(tmp_path)
     file.add(lambda state: state.show(usage.PROMPT, [NOTE], tokens=1, now=NOW))
     file.flush()

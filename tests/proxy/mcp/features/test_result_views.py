@@ -85,7 +85,7 @@ async def test_any_other_client_sees_nothing_of_it(tmp_path: Path, is_modern: bo
             opened = await said(client, "initialize", **{**OPENING, "capabilities": declared})
             assert "extensions" not in opened["result"]["capabilities"]
         listed = (await said(client, "tools/list", **params))["result"]["tools"]
-        assert listed == catalogue.packaged(catalogue.CORE).data["tools"]
+        assert listed == catalogue.packaged_catalogue(catalogue.CORE).data["tools"]
         daemon.lines.clear()
         client.say(1, "resources/read", uri=PAGE, **params)
         client.say(2, CALL, name=OF_THE_PAGE[0], arguments={}, **params)
@@ -110,7 +110,7 @@ async def test_a_daemon_adds_no_page_and_answers_for_none(tmp_path: Path) -> Non
         assert not {call["params"]["name"] for call in daemon.calls} & {*OF_THE_PAGE}
 
 
-@pytest.mark.parametrize("html", ["no_such_module:html", "confide_proxy.mcp.catalogue:packaged"])
+@pytest.mark.parametrize("html", ["no_such_module:html", "confide_proxy.mcp.catalogue:packaged_catalogue"])
 def test_a_page_that_cannot_be_made_is_none(html: str) -> None:
     """The session goes on without it."""
     views = result_views.ResultViews([ResultView("ui://broken/page", "Broken", html, ("memory_search",))])
@@ -121,17 +121,17 @@ def test_an_add_on_that_cannot_be_loaded_leaves_no_page(monkeypatch: pytest.Monk
     def fail() -> None:
         raise AddonError("broken", ValueError("x"))
 
-    result_views.installed.cache_clear()
+    result_views.installed_views.cache_clear()
     monkeypatch.setattr(addons, "installed", fail)
-    assert result_views.installed() is result_views.NONE
-    result_views.installed.cache_clear()
+    assert result_views.installed_views() is result_views.NONE
+    result_views.installed_views.cache_clear()
 
 
 def test_the_first_answer_waits_for_no_event_loop() -> None:
     """A client that shows pages gets it about as soon as any other, and its page without what the buttons need."""
     script = (
         "import sys\nfrom confide_proxy.mcp.features import result_views\n"
-        "assert result_views.installed().resource('ui://confide/memory')\n"
+        "assert result_views.installed_views().resource('ui://confide/memory')\n"
         "print({'asyncio', 'nacl', 'confide_proxy.freshness.note_ties'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -58,13 +58,13 @@ async def test_a_save_that_comes_after_the_deletion_of_its_file_does_not_bring_i
     """Its text is in the history, from where a person may have it back."""
     if was == "new":
         desk.file.unlink()
-        await desk.replica.changed([PATH])
+        await desk.replica.send_changes([PATH])
     await desk.cut(FIRST, is_before=True)
     desk.file.unlink()
     if how == "compared":
         desk.restart()
         await desk.replica.compare()
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     (answer,) = await desk.cable.arrive()
     assert isinstance(answer, RequestError)
     assert answer.code == "not_found"
@@ -80,10 +80,10 @@ async def test_a_save_of_a_file_that_never_was_there_comes_after_its_deletion(de
     desk.cable.is_cut_before = True
     new.write_text(FIRST)
     with pytest.raises(ConnectionLost):
-        await desk.replica.changed(["memory/new.md"])
+        await desk.replica.send_changes(["memory/new.md"])
     desk.cable.is_cut_before = False
     new.unlink()
-    await desk.replica.changed(["memory/new.md"])
+    await desk.replica.send_changes(["memory/new.md"])
     await desk.cable.arrive()
     await desk.replica.compare()
     assert not new.exists()
@@ -95,7 +95,7 @@ async def test_a_file_that_is_made_anew_after_all_that_is_taken(desk: Desk, text
     """With the text of the save that was lost, too, as a file that is put back from a bin."""
     await desk.cut(FIRST, is_before=True)
     desk.file.unlink()
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     desk.restart()
     desk.file.write_text(text)
     assert await desk.settled() == text
@@ -113,7 +113,7 @@ async def test_a_deletion_that_comes_after_its_file_was_made_again_takes_nothing
     assert not answer["removed"]
     assert await desk.settled() == BEGUN
     desk.file.unlink()
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     assert await deleted(desk) == [PATH]
 
 
@@ -166,4 +166,4 @@ async def test_a_deletion_whose_comparison_had_no_answer_is_told_again(desk: Des
     await desk.replica.compare()
     assert await deleted(desk) == [PATH]
     assert not desk.file.exists()
-    assert not desk.ledger.unanswered()
+    assert not desk.ledger.unanswered_files()

@@ -52,7 +52,7 @@ async def test_a_second_save_builds_upon_the_first_that_was_merged_meanwhile(des
     await desk.desktop.put(PATH, THEIRS, base=1)
     desk.file.write_text(FIRST)
     desk.cable.meanwhile.append(lambda: desk.file.write_text(SECOND))
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     assert desk.file.read_text() == SECOND
     check_once(await desk.settled())
 
@@ -69,7 +69,7 @@ async def test_a_save_after_one_whose_answer_was_lost(desk: Desk) -> None:
 async def test_a_new_file_saved_again_after_a_lost_answer(desk: Desk) -> None:
     """Of one that was never confirmed there is no base at all."""
     desk.file.unlink()
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     await desk.cut(FIRST)
     await desk.desktop.put(PATH, FIRST + "- theirs\n", base=3)
     desk.file.write_text(SECOND)
@@ -100,7 +100,7 @@ async def test_a_text_that_says_nothing_new_is_what_the_next_one_was_made_from(d
     await desk.desktop.put(PATH, BEGUN + "- theirs\n- same\n", base=1)
     desk.file.write_text(BEGUN + "- same\n")
     desk.cable.meanwhile.append(lambda: desk.file.write_text(BEGUN + "- same\n- added\n"))
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     assert await desk.settled() == BEGUN + "- theirs\n- same\n- added\n"
 
 
@@ -124,7 +124,7 @@ async def test_a_store_upon_what_another_connection_confirmed(desk: Desk, daemon
         await watching.attach("proj")
         others = Replica(desk.folder, desk.ledger, watching.connection)
         desk.file.write_text(FIRST + "- stored\n")
-        await others.changed([PATH])
+        await others.send_changes([PATH])
         desk.file.write_text(SECOND + "- stored\n")
         await client.call_tool("memory_store", {"content": "- theirs", "path": PATH})
     text = await desk.settled()
@@ -140,13 +140,13 @@ async def test_a_file_that_is_deleted_after_a_save_whose_answer_was_lost_is_dele
     """The daemon has a newer text than the machine knows of, and that is the machine's own: nobody has changed what a person deleted."""
     if was == "new":
         desk.file.unlink()
-        await desk.replica.changed([PATH])
+        await desk.replica.send_changes([PATH])
     await desk.cut(FIRST)
     desk.file.unlink()
     if how == "compared":
         desk.restart()
         await desk.replica.compare()
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     await desk.replica.compare()
     assert not desk.file.exists()
     assert (await desk.desktop.request("deleted", {"project": "proj"}))["documents"]
@@ -198,7 +198,7 @@ async def test_an_unanswered_save_that_is_announced_does_not_bring_a_deleted_fil
     change = {"path": PATH, "revision": 2, "hash": text_hash(FIRST), "baseHash": text_hash(BEGUN), "text": FIRST}
     assert (await desk.replica.apply(change))["applied"]
     assert not desk.file.exists()
-    await desk.replica.changed([PATH])
+    await desk.replica.send_changes([PATH])
     assert (await desk.desktop.request("deleted", {"project": "proj"}))["documents"]
 
 
@@ -217,8 +217,8 @@ async def test_a_new_file_that_never_came_and_is_deleted_is_forgotten(desk: Desk
     desk.cable.is_cut_before = True
     other.write_text("- mine\n")
     with pytest.raises(ConnectionLost):
-        await desk.replica.changed(["memory/other.md"])
+        await desk.replica.send_changes(["memory/other.md"])
     desk.cable.is_cut_before = False
     other.unlink()
     assert not (await desk.replica.compare()).skipped
-    assert not desk.ledger.unanswered()
+    assert not desk.ledger.unanswered_files()

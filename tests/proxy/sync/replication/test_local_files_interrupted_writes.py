@@ -134,7 +134,7 @@ async def test_another_file_in_the_place_of_one_that_was_merged(desk: Desk, save
     """What was sent has no number here: only a text that has all of the merged one's lines was made from that."""
     desk.file.write_text("- begun\n- mine\n")
     with pytest.raises(KilledError):
-        await desk.replica(ShortLived).changed([PATH])
+        await desk.replica(ShortLived).send_changes([PATH])
     assert sorted(desk.file.read_text().splitlines()) == ["- begun", "- mine", "- theirs"]
     saved_by_rename(desk.file, saved)
     assert sorted((await desk.settled()).splitlines()) == settled
@@ -238,7 +238,7 @@ async def test_a_write_that_was_begun_is_noted_although_its_link_broke(
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not applying.done()
-    sending = asyncio.create_task(replica.changed([PATH]))
+    sending = asyncio.create_task(replica.send_changes([PATH]))
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await applying
@@ -264,7 +264,7 @@ async def test_a_program_that_saves_slowly_is_waited_for(desk: Desk, monkeypatch
         monkeypatch.setattr(local_files, "_moment", moment)
         await moment()
         if by == "a watcher":
-            await desk.replica().changed([PATH])
+            await desk.replica().send_changes([PATH])
         else:
             said = await desk.replica().apply(THEIRS_APPLIED)
             assert said["text"] == BEGUN + "- mine\n"
@@ -280,7 +280,7 @@ async def test_a_late_revision_does_not_bring_a_deleted_file_back(desk: Desk) ->
     for one in (late, THEIRS_APPLIED):
         assert (await replica.apply(one))["applied"]
         assert not desk.file.exists()
-    assert (await replica.changed([PATH])).removed == 1
+    assert (await replica.send_changes([PATH])).removed == 1
 
 
 async def test_a_newer_revision_than_the_deleted_one_comes_back(desk: Desk) -> None:
@@ -310,7 +310,7 @@ def test_a_note_of_a_write_is_kept_until_it_is_settled(tmp_path: Path, number: i
     ledger.note_writing(PATH, writing)
     for _ in range(2):  # the first one compacts
         assert SyncLedger(tmp_path, "s", tmp_path).writing(PATH) == writing
-    assert ledger.unfinished() == {PATH}
+    assert ledger.unfinished_files() == {PATH}
     noting(ledger)[number]()
     assert SyncLedger(tmp_path, "s", tmp_path).writing(PATH) is None
 
@@ -323,7 +323,7 @@ def test_looks_are_noted_of_nothing_that_has_changed_meanwhile(tmp_path: Path) -
     assert ledger.get(PATH) == newer
     ledger.note_sent(PATH, "other")
     ledger.touch(PATH, newer, Confirmed("g", 2, 2, 2))
-    assert (ledger.get(PATH), ledger.sent(PATH)) == (newer, ("other",))
+    assert (ledger.get(PATH), ledger.sent_hashes(PATH)) == (newer, ("other",))
 
 
 async def test_a_write_that_fails_leaves_no_note(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

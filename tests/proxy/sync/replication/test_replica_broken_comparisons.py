@@ -159,7 +159,7 @@ async def test_a_turn_that_does_not_end_keeps_no_seat(tmp_path: Path, monkeypatc
     async with twelve_files(tmp_path) as (_daemon, _laptop, line):
         world = World(tmp_path / "here", line)
         goes_on, is_stuck = asyncio.Event(), asyncio.Event()
-        changed = world.files.changed
+        changed = world.files.send_changes
 
         async def stuck(project: str, paths: set[str] | None) -> None:
             if not is_stuck.is_set() and project == "shop":
@@ -171,7 +171,7 @@ async def test_a_turn_that_does_not_end_keeps_no_seat(tmp_path: Path, monkeypatc
                         continue
             await changed(project, paths)
 
-        monkeypatch.setattr(world.files, "changed", stuck)
+        monkeypatch.setattr(world.files, "send_changes", stuck)
         async with TaskGroup() as group:
             try:
                 await world.streamer.on_up({"space": "s"}, group.create_task)

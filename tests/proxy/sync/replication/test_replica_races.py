@@ -48,7 +48,7 @@ async def test_a_file_that_is_sent_and_deleted_during_a_comparison_stays_deleted
 
         async def sent_and_deleted() -> None:
             (root / "memory/a.md").write_text("text\n")
-            assert (await other.changed(["memory/a.md"])).sent == 1
+            assert (await other.send_changes(["memory/a.md"])).sent == 1
             (root / "memory/a.md").unlink()
 
         link = Meanwhile(laptop, sent_and_deleted)
@@ -157,7 +157,7 @@ async def test_a_file_that_is_back_before_its_deletion_is_told_is_sent(tmp_path:
 
         async def put_back() -> None:
             file.write_text("text\n")
-            assert (await replica.changed(["memory/a.md"])).sent == 0
+            assert (await replica.send_changes(["memory/a.md"])).sent == 0
 
         ledger.happening = put_back
         await replica.compare()
@@ -196,12 +196,12 @@ class HaltingLedger(SyncLedger):
         super().set(path, state)
         self.confirmed.set()
 
-    def sent(self, path: str) -> tuple[str, ...]:
+    def sent_hashes(self, path: str) -> tuple[str, ...]:
         if path == self.halt:
             self.halt = None
             self.reached.set()
             assert self.go.wait(DEADLINE_S)
-        return super().sent(path)
+        return super().sent_hashes(path)
 
 
 async def test_an_old_revision_that_is_late_never_replaces_a_newer_one(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ async def test_an_older_revision_that_is_late_is_refused_before_a_comparison_too
         watching = Replica(Folder("proj", root), ledger, laptop.connection)
         for text in ("- as it was\n", "- changed\n", "- as it was\n"):
             file.write_text(text)
-            assert (await watching.changed(["memory/a.md"])).sent == 1
+            assert (await watching.send_changes(["memory/a.md"])).sent == 1
         late = {"path": "memory/a.md", "revision": 2, "text": "- changed\n", "hash": text_hash("- changed\n")}
         beginning = Replica(Folder("proj", root), ledger, laptop.connection)
         answer = await beginning.apply({**late, "baseHash": text_hash("- as it was\n")})

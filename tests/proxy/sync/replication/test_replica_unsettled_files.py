@@ -11,7 +11,7 @@ from tests.support.daemon.loopback import Machine, machine, serving
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.watching.folder_streamer import logged
+from confide_proxy.sync.watching.folder_streamer import run_logged
 from confide_proxy.sync.workspace import Files
 
 
@@ -48,10 +48,10 @@ async def test_what_was_not_settled_is_looked_at_again(
         await laptop.attach("shop")
         files = Files(kept, ProxyConfig(), Project("shop", root, is_git=False))
         await files.open(Slow(laptop, error), "s")
-        assert not await logged(files.changed("shop", paths), "sending a change")
+        assert not await run_logged(files.send_changes("shop", paths), "sending a change")
         answer = await laptop.request("documents", {"project": "shop"})
         assert len(answer["documents"]) == 1
-        assert await logged(files.changed("shop", None), "sending a change")
+        assert await run_logged(files.send_changes("shop", None), "sending a change")
         answer = await laptop.request("documents", {"project": "shop"})
         assert len(answer["documents"]) == 2
 
@@ -70,12 +70,12 @@ async def test_what_is_skipped_is_named_once(tmp_path: Path, caplog: pytest.LogC
         files = Files(kept, ProxyConfig(), Project("shop", root, is_git=False))
         await files.open(laptop.connection, "s")
         for paths in (None, {"memory/latin.md"}, None):
-            await files.changed("shop", paths)
+            await files.send_changes("shop", paths)
         said = [each for each in caplog.messages if "was skipped" in each]
         assert [each.split(": ")[1] for each in said] == ["memory/a?b?c.md", "memory/latin.md"]
         assert "is not UTF-8 text" in said[1]
         latin.write_text("- summer\n")
-        await files.changed("shop", None)
+        await files.send_changes("shop", None)
         latin.write_bytes(b"\xe9t\xe9\n")
-        await files.changed("shop", None)
+        await files.send_changes("shop", None)
         assert sum("memory/latin.md" in each for each in caplog.messages) == 2

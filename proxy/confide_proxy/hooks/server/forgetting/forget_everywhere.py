@@ -1,7 +1,7 @@
 """Forget documents or a text everywhere: what that would remove, the removal, and its receipt
 (docs/forgetting.md). The command, an agent's tool and the panel use the same steps.
 
-Nothing here asks the user: the callers do, with what `planned` returns.
+Nothing here asks the user: the callers do, with what `plan_forgetting` returns.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ async def parts_of(place: ForgetPlace, text: str) -> list[ForgetPart]:
     return parts
 
 
-async def planned(place: ForgetPlace, targets: ForgetTargets) -> ForgetPlanned:
+async def plan_forgetting(place: ForgetPlace, targets: ForgetTargets) -> ForgetPlanned:
     """Return what the daemon would remove. Raises RequestError: nothing is stored under the paths;
     SpaceKeysError: this device could not sign it.
     """
@@ -169,7 +169,9 @@ def digest_of(plan: ForgetPlanned) -> str:
     return found.hexdigest()
 
 
-async def removed(place: ForgetPlace, targets: ForgetTargets, plan: ForgetPlanned, *, with_files: bool) -> Removal:
+async def run_forgetting(
+    place: ForgetPlace, targets: ForgetTargets, plan: ForgetPlanned, *, with_files: bool
+) -> Removal:
     """Sign the record of a plan, keep it here, and have the daemon and this device remove the texts.
 
     `with_files`: the files on the devices change or go too. What cannot be removed now is among

@@ -32,7 +32,7 @@ from confide_proxy import addons
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import StateError
 from confide_proxy.hooks.server import usage
-from confide_proxy.locks import lock_file, taken
+from confide_proxy.locks import lock_file, try_lock
 from confide_proxy.offline.journal import Journal
 from confide_proxy.paths import ProxyPaths
 
@@ -104,25 +104,25 @@ class ForgetRecords:
             raise StateError(self._file, error) from error
         except (ValueError, RecursionError):
             return {}  # damaged: the daemon has them
-        return parsed(table)
+        return parse_records(table)
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, dict[bytes, KnownRecord]]]:
         try:
             fd = lock_file(self._file.with_suffix(".lock"))
             try:
-                if not taken(fd, wait_s=_LOCK_S):
+                if not try_lock(fd, wait_s=_LOCK_S):
                     raise OSError(None, "another process holds it for too long")
                 spaces = self._read()
                 yield spaces
-                atomic.write(self._file, json.dumps(_written(spaces)).encode())
+                atomic.write(self._file, json.dumps(_records_json(spaces)).encode())
             finally:
                 os.close(fd)
         except OSError as error:
             raise StateError(self._file, error) from error
 
 
-def parsed(table: Any) -> dict[str, dict[bytes, KnownRecord]]:
+def parse_records(table: Any) -> dict[str, dict[bytes, KnownRecord]]:
     """Read the content of the file; damaged records are left out."""
     spaces: dict[str, dict[bytes, KnownRecord]] = {}
     for space, rows in table.items() if isinstance(table, dict) else ():
@@ -139,7 +139,7 @@ def parsed(table: Any) -> dict[str, dict[bytes, KnownRecord]]:
     return spaces
 
 
-def _written(spaces: dict[str, dict[bytes, KnownRecord]]) -> dict[str, list[dict[str, object]]]:
+def _records_json(spaces: dict[str, dict[bytes, KnownRecord]]) -> dict[str, list[dict[str, object]]]:
     return {
         space: [
             {
@@ -167,7 +167,7 @@ def _stamp(file: Path) -> tuple[int, int] | None:
 @functools.lru_cache(maxsize=4)
 def _guards(file: Path, _stamp: tuple[int, int]) -> tuple[ForgetGuard, ...]:
     try:
-        spaces = parsed(json.loads(file.read_bytes()))
+        spaces = parse_records(json.loads(file.read_bytes()))
     except (OSError, ValueError, RecursionError):
         return ()
     return tuple(guard for known in spaces.values() for guard in guards_of(known.values()))
@@ -317,7 +317,7 @@ def _scrub_caches(paths: ProxyPaths, is_in: Callable[[str], bool]) -> int:
         for file in files:
             data = file.read_bytes()
             is_known = len(data) <= _MOST_CACHE
-            if not is_known or any(map(is_in, _texts(_loaded(data)))):
+            if not is_known or any(map(is_in, _texts(_parse_json(data)))):
                 file.unlink()
                 removed += 1
     except OSError as error:
@@ -334,7 +334,7 @@ def _scrub_usage(paths: ProxyPaths, guards: list[ForgetGuard]) -> int:
     return len(gone)
 
 
-def _loaded(data: bytes) -> object:
+def _parse_json(data: bytes) -> object:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

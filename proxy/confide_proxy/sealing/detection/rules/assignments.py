@@ -13,8 +13,8 @@ from typing import Final
 
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import promise_of
-from confide_proxy.sealing.detection.plausibility import Context, judged
-from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compiled, places
+from confide_proxy.sealing.detection.plausibility import Context, judge_value
+from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compile_once, places
 
 _MAX_NAME_CHARS: Final = 48
 _REST_OF_NAME: Final = r"[\w-]{0,40}+"
@@ -74,16 +74,16 @@ def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):
         if at < behind:
             continue
-        rest = compiled(_REST_OF_NAME).match(lowered, at)
+        rest = compile_once(_REST_OF_NAME).match(lowered, at)
         behind = name_end = rest.end() if rest else at
-        operator = compiled(_OPERATOR).match(lowered, name_end)
+        operator = compile_once(_OPERATOR).match(lowered, name_end)
         begin = begin_of(text, lowered, at)
         # Behind "::" it is the name of a type.
         promise = None if text.startswith("::", max(0, begin - 2)) else promise_of(text[begin:name_end])
         if promise is None:
             continue
-        for found in (_value(text, begin, operator) if operator else None, _reversed(text, begin)):
-            sure = judged(text[found[0] : found[1]], text[begin:name_end], promise, found[2]) if found else None
+        for found in (_value(text, begin, operator) if operator else None, _value_before(text, begin)):
+            sure = judge_value(text[found[0] : found[1]], text[begin:name_end], promise, found[2]) if found else None
             if found and sure:
                 behind = max(behind, found[1])
                 yield SecretFinding(sure[0], found[0], found[1], sure[1], "assignment")
@@ -96,17 +96,17 @@ def begin_of(text: str, lowered: str, at: int) -> int:
         at -= 1
     if at and text[at - 1] == "\\" and text[at : at + 1] in ("n", "t", "r"):
         return at + 1  # the escape isn't part of the name: `\npassword=`
-    if at and text[at - 1] in " ." and (word := compiled(_BEFORE).search(lowered[max(0, at - 12) : at])):
+    if at and text[at - 1] in " ." and (word := compile_once(_BEFORE).search(lowered[max(0, at - 12) : at])):
         return at - len(word[0])
     return at + 2 if text.startswith("-D", at) else at
 
 
-def _reversed(text: str, begin: int) -> tuple[int, int, Context] | None:
+def _value_before(text: str, begin: int) -> tuple[int, int, Context] | None:
     """Find a value before its name: "use … as the password"."""
     near = max(0, begin - 200)
     if " as " not in text[max(0, begin - 60) : begin]:
         return None
-    match = compiled(_REVERSED, re.IGNORECASE).search(text[near:begin])
+    match = compile_once(_REVERSED, re.IGNORECASE).search(text[near:begin])
     if match is None:
         return None
     return near + match.start("value"), near + match.end("value"), Context("said", bool(match["quote"]), is_line=False)
@@ -119,12 +119,12 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
     how, sign, at = _how(text, begin, operator), operator["sign"] or "", operator.end()
     if how is None:
         return None
-    if (sign == ":" or how == "pair") and (line_end := compiled(_NEXT_LINE).match(text, at)):
+    if (sign == ":" or how == "pair") and (line_end := compile_once(_NEXT_LINE).match(text, at)):
         at = line_end.end()
         how = "pair"
-    if wrapper := compiled(_WRAPPER).match(text, at):
+    if wrapper := compile_once(_WRAPPER).match(text, at):
         at = wrapper.end()
-    if quoted := compiled(_QUOTED, re.IGNORECASE).match(text, at):
+    if quoted := compile_once(_QUOTED, re.IGNORECASE).match(text, at):
         group = "value" if quoted["value"] is not None else "escaped"
         return *quoted.span(group), Context(how, is_quoted=True, is_line=False)
     if how in ("call", "attribute") or (how == "sign" and sign in _COMPARED):
@@ -134,7 +134,7 @@ def _value(text: str, begin: int, operator: re.Match[str]) -> tuple[int, int, Co
 
 def _bare_value(text: str, begin: int, operator: re.Match[str], how: str, at: int) -> tuple[int, int, Context] | None:
     """Return the span and context of an unquoted value that begins at `at`, or None."""
-    bare, sign = compiled(_BARE).match(text, at), operator["sign"] or ""
+    bare, sign = compile_once(_BARE).match(text, at), operator["sign"] or ""
     if bare is None:
         return None
     stop = bare.end()
@@ -149,7 +149,7 @@ def _bare_value(text: str, begin: int, operator: re.Match[str], how: str, at: in
         )
     is_spoken = how in ("spoken", "said")
     if not is_spoken and (not is_line or _is_code(bare[0])):
-        cut = compiled(_CUT).match(text, at)
+        cut = compile_once(_CUT).match(text, at)
         if cut is None or text[cut.end() : cut.end() + 1] in ("(", "[", "{"):
             return None  # a call, a subscript
         stop = cut.end()
@@ -162,16 +162,16 @@ def _bare_value(text: str, begin: int, operator: re.Match[str], how: str, at: in
 
 def _is_code(value: str) -> bool:
     """Return True for a part of an expression, or of a string with escapes or parameters."""
-    if value.endswith(_CODE_ENDS) or compiled(_CODE).match(value):
+    if value.endswith(_CODE_ENDS) or compile_once(_CODE).match(value):
         return True
-    return ("\\" in value or "&" in value) and compiled(_IN_CODE).search(value) is not None
+    return ("\\" in value or "&" in value) and compile_once(_IN_CODE).search(value) is not None
 
 
 def _how(text: str, begin: int, operator: re.Match[str]) -> str | None:
     """Return the kind of operator, also judged by the text before the name; None if they don't fit."""
     how = next(each for each in _HOWS if operator[each] is not None)
     if how == "option":
-        return _joined(text, begin)
+        return _operator_kind(text, begin)
     if operator["sign"] == "=" and _is_parameter(text, begin):
         return "option"
     if operator["sign"] == "->" and not operator["close"] and operator[0].startswith((" ", "\t")):
@@ -185,8 +185,8 @@ def _how(text: str, begin: int, operator: re.Match[str]) -> str | None:
 def _begins_line(text: str, begin: int, sign: str) -> bool:
     before = text[max(0, begin - 100) : begin]
     line = before[before.rfind("\n") + 1 :]
-    return compiled(_LINE, re.IGNORECASE).match(line) is not None or (
-        sign == ":" and compiled(_WORDS).match(line) is not None
+    return compile_once(_LINE, re.IGNORECASE).match(line) is not None or (
+        sign == ":" and compile_once(_WORDS).match(line) is not None
     )
 
 
@@ -197,13 +197,13 @@ def _is_parameter(text: str, begin: int) -> bool:
     if text.startswith("--", begin) or text[max(0, begin - 1) : begin] in (";", "&", "?"):
         return True
     before = text[max(0, begin - 60) : begin]
-    if compiled(_NESTED).search(before):
+    if compile_once(_NESTED).search(before):
         return True
     is_capital = text[begin : begin + 4].isupper() and not before.endswith(("(", ", "))
     return is_capital or "user=" in before or "host=" in before or "dbname=" in before
 
 
-def _joined(text: str, begin: int) -> str:
+def _operator_kind(text: str, begin: int) -> str:
     """Return the kind of operator for a name and value separated by a blank only: `--token …`, `ENV
     TOKEN …`, .netrc, or a sentence.
     """

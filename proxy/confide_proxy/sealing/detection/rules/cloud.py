@@ -12,7 +12,7 @@ from typing import Final
 from confide_proxy.sealing.detection.decoding import is_text_in_base64
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.plausibility import entropy, is_placeholder, is_random, is_sample
-from confide_proxy.sealing.detection.prefilter import compiled, places
+from confide_proxy.sealing.detection.prefilter import compile_once, places
 
 _NEAR: Final = 300
 """Most characters between an access key's id and its secret."""
@@ -46,7 +46,7 @@ def find_aws_secrets(text: str, found: Iterable[SecretFinding]) -> Iterator[Secr
         if each.kind != "aws-access-key-id":
             continue
         begin = max(0, each.start - _NEAR)
-        for match in compiled(_FORTY).finditer(text, begin, min(len(text), each.end + _NEAR)):
+        for match in compile_once(_FORTY).finditer(text, begin, min(len(text), each.end + _NEAR)):
             if (
                 not _HEX.issuperset(match[0])
                 and is_random(match[0], 40)
@@ -61,9 +61,9 @@ def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[SecretFind
 
     `long` are the text's long words.
     """
-    if not compiled(_ALONE).search("\n".join(long)):
+    if not compile_once(_ALONE).search("\n".join(long)):
         return
-    for match in compiled(_ALONE).finditer(text):
+    for match in compile_once(_ALONE).finditer(text):
         value, (start, end) = match[0], match.span()
         is_mixed = any(map(str.isdigit, value)) and any(map(str.islower, value)) and any(map(str.isupper, value))
         if (
@@ -72,9 +72,9 @@ def find_lone_aws_secrets(text: str, long: Iterable[str]) -> Iterator[SecretFind
             and entropy(value) >= _ALONE_BITS
             and not is_sample(value)
             and not is_text_in_base64(value)
-            and not compiled(_NAMED).search(text, max(0, start - 8), start)
-            and not compiled(_DATA_AROUND).search(text, max(0, start - _AROUND), start)
-            and not compiled(_DATA_AROUND).search(text, end, end + _AROUND)
+            and not compile_once(_NAMED).search(text, max(0, start - 8), start)
+            and not compile_once(_DATA_AROUND).search(text, max(0, start - _AROUND), start)
+            and not compile_once(_DATA_AROUND).search(text, end, end + _AROUND)
         ):
             yield SecretFinding("aws-secret-key", start, end, 0.75, "alone")
 
@@ -84,7 +84,7 @@ def find_kubernetes(text: str, lowered: str) -> Iterator[SecretFinding]:
     certificate, under any key.
     """
     behind = stop = 0
-    following = compiled(_DATA, re.MULTILINE).finditer(text)
+    following = compile_once(_DATA, re.MULTILINE).finditer(text)
     data = next(following, None)
     for at in places(lowered, _KIND):
         # Both positions only move forward, so the cost stays linear in the number of documents.
@@ -95,7 +95,7 @@ def find_kubernetes(text: str, lowered: str) -> Iterator[SecretFinding]:
         if data is None or data.end() > min(stop, at + _MOST_DATA):
             continue
         behind = data.end()
-        while (entry := compiled(_ENTRY).match(text, behind)) and len(entry[1]) > len(data[1]):
+        while (entry := compile_once(_ENTRY).match(text, behind)) and len(entry[1]) > len(data[1]):
             behind = entry.end()
             if _is_secret(entry["value"]):
                 yield SecretFinding("secret", *entry.span("value"), 0.8, "assignment")

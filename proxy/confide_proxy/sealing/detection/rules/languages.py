@@ -12,8 +12,8 @@ from typing import Final
 
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import promise_of
-from confide_proxy.sealing.detection.plausibility import Context, judged
-from confide_proxy.sealing.detection.prefilter import FOREIGN_MARKS, compiled, places
+from confide_proxy.sealing.detection.plausibility import Context, judge_value
+from confide_proxy.sealing.detection.prefilter import FOREIGN_MARKS, compile_once, places
 
 _IN_ASCII: Final = tuple(mark for mark in FOREIGN_MARKS if mark.isascii())
 _SAID: Final = (
@@ -32,11 +32,11 @@ def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     promise = promise_of("password")
     for mark in _IN_ASCII if lowered.isascii() else FOREIGN_MARKS:
         for at in places(lowered, mark):
-            match = compiled(_SAID).match(lowered, at + len(mark))
+            match = compile_once(_SAID).match(lowered, at + len(mark))
             if match is None or promise is None:
                 continue
             start, end = match.span("value")
             while end > start and text[end - 1] in ",;.:!?)":
                 end -= 1
-            if sure := judged(text[start:end], mark, promise, Context("spoken", is_quoted=False, is_line=False)):
+            if sure := judge_value(text[start:end], mark, promise, Context("spoken", is_quoted=False, is_line=False)):
                 yield SecretFinding(sure[0], start, end, sure[1], "assignment")

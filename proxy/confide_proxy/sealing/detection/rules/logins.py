@@ -14,8 +14,15 @@ from typing import Final
 
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import promise_of
-from confide_proxy.sealing.detection.plausibility import Context, is_placeholder, is_random, is_sample, is_wordy, judged
-from confide_proxy.sealing.detection.prefilter import compiled, places
+from confide_proxy.sealing.detection.plausibility import (
+    Context,
+    is_placeholder,
+    is_random,
+    is_sample,
+    is_wordy,
+    judge_value,
+)
+from confide_proxy.sealing.detection.prefilter import compile_once, places
 
 _QUOTED: Final = r"(?P<quote>[\"']?)(?P<value>[^\s\"']{4,200})(?P=quote)"
 _VALUE: Final = rf"{_QUOTED}(?=\s|$|\))"
@@ -111,7 +118,7 @@ def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     for saying in _SAYINGS:
         yield from _plausible(_behind(text, saying, _SAID, lowered), "spoken")
     if ":5432:" in text or ":*:" in text:
-        yield from _plausible(compiled(_PGPASS, re.MULTILINE).finditer(text), "sign")
+        yield from _plausible(compile_once(_PGPASS, re.MULTILINE).finditer(text), "sign")
 
 
 def find_in_sayings(text: str, lowered: str) -> Iterator[SecretFinding]:
@@ -125,7 +132,7 @@ def find_in_sayings(text: str, lowered: str) -> Iterator[SecretFinding]:
             if len(set(match["value"])) >= 8 and not is_wordy(match["value"]) and not is_sample(match["value"]):
                 yield SecretFinding(kind, *match.span("value"), 0.8, "login")
     for begin, end in _cookies(text, lowered):
-        for match in compiled(_COOKIE, re.IGNORECASE).finditer(text, begin, end):
+        for match in compile_once(_COOKIE, re.IGNORECASE).finditer(text, begin, end):
             if is_random(match["value"].rstrip("="), 20) and not is_placeholder(match["value"]):
                 yield SecretFinding("session-cookie", *match.span("value"), 0.8, "header")
 
@@ -146,14 +153,14 @@ def _cookies(text: str, lowered: str) -> Iterator[tuple[int, int]]:
 
 def _behind(text: str, mark: str, expression: str, lowered: str | None = None) -> Iterator[re.Match[str]]:
     for at in places(text if lowered is None else lowered, mark):
-        if match := compiled(expression, re.MULTILINE).match(text, at + len(mark)):
+        if match := compile_once(expression, re.MULTILINE).match(text, at + len(mark)):
             yield match
 
 
 def _plausible(matches: Iterator[re.Match[str]], how: str) -> Iterator[SecretFinding]:
     promise = promise_of("password")
     for match in matches:
-        if promise and judged(
+        if promise and judge_value(
             match["value"], "password", promise, Context(how, is_quoted=how == "call", is_line=False)
         ):
             yield SecretFinding("password", *match.span("value"), 0.75, "login")
@@ -168,17 +175,17 @@ def find_in_urls(text: str) -> Iterator[SecretFinding]:
 
 
 def _url_password(text: str, at: int, begin: int) -> SecretFinding | None:
-    lone = compiled(_LONE_USER).match(text, begin)
+    lone = compile_once(_LONE_USER).match(text, begin)
     # In other schemes the user is a name; hex digits are an id.
     if (
         lone
         and text.startswith("http", max(0, at - 5))
         and is_random(lone[1], 20)
-        and not compiled(_HEX).match(lone[1])
+        and not compile_once(_HEX).match(lone[1])
     ):
         return SecretFinding("url-password", lone.start(1), lone.end(1), 0.85, "address")
-    match = compiled(_AUTHORITY).match(text, begin)
-    scheme = compiled(_SCHEME).search(text[max(0, at - 32) : at])
+    match = compile_once(_AUTHORITY).match(text, begin)
+    scheme = compile_once(_SCHEME).search(text[max(0, at - 32) : at])
     if not match or not scheme:
         return None
     user, password, host = match.groups()
@@ -213,18 +220,18 @@ def find_in_headers(text: str, lowered: str) -> Iterator[SecretFinding]:
     lower case with the same positions.
     """
     for at in _at_words(lowered, "basic"):
-        if (match := compiled(_BASIC, _FLAGS).match(text, at)) and _is_pair(match[1]):
+        if (match := compile_once(_BASIC, _FLAGS).match(text, at)) and _is_pair(match[1]):
             yield SecretFinding("basic-auth", *match.span(1), 0.9, "header")
     carried = [at + len("bearer") for at in _at_words(lowered, "bearer")]
     for at in _at_words(lowered, "authorization"):
-        if scheme := compiled(_SCHEMES, _FLAGS).match(text, at):
+        if scheme := compile_once(_SCHEMES, _FLAGS).match(text, at):
             carried.append(scheme.end())
     for at in carried:
-        match = compiled(_BEARER, _FLAGS).match(text, at)
+        match = compile_once(_BEARER, _FLAGS).match(text, at)
         if match and not is_sample(match[1]) and not is_placeholder(match[1]) and is_random(match[1].rstrip("=")):
             yield SecretFinding("bearer-token", *match.span(1), 0.85, "header")
     if '"auth"' in text:
-        for match in compiled(_DOCKER, re.ASCII).finditer(text):
+        for match in compile_once(_DOCKER, re.ASCII).finditer(text):
             if _is_pair(match[1]):
                 yield SecretFinding("basic-auth", *match.span(1), 0.9, "header")
 

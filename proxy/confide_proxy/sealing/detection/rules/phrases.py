@@ -16,7 +16,7 @@ from typing import Final
 
 from confide_crypto.keys.identity import word_list
 from confide_proxy.sealing.detection.finding import SecretFinding
-from confide_proxy.sealing.detection.prefilter import PHRASE, compiled, may_be_phrase
+from confide_proxy.sealing.detection.prefilter import PHRASE, compile_once, may_be_phrase
 
 _LENGTHS: Final = (24, 21, 18, 15, 12)
 _WORD: Final = re.compile(r"[a-z]+")
@@ -35,7 +35,7 @@ def find(lowered: str, words: list[str]) -> Iterator[SecretFinding]:
     if not may_be_phrase(words, places):
         return
     behind = 0
-    while run := compiled(PHRASE).search(lowered, behind):
+    while run := compile_once(PHRASE).search(lowered, behind):
         parts = list(_WORD.finditer(lowered, *run.span()))
         numbers = [places.get(word[0]) for word in parts]
         at = 0

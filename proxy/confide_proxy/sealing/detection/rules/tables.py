@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import Demand, Promise, promise_of
-from confide_proxy.sealing.detection.plausibility import Context, is_unmistakable, judged
-from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compiled, places
+from confide_proxy.sealing.detection.plausibility import Context, is_unmistakable, judge_value
+from confide_proxy.sealing.detection.prefilter import NAME_MARKS, compile_once, places
 from confide_proxy.sealing.detection.rules.assignments import begin_of
 
 _MOST_CELLS: Final = 64
@@ -54,7 +54,7 @@ def find(text: str, lowered: str) -> Iterator[SecretFinding]:
     # another.
     listed: dict[Promise, int] = {}
     for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):
-        yield from _listed(text, lowered, at, listed)
+        yield from _in_list(text, lowered, at, listed)
         if at < behind:
             continue
         start = text.rfind("\n", max(0, at - _LONGEST_LINE), at) + 1
@@ -69,7 +69,7 @@ def _columns(text: str, start: int, end: int) -> tuple[list[SecretFinding], int]
     """Return the findings below the head that this line may be, and the end of what was read."""
     line = text[start:end].rstrip("\r")
     following = _line(text, end + 1)
-    if "|" in line and compiled(_RULE).match(following):
+    if "|" in line and compile_once(_RULE).match(following):
         separator, begin = "|", end + 1 + len(following) + 1
     else:
         separator = max(_SEPARATORS, key=line.count)
@@ -78,7 +78,7 @@ def _columns(text: str, start: int, end: int) -> tuple[list[SecretFinding], int]
             return [], end
     cells = _cells(line, separator)
     names = [line[first:last].strip(_AROUND) for first, last in cells]
-    if separator != "|" and not all(len(name) <= _LONGEST_HEAD and compiled(_HEAD).match(name) for name in names):
+    if separator != "|" and not all(len(name) <= _LONGEST_HEAD and compile_once(_HEAD).match(name) for name in names):
         return [], end
     heads = [_Head(place, name, promise) for place, name in enumerate(names) if (promise := _promise(name))]
     found: list[SecretFinding] = []
@@ -90,7 +90,7 @@ def _columns(text: str, start: int, end: int) -> tuple[list[SecretFinding], int]
         for head in heads:
             first, last = _bare(row, *spans[head.column])
             is_quoted = (first, last) != spans[head.column] and row[max(0, first - 1)] in _QUOTES
-            if sure := _judged(row[first:last], head.name, head.promise, is_quoted=is_quoted):
+            if sure := _judge(row[first:last], head.name, head.promise, is_quoted=is_quoted):
                 found.append(SecretFinding(sure[0], begin + first, begin + last, sure[1], "assignment"))
         begin += len(row) + 1
     return found, max(end, begin - 1) if heads else end
@@ -148,37 +148,37 @@ def _promise(name: str) -> Promise | None:
     return promise_of(joined) or (promise_of(joined[:-1]) if joined[-1:] in ("s", "S") else None)
 
 
-def _listed(text: str, lowered: str, at: int, read: dict[Promise, int]) -> Iterator[SecretFinding]:
+def _in_list(text: str, lowered: str, at: int, read: dict[Promise, int]) -> Iterator[SecretFinding]:
     """Yield the credentials of a list under the name at this position.
 
     `read` maps each promise to the end of the items already read under it.
     """
-    match = compiled(_LIST).match(lowered, at)
+    match = compile_once(_LIST).match(lowered, at)
     if match is None:
         return
     begin = begin_of(text, lowered, at)
-    name = text[begin : compiled(r"[\w-]{0,40}+").match(text, at).end()]  # type: ignore[union-attr]
+    name = text[begin : compile_once(r"[\w-]{0,40}+").match(text, at).end()]  # type: ignore[union-attr]
     promise = _promise(name)
     if promise is None or at < read.get(promise, 0):
         return
     place, groups = match.end(), ((2,), (2, 3))[match["inline"] is not None]
     for _ in range(_MOST_ITEMS):
-        item = compiled(_ITEM if match["inline"] else _BULLET).match(text, place)
+        item = compile_once(_ITEM if match["inline"] else _BULLET).match(text, place)
         if item is None:
             return
         group = next(one for one in groups if item[one] is not None)
-        if found := _judged(item[group], name, promise, is_quoted=bool(item[1])):
+        if found := _judge(item[group], name, promise, is_quoted=bool(item[1])):
             yield SecretFinding(found[0], *item.span(group), found[1], "assignment")
         place = read[promise] = item.end()
 
 
-def _judged(value: str, name: str, promise: Promise, *, is_quoted: bool) -> tuple[str, float] | None:
+def _judge(value: str, name: str, promise: Promise, *, is_quoted: bool) -> tuple[str, float] | None:
     context = Context(_OWN, is_quoted, is_line=True)
     if promise.demand is Demand.PASSWORD:
         name = "password"  # "pass" alone says less elsewhere, as in "PASS: 3 of 4"
-    if found := judged(value, name, promise, context):
+    if found := judge_value(value, name, promise, context):
         return found
     # Under such a head, values too short for a generated key count too if they are distinctive.
     if promise.demand is Demand.RANDOM and is_unmistakable(value):
-        return judged(value, name, replace(promise, demand=Demand.PASSWORD), context)
+        return judge_value(value, name, replace(promise, demand=Demand.PASSWORD), context)
     return None

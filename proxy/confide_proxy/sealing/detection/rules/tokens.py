@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from confide_crypto.sealing.secret_texts import SECRET_TEXTS
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.plausibility import is_random, is_sample, is_wordy
-from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, compiled, places
+from confide_proxy.sealing.detection.prefilter import SHORTEST_TOKEN, compile_once, places
 
 _W = r"[A-Za-z0-9]"
 _U = r"[A-Za-z0-9_-]"
@@ -227,13 +227,13 @@ def find(text: str, long: Iterable[str] | None = None) -> Iterator[SecretFinding
     for pattern in PREFIXED:
         for mark in pattern.marks:
             if mark in words:
-                yield from _prefixed(text, pattern, mark, text.find(mark))
+                yield from _find_prefixed(text, pattern, mark, text.find(mark))
     for marked in MARKED:
         if marked.mark in words:
-            yield from _marked(text, marked)
+            yield from _find_marked(text, marked)
     if "iscord" in text or "DISCORD" in text:
         # Discord tokens have no constant part, so they are searched only if the name occurs.
-        for match in compiled(_DISCORD).finditer(text):
+        for match in compile_once(_DISCORD).finditer(text):
             if not is_wordy(match[0]):
                 yield SecretFinding("discord-token", match.start(), match.end(), 0.95, "token")
 
@@ -243,7 +243,7 @@ def find_secret_texts(text: str, lowered: str) -> Iterator[SecretFinding]:
     in lower case with the same positions.
     """
     for form in SECRET_TEXTS:
-        expression = compiled(_GROUPED if form.is_grouped else _BECH32M)
+        expression = compile_once(_GROUPED if form.is_grouped else _BECH32M)
         for at in places(lowered, form.mark):
             begin = at + len(form.mark)
             match = expression.match(lowered, begin)
@@ -260,8 +260,8 @@ def find_secret_texts(text: str, lowered: str) -> Iterator[SecretFinding]:
                 yield SecretFinding(form.kind, at, match.end(), 0.8, "token", text[at:begin])
 
 
-def _prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[SecretFinding]:
-    expression = compiled(rf"{pattern.rest}(?![A-Za-z0-9])")
+def _find_prefixed(text: str, pattern: Prefixed, mark: str, at: int) -> Iterator[SecretFinding]:
+    expression = compile_once(rf"{pattern.rest}(?![A-Za-z0-9])")
     while at >= 0:
         begin = at + len(mark)
         is_word = starts_word(text, at)
@@ -288,8 +288,8 @@ def _is_made_by_chance(rest: str) -> bool:
     return not _HEX.issuperset(rest) and is_random(rest, 16)
 
 
-def _marked(text: str, pattern: Marked) -> Iterator[SecretFinding]:
-    expression = compiled(rf"{pattern.expression}(?![A-Za-z0-9])")
+def _find_marked(text: str, pattern: Marked) -> Iterator[SecretFinding]:
+    expression = compile_once(rf"{pattern.expression}(?![A-Za-z0-9])")
     at = text.find(pattern.mark)
     while at >= 0:
         matches = (expression.match(text, at - before) for before in pattern.before if before <= at)
@@ -323,14 +323,14 @@ def find_private_keys(text: str) -> Iterator[SecretFinding]:
     lines alone, as in code that reads such files, are no finding.
     """
     if "PRIVATE KEY" in text:
-        for match in compiled(_BEGIN).finditer(text):
+        for match in compile_once(_BEGIN).finditer(text):
             end = _end(text, match.end(), f"-----END {match[1]}-----")
-            body = compiled(_NOT_BODY).sub("", text[match.end() : end])
+            body = compile_once(_NOT_BODY).sub("", text[match.end() : end])
             if len(body) >= _FEWEST_BODY_CHARS and len(set(body)) >= 12 and "..." not in text[match.end() : end]:
                 yield SecretFinding("private-key", match.start(), end, 0.95, "private-key", match[0])
     for at in places(text, _PUTTY):
         last = text.find("Private-MAC: ", at, at + MAX_BLOCK_CHARS)
-        code = compiled(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
+        code = compile_once(_PUTTY_END).match(text, last + len("Private-MAC: ")) if last >= 0 else None
         if code and text.count(_PUTTY, at, last) == 1 and "Private-Lines: " in text[at:last]:
             yield SecretFinding("private-key", at, code.end(), 0.95, "private-key", _PUTTY)
 
@@ -343,15 +343,15 @@ def find_key_bodies(text: str, long: Iterable[str]) -> Iterator[SecretFinding]:
     words = "\n".join(long)
     for mark in (mark for mark in _BODIES if mark in words):
         for at in places(text, mark):
-            length = compiled(_BEFORE_VERSION).search(text, max(0, at - 7), at) if mark.startswith("IB") else None
+            length = compile_once(_BEFORE_VERSION).search(text, max(0, at - 7), at) if mark.startswith("IB") else None
             start = length.start() if length else at
             if at < behind or (mark.startswith("IB") and not length) or not starts_word(text, start):
                 continue
-            first = compiled(_RUN_OF_KEY).match(text, start)
+            first = compile_once(_RUN_OF_KEY).match(text, start)
             end = first.end() if first else start
-            if lines := compiled(_BODY).match(text, end, start + MAX_BLOCK_CHARS):
+            if lines := compile_once(_BODY).match(text, end, start + MAX_BLOCK_CHARS):
                 end = lines.end()
-            body = compiled(_NOT_BODY).sub("", text[start:end])
+            body = compile_once(_NOT_BODY).sub("", text[start:end])
             if len(body) >= _FEWEST_KEY_CHARS and "..." not in text[start : end + 3]:
                 yield SecretFinding("private-key", start, end, 0.9, "private-key")
                 behind = end
@@ -361,7 +361,7 @@ def _end(text: str, begin: int, last: str) -> int:
     at = text.find(last, begin, begin + MAX_BLOCK_CHARS)
     if at >= 0 and "-----BEGIN" not in text[begin:at]:
         return at + len(last)
-    cut = compiled(_BODY).match(text, begin, begin + MAX_BLOCK_CHARS)
+    cut = compile_once(_BODY).match(text, begin, begin + MAX_BLOCK_CHARS)
     return cut.end() if cut else begin
 
 
@@ -373,12 +373,12 @@ def find_jwts(text: str) -> Iterator[SecretFinding]:
     """
     at = text.find(_JWT_MARK)
     while at >= 0:
-        match = compiled(_JWT).match(text, at) if starts_word(text, at) else None
+        match = compile_once(_JWT).match(text, at) if starts_word(text, at) else None
         at = text.find(_JWT_MARK, match.end() if match else at + 1)
         if match is None:
             continue
         parts = match[0].split(".")
-        header, body = _decoded(parts[0]), _decoded(parts[1])
+        header, body = _decode(parts[0]), _decode(parts[1])
         if not isinstance(header, dict) or header.get("alg") in (None, "none"):
             continue
         if len(parts[-1]) < 20 or (isinstance(body, dict) and body.get("sub") == "1234567890"):
@@ -386,7 +386,7 @@ def find_jwts(text: str) -> Iterator[SecretFinding]:
         yield SecretFinding("jwt", match.start(), match.end(), 0.9, "jwt", _JWT_MARK)
 
 
-def _decoded(part: str) -> Any:
+def _decode(part: str) -> Any:
     try:
         return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (ValueError, RecursionError):

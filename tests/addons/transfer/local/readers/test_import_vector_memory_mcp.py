@@ -127,7 +127,7 @@ def test_a_library_that_is_missing_does_not_keep_other_stores_from_being_importe
 ) -> None:
     monkeypatch.setitem(sys.modules, "lance", None)
     plan = ImportPlan(
-        [ImportSource(lance, READER), ImportSource(sqlite, READER)], identify(lance.parent).granted(), ProxyConfig()
+        [ImportSource(lance, READER), ImportSource(sqlite, READER)], identify(lance.parent).grant(), ProxyConfig()
     )
     missing, other = plan.survey()
     assert isinstance(missing.failure, ReaderMissingError)
