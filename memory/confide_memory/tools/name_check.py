@@ -7,6 +7,7 @@ words of a name in a row; this finds where the name ends.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -40,6 +41,10 @@ class NameCheck:
         )
         self._dates = asked.dates
         total = sum(term.weight for term in asked.terms)
+        self._numbered = [
+            (number, _kind_pattern(kind), _share_of((kind, number, kind + number), asked, total))
+            for kind, number in asked.numbered
+        ]
         kinds: dict[tuple[bool, bool], list[int]] = {}
         for place, term in enumerate(self.terms):
             kinds.setdefault((term.is_identifier, term.is_number), []).append(place)
@@ -51,7 +56,7 @@ class NameCheck:
     @property
     def is_needed(self) -> bool:
         """Return True if the query has names, numbers or days in digits."""
-        return bool(self.terms or self._dates)
+        return bool(self.terms or self._dates or self._numbered)
 
     def lacking(self, text: str, holds: Callable[[int], bool], *, is_dated: bool = False) -> float:
         """Return how much of the query a chunk lacks, 0 to 1: 0 if of each kind of names one stands
@@ -80,9 +85,23 @@ class NameCheck:
             else:
                 found = min(share, MOST_OF_IT - 0.01)
             lacking = max(lacking, found)
+        for number, form, share in self._numbered:
+            others = form.findall(lower)
+            if others and number not in others:
+                lacking = max(lacking, share, LEAST_LACKING)
         if self._dates and not is_dated and not any(date in lower for date in self._dates) and DATE.search(lower):
             lacking = max(lacking, LEAST_LACKING)
         return lacking
+
+
+def _kind_pattern(kind: str) -> re.Pattern[str]:
+    """Return what finds the numbers of the things of a kind: "chapter 31" and "chapter #31" are chapters."""
+    return re.compile(rf"(?<![^\W_]){re.escape(kind)}[ .:#_-]{{0,2}}(\d+)(?![^\W_])")
+
+
+def _share_of(words: Sequence[str], asked: SearchQuestion, total: float) -> float:
+    own = math.fsum(term.weight for term in asked.terms if term.ways[0][0] in words)
+    return own / total if total else 0.0
 
 
 def _stands(term: Term, text: str) -> bool:

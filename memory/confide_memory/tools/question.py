@@ -7,8 +7,9 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from confide_memory.documents import STOP_WORDS
 from confide_memory.tools.days import OF_ANY_DAY, DayRange
@@ -25,6 +26,7 @@ from confide_memory.tools.words import (
     is_identifier,
     is_name,
     may_go_on,
+    numbered_things,
     other_spellings,
     parts,
     runs,
@@ -82,6 +84,7 @@ class SearchQuestion:
     also: tuple[Term, ...] = ()  # the caller's keywords, each of which may replace terms in a chunk
     dates: tuple[str, ...] = ()  # days that are named in digits
     day: Term | None = None  # the dates that the query names, each in the form of the index
+    numbered: tuple[tuple[str, str], ...] = ()  # kind and number: another number is another thing
 
     def with_day(self, share: float) -> float:
         """Return the share of the terms of a chunk that is of the query's days, or names one: these
@@ -185,21 +188,25 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         forming.take_phrase(quoted)
     also = [term for keyword in keywords if (term := _keyword(keyword)).ways]
     forming.match.update((_quote(term.ways[0]) + (" *" if term.is_beginning else ""), None) for term in also)
-    compounds = list(dict.fromkeys(COMPOUND.findall(RUN.sub(" ", text))))[:MOST_COMPOUNDS]
+    in_order = COMPOUND.findall(RUN.sub(" ", text))
+    compounds = list(dict.fromkeys(in_order))[:MOST_COMPOUNDS]
+    joined = _joined_numbers(in_order[:MOST_COMPOUNDS])
     for compound in compounds:
         is_date = compound in of_dates or skipped.issuperset(parts(compound))
         forming.take_compound(compound, is_alone=len(compounds) == 1, is_aside=is_date)
-    forming.take_words(compounds, skipped)
+    forming.take_words(compounds, skipped, joined)
     for run in runs(_without(text, (*stated, *fold(aside).split()))):
         forming.take_run(run)
     forming.look_for(day.split() for day in days)
     # Last, so that many keywords or forms of a hash do not displace the query's own words.
     forming.match.update((_quote(way), None) for term in also for way in term.ways[1:])
     forming.look_for(way for term in forming.terms.values() for way in term.shorter)
+    forming.look_for([one] for one in joined.values())
     if text != raw:
         forming.take_unfolded(raw)
     found = forming.finish(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
-    return replace(found, day=_day_term(days))
+    plain = [one for one in in_order[:MOST_COMPOUNDS] if one not in of_dates and not skipped.issuperset(parts(one))]
+    return replace(found, day=_day_term(days), numbered=tuple(dict.fromkeys(numbered_things(plain)))[:MOST_TERMS])
 
 
 def _day_term(days: Iterable[str]) -> Term | None:
@@ -268,9 +275,9 @@ class _Forming:
                 shorter=tuple(map(tuple, shorter)),
             )
 
-    def take_words(self, compounds: Sequence[str], skipped: Collection[str]) -> None:
-        """Add the meaningful words. Words of a name are terms already, and words in `skipped` are
-        optional.
+    def take_words(self, compounds: Sequence[str], skipped: Collection[str], joined: Mapping[str, str]) -> None:
+        """Add the meaningful words. Words of a name are terms already, words in `skipped` are
+        optional, and `joined` has other spellings of numbers.
         """
         chosen = _telling([word.lower() for compound in compounds for word in PLAIN.findall(compound)])
         proper = _proper(compounds)
@@ -285,11 +292,11 @@ class _Forming:
                 self.match[_quote([beginning]) + " *"] = None
                 self.terms[(beginning,)] = Term(((beginning,),), weight, is_beginning=True)
             else:
-                other = spelled_otherwise(word)
-                spellings = ((word,),) if other is None else ((word,), (other,))
-                self.look_for(spellings[1:])
+                others = [other for other in (spelled_otherwise(word),) if other is not None]
+                self.look_for([other] for other in others)
+                others += [joined[word]] if word in joined else []
                 self.terms[(word,)] = Term(
-                    spellings,
+                    ((word,), *((other,) for other in others)),
                     weight,
                     is_beginning=is_single,
                     is_proper=word in proper,
@@ -333,6 +340,15 @@ class _Forming:
         own = {way for term in terms for way in term.ways}
         others = tuple(term for term in also if own.isdisjoint(term.ways))  # a repeated word counts once
         return SearchQuestion(_join_or(self.match), _join_or(self.exact), terms[:MOST_TERMS], share, others, dates)
+
+
+def _joined_numbers(compounds: Sequence[str]) -> dict[str, str]:
+    """Return the spelling in one word, as RFC7230, of the numbers behind a word."""
+    return {
+        number: f"{kind}{number}".lower()
+        for kind, number in pairwise(compounds)
+        if number.isdecimal() and len(number) > 1 and kind.isalpha() and kind.lower() not in STOP_WORDS
+    }
 
 
 def _telling(plain: list[str]) -> list[str]:

@@ -21,10 +21,11 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from confide_memory.tools.written_days import other_forms
+from confide_memory.documents import STOP_WORDS
+from confide_memory.tools.written_days import month_numbers, other_forms
 
 # Soft hyphen, zero-width spaces and joiners, marks of direction, byte order mark, variation
 # selectors, Arabic's lengthening.
@@ -127,6 +128,7 @@ _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*|[0-9]+")
 # Both patterns begin with the rarest letter, which makes a search through a text fast.
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|[A-Z][a-z])")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_NUMBERED = re.compile(r"([^\W\d_]{1,2})(\d{1,2})")
 _VERSION = re.compile(r"[vV](?<=\b[vV])(\d+(?:\.\d+)+)")
 _ORDINAL = re.compile(r"\d+(st|nd|rd|th|s|k|m|am|pm|x|h|d)", re.IGNORECASE)
 SHORTEST_MIXED = 4  # characters of mixed letters and digits: `s01` says little, `utf8` names something
@@ -211,9 +213,23 @@ def is_identifier(compound: str) -> bool:
     return any(is_hash(word) or len("".join(_DIGITS.findall(word))) >= MANY_DIGITS for word in words)
 
 
+def numbered_things(compounds: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the things of a query that a short number distinguishes, as kind and
+    number in lower case: chapter 3, KW 4, Q3, B12.
+    """
+    found = [(pair[1].lower(), pair[2]) for one in compounds if (pair := _NUMBERED.fullmatch(one))]
+    for kind, number in pairwise(compounds):
+        is_kind = kind.isalpha() and kind.lower() not in STOP_WORDS and kind.lower() not in month_numbers()
+        if is_kind and number.isdecimal() and len(number) == 1:
+            found.append((kind.lower(), number))
+    return found
+
+
 # A number in groups of three digits, and one with its unit.
 GROUPED = re.compile(r"[0-9](?<![\w.,'][0-9])[0-9]{0,2}(?:[,.'][0-9]{3})+(?!\w|[.,][0-9])")
 _UNIT = re.compile(r"[0-9](?<![\w.][0-9])[0-9]*(?!(?:st|nd|rd|th)\b)[A-Za-z]{1,3}\b")
+# Letters that say of what kind a number is: RFC7230, SHOP1234.
+_KIND = re.compile(r"\b([A-Za-z]{2,})([0-9]+)\b")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://(?:www\.)?", re.IGNORECASE)
 MOST_JOINED = 40  # letters of a name that is also searched in one word
 
@@ -221,9 +237,11 @@ MOST_JOINED = 40  # letters of a name that is also searched in one word
 def other_spellings(compound: str) -> list[str]:
     """Return other spellings as word sequences: the parts of camel case, all parts in one word, a
     version without its v, an address without its scheme, a number without its groups, a number and
-    its unit apart, a note's name without its extension.
+    its unit or its kind (RFC7230) apart, a note's name without its extension.
     """
-    others = [" ".join(found) for word in PLAIN.findall(compound) if (found := humps(word))]
+    # 1B in an address has humps too, and says nothing alone.
+    split = (humps(word) for word in PLAIN.findall(compound))
+    others = [" ".join(found) for found in split if any(len(part) > 1 and part.isalpha() for part in found)]
     version = _VERSION.fullmatch(compound)
     if version:
         others.append(" ".join(parts(version[1])))
@@ -233,9 +251,12 @@ def other_spellings(compound: str) -> list[str]:
         others.append(" ".join(parts(compound)[:-1]))
     if "-" in compound or "_" in compound:
         joined = "".join(parts(compound))
-        if len(joined) <= MOST_JOINED and joined.isalpha():
+        is_number = joined.isdecimal() or (len(parts(compound)) == 2 and joined[-1].isdigit())
+        if len(joined) <= MOST_JOINED and (joined.isalpha() or is_number):
             others.append(joined)
-    return [*others, *_numbers_in(compound)]
+    # Within the whole compound: a part of an address alone would stand for any other address.
+    apart = (GROUPED.sub(ungroup, compound), _UNIT.sub(_set_apart, compound), _KIND.sub(r"\1 \2", compound))
+    return [*others, *(" ".join(parts(each)) for each in apart if each != compound)]
 
 
 def ungroup(number: re.Match[str]) -> str:
@@ -246,7 +267,11 @@ def ungroup(number: re.Match[str]) -> str:
 def _numbers_in(text: str) -> list[str]:
     """Return the numbers of a text without their groups, and those that have a unit apart from it."""
     found = [ungroup(number) for number in GROUPED.finditer(text)]
-    return found + [re.sub("(?<=[0-9])(?=[a-z])", " ", number.lower()) for number in _UNIT.findall(text)]
+    return found + [_set_apart(number).lower() for number in _UNIT.finditer(text)]
+
+
+def _set_apart(number: re.Match[str]) -> str:
+    return re.sub("(?<=[0-9])(?=[A-Za-z])", " ", number[0])
 
 
 def others_in(text: str) -> list[str]:

@@ -374,11 +374,15 @@ SCRIPTS: Final = {
     "memory/telugu.md": "- మా కార్యాలయం హైదరాబాద్‌లో ఉంది\n",
     "memory/amharic.md": "- ቢሮው በአዲስ አበባ ነው\n",
     "memory/emoji.md": "- 🔥🔥🔥\n",
+    "memory/icons.md": "- \ue0b0\uf09b\n",
+    "memory/mojibake.md": "- \ufffd\ufffd\ufffd \ufffd\ufffd\n",
     "memory/english.md": "- invoices go out on the first Monday of a month\n",
 }
 
 
-@pytest.mark.parametrize("asked", ["ราคาข้าวเท่าไหร่", "నా పిల్లి పేరు ఏమిటి", "የድመቴ ስም ማን ነው", "🦊", "🦄🦄"])
+@pytest.mark.parametrize(
+    "asked", ["ราคาข้าวเท่าไหร่", "నా పిల్లి పేరు ఏమిటి", "የድመቴ ስም ማን ነው", "🦊", "🦄🦄", "\uf015", "- \ue0a0", "\ufffd?"]
+)
 @pytest.mark.parametrize("is_unasked", [False, True])
 async def test_letters_that_the_model_does_not_know_match_nothing(tmp_path: Path, asked: str, is_unasked: bool) -> None:
     """Such a text has no vector, whether it is asked or stored; and what has none is near to nothing, for duplicates too."""

@@ -30,6 +30,10 @@ _CHINESE: Final = re.compile(
     "\U0002f800-\U0002fa1f]"
 )
 """Characters that are words by themselves (`_is_chinese_char` of BERT)."""
+_LOST: Final = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010fffd]")
+"""Characters that the tokenizer drops although they are a text's own: icons of private use, and what
+stands for bytes that no encoding could read. Texts of these alone would all be the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +158,11 @@ def _parts(text: str) -> Iterator[tuple[int, str, int | None]]:
 def _is_understood(text: str, numbers: list[int], spans: list[tuple[int, int]]) -> bool:
     """Return True if most letters of a text mean something to a model of Latin words.
 
-    Letters in unknown tokens do not, nor do single letters of other scripts: an English vocabulary
-    has a few thousand of them, and texts spelled in them are all similar to any other text of that
-    script.
+    Letters in unknown tokens do not, nor do dropped characters and single letters of other scripts:
+    an English vocabulary has a few thousand of them, and texts spelled in them are all similar to
+    any other text of that script.
     """
-    letters = foreign = 0
+    letters = foreign = len(_LOST.findall(text))
     for number, (start, end) in zip(numbers, spans, strict=False):  # there may be more spans than fit
         piece = text[start:end]
         is_unknown = number == UNKNOWN
@@ -182,6 +186,10 @@ def is_mostly_latin(text: str) -> bool:
     """
     if text.isascii():
         return True
-    others = [letter for letter in text if not letter.isascii() and unicodedata.category(letter)[0] in "LMS"]
+    others = [
+        letter
+        for letter in text
+        if not letter.isascii() and (unicodedata.category(letter)[0] in "LMS" or _LOST.match(letter))
+    ]
     foreign = sum(not is_latin(letter) for letter in others)
     return 2 * foreign <= sum(letter.isalnum() for letter in text if letter.isascii()) + len(others)
