@@ -87,10 +87,23 @@ _OURS: Final = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "G
 _BUNDLE: Final = "/task-bundle"
 _OF_CI: Final = (
     *(":(top,glob).*", ":(top,glob).*/**"),
-    *(f":(top,icase){name}" for name in ("Jenkinsfile", "azure-pipelines.yml", "azure-pipelines.yaml")),
+    *(f":(top,icase,glob){name}" for name in ("Jenkinsfile*", "azure-pipelines*.yml", "azure-pipelines*.yaml")),
+    *(
+        f":(top,icase,glob){name}"
+        for name in ("buildspec*.yml", "buildspec*.yaml", "cloudbuild*.yaml", "cloudbuild*.yml")
+    ),
+    *(f":(top,icase,glob){name}" for name in ("ci_scripts/**", "buildkite/**", "zuul.d/**")),
     *(f":(top,icase){name}" for name in ("bitbucket-pipelines.yml", "appveyor.yml", "circle.yml", "wercker.yml")),
-    *(f":(top,icase){name}" for name in ("buildspec.yml", "buildspec.yaml", "cloudbuild.yaml", "cloudbuild.yml")),
-    *(f":(top,icase){name}" for name in ("codemagic.yaml", "bitrise.yml", "shippable.yml", "cloudbuild.json")),
+    *(
+        f":(top,icase){name}"
+        for name in ("codemagic.yaml", "bitrise.yml", "shippable.yml", "cloudbuild.json", "screwdriver.yaml")
+    ),
+    *(f":(top,icase){name}" for name in ("buildkite.yml", "buildkite.yaml", "zuul.yaml", "readthedocs.yml")),
+    *(f":(top,icase){name}" for name in ("codeship-services.yml", "codeship-steps.yml", "readthedocs.yaml")),
+    # Of hosts that build a preview of each branch.
+    *(f":(top,icase){name}" for name in ("netlify.toml", "vercel.json", "amplify.yml", "render.yaml", "heroku.yml")),
+    *(f":(top,icase){name}" for name in ("wrangler.toml", "wrangler.json", "wrangler.jsonc", "nixpacks.toml")),
+    *(f":(top,icase){name}" for name in ("railway.toml", "railway.json")),
     *(f":(top,exclude){name}" for name in (".gitignore", ".gitattributes", ".editorconfig", ".dockerignore")),
     *(f":(top,exclude){name}" for name in (".prettierrc", ".prettierignore", ".python-version", ".nvmrc", ".mailmap")),
 )

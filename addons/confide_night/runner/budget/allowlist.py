@@ -21,9 +21,10 @@ DOCUMENT_TOKENS: Final = 1_000_000
 60 bytes can have 5,000 tokens.
 """
 _BYTES_A_TOKEN: Final = 2
-"""Fewer bytes per token than texts have: the input is overestimated until the answer reports the
-actual count.
+"""Fewer bytes per token than texts in ASCII have: the input is overestimated until the answer
+reports the actual count. Of rare letters beyond ASCII each byte may be a token.
 """
+_NOT_ASCII: Final = bytes(range(128, 256))
 _MOST_WHERE: Final = 200
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/=_\s-]*")
 _IMAGE_URL: Final = re.compile(r"data:image/[a-z0-9.+-]{1,40};base64,", re.IGNORECASE)
@@ -46,9 +47,10 @@ class Weight:
     documents: int = 0
     packed_bytes: int = 0
 
-    def tokens(self, size_bytes: int) -> int:
-        """Return the most input tokens of a request of that size."""
-        text = max(0, size_bytes - self.packed_bytes) // _BYTES_A_TOKEN
+    def tokens(self, raw: bytes) -> int:
+        """Return the most input tokens of a request with this body."""
+        ascii_bytes = len(raw.translate(None, _NOT_ASCII))
+        text = max(0, ascii_bytes - self.packed_bytes) // _BYTES_A_TOKEN + len(raw) - ascii_bytes
         return text + self.images * IMAGE_TOKENS + (DOCUMENT_TOKENS if self.documents else 0)
 
 

@@ -149,7 +149,7 @@ class BudgetGateway:
             self._tell({"refused": "model"})
             return _refusal(404, "this runner knows no price of that model, so no run may ask it")
         try:
-            admission = await self._meter.admit(price, found.weight.tokens(len(raw)), found.wanted_output)
+            admission = await self._meter.admit(price, found.weight.tokens(raw), found.wanted_output)
         except SpentError:
             self._told()
             return self._spent()

@@ -289,7 +289,7 @@ def test_no_address_goes_out_where_a_provider_would_follow_it(api: str, member: 
 def test_what_is_no_text_counts_at_its_most() -> None:
     def tokens(api: str, body: dict[str, Any]) -> int:
         found = APIS[api].request(body)
-        return found.weight.tokens(len(json.dumps(body)))
+        return found.weight.tokens(json.dumps(body, ensure_ascii=False).encode())
 
     data = "A" * 400_000
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
@@ -301,6 +301,9 @@ def test_what_is_no_text_counts_at_its_most() -> None:
     assert tokens("anthropic", user(document)) >= DOCUMENT_TOKENS
     assert tokens("anthropic", user(within(document))) >= DOCUMENT_TOKENS
     assert 2000 <= tokens("anthropic", user(written)) <= 2200
+    # Of rare letters a tokenizer may know the bytes alone.
+    assert tokens("anthropic", user({"type": "text", "text": "\u1fae" * 1000})) >= 3000
+    assert tokens("openai", items({"role": "user", "content": "\U00013000" * 1000})) >= 4000
     shown = {"type": "input_image", "image_url": f"data:image/png;base64,{data}"}
     filed = {"type": "input_file", "filename": "x.pdf", "file_data": f"data:application/pdf;base64,{PNG}"}
     assert tokens("openai", items({"role": "user", "content": [shown]})) >= IMAGE_TOKENS

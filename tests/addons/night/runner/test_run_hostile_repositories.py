@@ -191,8 +191,22 @@ OF_CI = [
     *(".woodpecker.yml", ".woodpecker/x.yml", ".buildkite/pipeline.yml", ".cirrus.yml", ".builds/x.yml", ".build.yml"),
     *(".semaphore/semaphore.yml", ".azure-pipelines/x.yml", ".a-new-one.yml", "Jenkinsfile", "jenkinsfile"),
     *("azure-pipelines.yml", "bitbucket-pipelines.yml", "appveyor.yml", "buildspec.yml", "cloudbuild.yaml"),
+    *("Jenkinsfile.release", "azure-pipelines-nightly.yml", "buildspec_deploy.yml", "cloudbuild.staging.yaml"),
+    *("netlify.toml", "vercel.json", "amplify.yml", "render.yaml", "wrangler.jsonc", "railway.toml", "heroku.yml"),
+    *("ci_scripts/ci_post_clone.sh", "buildkite.yml", "buildkite/pipeline.yml", "zuul.d/jobs.yaml", "readthedocs.yml"),
 ]
-NOT_OF_CI = ["a.py", "docs/.hidden", "src/.github/workflows/x.yml", ".gitignore", ".editorconfig", "ci.md"]
+NOT_OF_CI = [
+    "a.py",
+    "src/vercel.json",
+    "docs/Jenkinsfile",
+    "deploy/ci_scripts/x.sh",
+    "package.json",
+    "docs/.hidden",
+    "src/.github/workflows/x.yml",
+    ".gitignore",
+    ".editorconfig",
+    "ci.md",
+]
 
 
 def test_files_that_a_forge_runs_are_known_by_their_names(tmp_path: Path) -> None:
