@@ -37,6 +37,7 @@ from confide_proxy.cli.console import (
     remark,
     say,
 )
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import GatewayError, GatewayMissingError
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.run import shown_values
@@ -85,7 +86,10 @@ async def panel(
         raise typer.BadParameter(f"'{name[:40]}' is neither: {known}", param_hint="PATH|ID")
     if name is not None and is_path:
         this = await project_of(here, project)
-        named = {"project": GLOBAL_PROJECT if is_global else this.name, "path": to_nfc(name).removeprefix("./")}
+        named = {
+            "project": GLOBAL_PROJECT if is_global else this.name,
+            "path": to_nfc(to_project_path(here, project, name)).removeprefix("./"),
+        }
         target = f"file?{urlencode(named)}"
     elif name is not None:
         target = f"note/{quote(name, safe='')}"

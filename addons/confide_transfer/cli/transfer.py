@@ -231,9 +231,9 @@ def _stores(paths: list[Path], system: str | None, this: Project) -> list[Import
         return stores_at(list(dict.fromkeys(map(_existing, paths))), system)
     if system is not None:
         stores_at([], system)
-        found = [one for one in plans.in_project(this) if one.reader.name == system]
+        found = [one for one in plans.to_project_path(this) if one.reader.name == system]
         return found + plans.in_home(Path.home(), system)
-    return plans.in_project(this) + plans.in_home(Path.home())
+    return plans.to_project_path(this) + plans.in_home(Path.home())
 
 
 def _existing(path: Path) -> Path:

@@ -374,7 +374,7 @@ def _is_memory(folder: Folder, file: Path) -> bool:
         return False
 
 
-def in_project(project: Project) -> list[ImportSource]:
+def to_project_path(project: Project) -> list[ImportSource]:
     """Return the notes, subagents' memories and decision records in a repository, except those that
     are memory already.
     """

@@ -20,6 +20,7 @@ import typer
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT, is_in_memory, local_time, to_nfc
+from confide_memory.globs import is_glob, matches
 from confide_memory.tools import call as call_keys
 from confide_memory.wire.files import REMOVE
 from confide_memory.wire.revisions import DELETED, HISTORY, HistoryRequest
@@ -39,7 +40,9 @@ from confide_proxy.cli.console import (
     require_consent,
     row,
 )
+from confide_proxy.cli.past_memory import current_paths
 from confide_proxy.cli.search import CalledTool, outage, send_queue, without_daemon
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError, is_for_now
 from confide_proxy.hooks.server import usage
 from confide_proxy.offline import local_notes
@@ -102,12 +105,14 @@ async def rm(
     if not sys.stdin.isatty():
         await require_consent("", is_sure=yes)  # fails before any search
     this = await project_of(here, project)
+    names = [to_project_path(here, project, name) for name in names]
     began = time.time()
     try:
         async with here.client(this) as client:
             await send_queue(client, here)
             await client.files.compare()
-            targets = [await _find_target(client, this, name, is_global=is_global) for name in dict.fromkeys(names)]
+            named = [one for name in names for one in await _expand(client, this, name, is_global=is_global)]
+            targets = [await _find_target(client, this, name, is_global=is_global) for name in dict.fromkeys(named)]
             await require_consent(_question(targets), is_sure=yes)
             done = [await _delete(client, target) for target in targets]
     except (ToolError, FolderError, DeclinedError):
@@ -141,7 +146,7 @@ def edit(
     """Open a file in $VISUAL or $EDITOR, send the changes, and print the result."""
     editor = _editor()
     this = asyncio.run(project_of(here, project))
-    opened = asyncio.run(_open(here, this, name, is_global=is_global))
+    opened = asyncio.run(_open(here, this, to_project_path(here, project, name), is_global=is_global))
     code = _run(editor, opened.file)
     if code:
         note(f"the editor ended with {code}; what it saved is kept")
@@ -252,13 +257,15 @@ async def _send(here: CommandContext, this: Project, opened: EditedFile, *, is_t
         if opened.revision and each["revision"] > opened.revision and each["author"] != newest["author"]
     )
     if others:
-        note(f"{', '.join(others)} changed it meanwhile: confide history {path} --diff --revision N shows what")
+        note(
+            f"{', '.join(others)} changed it meanwhile: confide history {shlex.quote(path)} --diff --revision N shows what"
+        )
     number = newest["revision"]
     if newest["clash"]:
-        note(f"conflict: keep the lines that are right, and delete the markers: confide edit {path}")
+        note(f"conflict: keep the lines that are right, and delete the markers: confide edit {shlex.quote(path)}")
     if not is_there:
         return _edit_output(
-            opened, "deleted", f"deleted {path}; it comes back with: confide restore {path}", number, code
+            opened, "deleted", f"deleted {path}; it comes back with: confide restore {shlex.quote(path)}", number, code
         )
     state = "clash" if newest["clash"] else "sent"
     return _edit_output(opened, state, f"sent {path} as revision {number}", number, code)
@@ -286,12 +293,32 @@ async def _find_target(client: CommandClient, this: Project, name: str, *, is_gl
     if not is_in_memory(path) and any(
         each.project == project and each.is_watched(path) and not each.is_missing(path) for each in client.files.folders
     ):
-        hint = f"delete the file itself: rm; from the daemon alone: confide forget {path}"
+        hint = f"delete the file itself: rm; from the daemon alone: confide forget {shlex.quote(path)}"
         raise FolderError(path, "is outside of memory, and indexed where it is", hint=hint)
     answer = await HISTORY.ask(client.connection, {"project": project, "path": path, "limit": 1}, timeout_s=DEADLINE_S)
     if answer["revisions"][0]["deleted"]:
-        raise RequestError("not_found", f"{path} is deleted already", f"it comes back with: confide restore {path}")
+        raise RequestError(
+            "not_found", f"{path} is deleted already", f"it comes back with: confide restore {shlex.quote(path)}"
+        )
     return EditTarget(project, path)
+
+
+def _is_one(name: str) -> bool:
+    """Return True if a name is an id, or the path of one file."""
+    return not is_glob(name) and (name.endswith(".md") or not _is_path(name))
+
+
+async def _expand(client: CommandClient, this: Project, name: str, *, is_global: bool) -> list[str]:
+    """Return the name, or the memory files in the folder or of the glob that it is. Raises
+    RequestError if there are none.
+    """
+    if _is_one(name):
+        return [name]
+    project = GLOBAL_PROJECT if is_global else this.name
+    found = [path for path in await current_paths(client, project) if is_in_memory(path) and matches(path, name)]
+    if not found:
+        raise RequestError("not_found", f"no memory file of {project} matches {name}", "confide ls lists them")
+    return found
 
 
 def _found_here(here: CommandContext, this: Project, names: list[str], is_global: bool) -> list[EditTarget]:
@@ -302,7 +329,12 @@ def _found_here(here: CommandContext, this: Project, names: list[str], is_global
     folders = folders_of(here.paths, here.config, this)
     own = next(one for one in folders if one.project == (GLOBAL_PROJECT if is_global else this.name))
     targets = []
+    inside = [file.path for file in own.walk()] if not all(map(_is_one, names)) else []
+    wanted: list[str] = []
     for name in names:
+        within = [path for path in inside if is_in_memory(path) and matches(path, name)]
+        wanted += [name] if _is_one(name) or not within else within
+    for name in dict.fromkeys(wanted):
         if _is_path(name):
             path = _path(name)
             if not is_in_memory(path):

@@ -39,6 +39,7 @@ from confide_proxy.cli.console import (
     row,
 )
 from confide_proxy.cli.search import document_of
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import InputError
 from confide_proxy.hooks.server.forgetting.forget_everywhere import (
     LEVELS,
@@ -141,7 +142,9 @@ async def forget_names(
         raise typer.BadParameter("a name is empty; to forget everything: --project NAME, without a path")
     if not (undo or dry_run or sys.stdin.isatty()):
         await require_consent("", is_sure=yes)  # fails before any search
-    this = await project_of(here, Path(of) if of and Path(of).is_dir() else Path())
+    folder = Path(of) if of and Path(of).is_dir() else Path()
+    this = await project_of(here, folder)
+    asked = [to_project_path(here, folder, name) for name in asked]
     async with here.client(this) as client:
         place = _place(here, client)
         if text.strip():
@@ -151,7 +154,7 @@ async def forget_names(
                 raise typer.BadParameter(str(error), param_hint="--text") from None
         else:
             project = GLOBAL_PROJECT if is_global else await _project(client, this, of)
-            targets = ForgetTargets(project, [await _path(client, this, name, project) for name in asked], [])
+            targets = ForgetTargets(project, [await _path(client, name, project) for name in asked], [])
         if undo:
             return await _undone(client, targets)
         plan = await plan_forgetting(place, targets)
@@ -200,17 +203,12 @@ async def _project(client: CommandClient, this: Project, of: str) -> str:
     return of
 
 
-async def _path(client: CommandClient, this: Project, name: str, project: str) -> str:
+async def _path(client: CommandClient, name: str, project: str) -> str:
     """Return the daemon's path for a name: relative to the project's folder; for a note's id, the
     path of its file.
     """
     if is_id(name):
         return (await document_of(client, name, project))[1]
-    if Path(name).is_absolute():
-        try:
-            name = Path(name).relative_to(this.root).as_posix()
-        except ValueError:
-            raise typer.BadParameter(f"{name} is not in {this.root}") from None
     return normal(name)
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -31,6 +32,7 @@ from confide_proxy.cli.console import (
     asking,
     command,
     count_noun,
+    folder_of,
     one_line,
     project_of,
     remark,
@@ -39,6 +41,8 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.listing import MOST, Project_, changes
 from confide_proxy.cli.search import document_of
+from confide_proxy.cli.typed_paths import to_project_path
+from confide_proxy.sync import project as projects
 
 
 @parsed_by(TakesRevision)
@@ -79,7 +83,8 @@ async def history(
         raise typer.BadParameter(
             "goes with --diff; confide read --revision prints a whole text", param_hint="--revision"
         )
-    is_folder = not path or path.endswith("/") or (project / path).is_dir()
+    path = to_project_path(here, project, path)
+    is_folder = not path or path.endswith("/") or (projects.identify(folder_of(project)).root / path).is_dir()
     if lists_changes or since is not None or until is not None or only is not None or (is_folder and not diff):
         if diff:
             raise typer.BadParameter("goes with one file", param_hint="--diff")
@@ -116,7 +121,7 @@ async def _difference(
         known = answer["revisions"]
         chosen = next((each for each in known if revision in (None, each["revision"])), None)
         if chosen is None:
-            hint = f"confide history {path} lists them, from {known[-1]['revision']} to {known[0]['revision']}"
+            hint = f"confide history {shlex.quote(path)} lists them, from {known[-1]['revision']} to {known[0]['revision']}"
             raise RequestError("not_found", f"{path} has no revision {revision} among its last {MAX_REVISIONS}", hint)
         before = next((each for each in known if each["revision"] < chosen["revision"]), None)
         texts = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -17,9 +18,18 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.classes import UNTRUSTED
 from confide_memory.documents import GLOBAL_PROJECT, has_clash, iso, local_time, to_nfc
 from confide_memory.front_matter import split
+from confide_memory.globs import fixed_part, is_glob, matches
 from confide_memory.markdown_blocks import lines_of
 from confide_memory.note_names import title_of
-from confide_memory.wire.revisions import CHANGES, DOCUMENTS, PROJECTS, ChangeItem, ChangesRequest, DocumentsRequest
+from confide_memory.wire.revisions import (
+    CHANGES,
+    DOCUMENTS,
+    PROJECTS,
+    ChangeItem,
+    ChangesRequest,
+    DocumentItem,
+    DocumentsRequest,
+)
 from confide_proxy.cli.completion import memory_paths, project_names
 from confide_proxy.cli.console import (
     DEADLINE_S,
@@ -36,6 +46,7 @@ from confide_proxy.cli.console import (
     seconds,
 )
 from confide_proxy.cli.search import call, outage, send_queue
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import FolderError, ToolError
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
@@ -93,35 +104,70 @@ async def ls(
 ) -> Output:
     """List the files and notes, last changed first."""
     this = await project_of(here, project)
-    below = _below(path)
+    below = _below(to_project_path(here, project, path))
     one = GLOBAL_PROJECT if is_global else only
+    where = "any project" if everywhere else one or this.name
     if tag or kind:
         arguments = {"tags": tag or [], "limit": min(limit, _MOST_NOTES)} | ({"type": [kind]} if kind else {})
         arguments |= {"project": "*" if everywhere else one} if everywhere or one else {}
         result = await call(here, this, "memory_list", arguments | ({"path": below} if below else {}))
         found = [_of_note(entry) for entry in result["memories"]]
-        return _listing_output(this, found, result["total"], limit)
+        return _listing_output(this, found, result["total"], limit, where=where)
 
     async def asked(client: CommandClient) -> tuple[list[dict[str, Any]], int]:
         if everywhere:
             known = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
             names = [each["name"] for each in known["projects"]]
         else:
-            names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
+            names = (
+                [await _require_project(client, this, one)] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
+            )
         found, total = [], 0
         for name in names:
-            body: DocumentsRequest = {"project": name, "path": below, "limit": limit}
-            answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
-            found += [{"project": name, **entry} for entry in answer["documents"]]
-            total += answer["total"]
+            documents, count = await _list_documents(client, name, below, limit)
+            found += [{"project": name, **entry} for entry in documents]
+            total += count
         return found, total
 
     answered = await _ask_daemon(here, this, asked, may_do_without=not (everywhere or only))
     if answered is None:
         wanted = {GLOBAL_PROJECT} if is_global else {this.name, GLOBAL_PROJECT}
         found = await asyncio.to_thread(_on_disk, here, this, wanted, below)
-        return _listing_output(this, found, len(found), limit, is_local=True)
-    return _listing_output(this, *answered, limit)
+        return _listing_output(this, found, len(found), limit, where=where, is_local=True)
+    return _listing_output(this, *answered, limit, where=where)
+
+
+async def _require_project(client: CommandClient, this: Project, name: str) -> str:
+    """Return the name of a project. Raises RequestError if the space has none of that name."""
+    answer = await PROJECTS.ask(client.connection, {"project": this.name}, timeout_s=DEADLINE_S)
+    known = [each["name"] for each in answer["projects"]]
+    if name not in (GLOBAL_PROJECT, this.name, *known):
+        near = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else "confide project ls lists them"
+        raise RequestError("not_found", f"there is no project {name}", hint)
+    return name
+
+
+async def _list_documents(
+    client: CommandClient, project: str, below: str, limit: int
+) -> tuple[list[DocumentItem], int]:
+    """Return a project's latest documents at or below a path, or of a glob, and how many there are.
+
+    The daemon knows no globs here, so all documents of the glob's folder are looked at.
+    """
+    found: list[DocumentItem] = []
+    seen = 0
+    while True:
+        body: DocumentsRequest = {"project": project, "path": below, "limit": limit}
+        if is_glob(below):
+            body = {"project": project, "path": fixed_part(below), "limit": MOST, "offset": seen}
+        answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
+        if not is_glob(below):
+            return answer["documents"], answer["total"]
+        found += [each for each in answer["documents"] if matches(each["path"], below)]
+        seen += len(answer["documents"])
+        if not answer["documents"] or seen >= answer["total"] or answer["offset"] is None:
+            return found[:limit], len(found)
 
 
 async def changes(
@@ -144,13 +190,16 @@ async def changes(
     moment = None if since is None else moment_of(since)
     end = None if until is None else moment_of(until, option="--until", is_end=True)
     this = await project_of(here, project)
+    below = _below(to_project_path(here, project, path))
     one = GLOBAL_PROJECT if is_global else only
     names = [one] if one else list(dict.fromkeys((this.name, GLOBAL_PROJECT)))
 
     async def asked(client: CommandClient) -> list[ProjectChange]:
         found: list[ProjectChange] = []
+        if one:
+            await _require_project(client, this, one)
         for name in names:
-            body: ChangesRequest = {"project": name, "path": _below(path), "since": moment, "limit": limit}
+            body: ChangesRequest = {"project": name, "path": below, "since": moment, "limit": limit}
             body |= {"until": end} if end else {}
             answer = await CHANGES.ask(client.connection, body, timeout_s=DEADLINE_S)
             if end and any(
@@ -208,7 +257,7 @@ def _on_disk(here: CommandContext, this: Project, wanted: set[str], below: str) 
         if folder.project not in wanted:
             continue
         for file in folder.walk():
-            if below and file.path != below and not file.path.startswith(f"{below}/"):
+            if not matches(file.path, below):
                 continue
             try:
                 content = folder.read(file.path)
@@ -241,7 +290,7 @@ def _of_note(entry: dict[str, object]) -> dict[str, object]:
 
 
 def _listing_output(
-    this: Project, found: list[dict[str, Any]], total: int, limit: int, *, is_local: bool = False
+    this: Project, found: list[dict[str, Any]], total: int, limit: int, *, where: str, is_local: bool = False
 ) -> Output:
     # The sort is stable: changes of the same second keep their order.
     ordered = sorted(found, key=lambda entry: datetime.fromisoformat(entry["time"]), reverse=True)
@@ -259,7 +308,7 @@ def _listing_output(
         if total > len(shown):
             remark(f"{len(shown)} of {total:,}; more with -n {min(total, MOST)}")
         if not shown:
-            remark(f"there is no such memory in {this.name}")
+            remark(f"there is no such memory in {where}")
 
     return Output({"project": this.name, "documents": shown, "total": total, "offline": is_local}, print_text)
 

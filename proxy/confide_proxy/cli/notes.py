@@ -23,6 +23,7 @@ from confide_proxy.cli.console import (
     project_of,
 )
 from confide_proxy.cli.search import call
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import InputError
 from confide_proxy.offline import duplicate_lines
 from confide_proxy.offline.operations import is_empty
@@ -92,7 +93,11 @@ def store(
         "relatedTo": related,
     }
     fields = {name: value for name, value in fields.items() if value is not None}
-    place = {"path": to_nfc(path) if path else None, "heading": heading, "mode": "replace" if replace else None}
+    place = {
+        "path": to_nfc(to_project_path(here, project, path)) if path else None,
+        "heading": heading,
+        "mode": "replace" if replace else None,
+    }
     place = {name: value for name, value in place.items() if value}
     if fields and place:
         first = {"path": "--path", "heading": "--heading", "mode": "--replace"}[next(iter(place))]

@@ -5,6 +5,7 @@ return, many files at once.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, NotRequired, TypedDict
@@ -72,7 +73,7 @@ async def revision_at(client: CommandClient, project: str, path: str, at: str) -
     problem = f"{path} in {project} had no text at {local_time(at)}"
     if past.lost:
         problem = f"the text that {path} in {project} had at {local_time(at)} is no longer kept"
-    raise RequestError("not_found", problem, f"confide history {path} lists what there is")
+    raise RequestError("not_found", problem, f"confide history {shlex.quote(path)} lists what there is")
 
 
 async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str], at: str, *, is_dry: bool) -> Output:
@@ -89,7 +90,7 @@ async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str]
     then = [each for each in past.documents if _is_meant(each["path"], names)]
     changed = [each for each in then if not each.get("current")]
     known = {each["path"] for each in past.documents}
-    newer = [path for path in await _current_paths(client, project) if path not in known and _is_meant(path, names)]
+    newer = [path for path in await current_paths(client, project) if path not in known and _is_meant(path, names)]
     if not then and not past.lost:
         problem = f"nothing of {project} that matches existed at {local_time(at)}"
         raise RequestError("not_found", problem, "confide history lists what there was")
@@ -131,7 +132,8 @@ def _print_rest(newer: list[str], lost: int) -> None:
         )
 
 
-async def _current_paths(client: CommandClient, project: str) -> list[str]:
+async def current_paths(client: CommandClient, project: str) -> list[str]:
+    """Return the paths of a project's documents, sorted."""
     found: list[str] = []
     for _ in range(_MOST_PAGES):
         body: DocumentsRequest = {"project": project, "limit": MOST, "offset": len(found), "sort": "path"}

@@ -25,6 +25,7 @@ from confide_proxy.cli.console import (
     say,
 )
 from confide_proxy.cli.search import call, document_of, mark_stale
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.sync.project import Project
 
 
@@ -43,6 +44,7 @@ async def read(
 ) -> Output:
     """Print a file of the memory."""
     this = await project_of(here, project)
+    path = to_project_path(here, project, path)
     arguments: dict[str, Any] = {"path": path, "fromLine": start, "lines": lines}
     if at is not None:
         if revision is not None:

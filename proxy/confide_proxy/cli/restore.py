@@ -33,6 +33,7 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.listing import moment_of
 from confide_proxy.cli.past_memory import Restored, restore_all, restore_at, restore_output
 from confide_proxy.cli.search import document_of
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.folder import Folder
 
@@ -69,7 +70,7 @@ async def restore(
     """Make an older text of a file its newest revision, restore deleted files, or bring back memory
     as it was at a time, on every device.
     """
-    asked = list(dict.fromkeys(names or ()))
+    asked = list(dict.fromkeys(to_project_path(here, project or Path(), name) for name in names or ()))
     moment = None if since is None else datetime.fromisoformat(moment_of(since))
     then = None if at is None else moment_of(at, option="--at", is_end=True)
     if then is not None and (revision is not None or moment is not None or is_list):

@@ -21,6 +21,7 @@ from confide_proxy.cli.console import (
     row,
 )
 from confide_proxy.cli.search import send_queue, ties_of
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import ToolError
 from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.freshness.note_ties import TieState
@@ -58,10 +59,11 @@ async def stale(here: CommandContext, project: ProjectDir = Path()) -> Output:
 async def fresh(here: CommandContext, paths: PathsOf, project: ProjectDir = Path()) -> Output:
     """Confirm that notes are true of the files as they are here now."""
     this = await project_of(here, project, is_written=True)
+    named = [to_project_path(here, project, path) for path in paths]
     async with here.client(this) as client:
         await send_queue(client, here)
         await client.files.compare()
-        wanted = [await asyncio.to_thread(_find_note, client.ties, name) for name in dict.fromkeys(paths)]
+        wanted = [await asyncio.to_thread(_find_note, client.ties, name) for name in dict.fromkeys(named)]
         done = []
         for path, seen in wanted:
             await client.call("memory_update", {"id": path}, more_meta=new_meta())

@@ -42,6 +42,7 @@ from confide_proxy.cli.console import (
     shown,
 )
 from confide_proxy.cli.search import document_of
+from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import DeclinedError
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ async def trust(
         )
     this = await project_of(here, project)
     own = GLOBAL_PROJECT if is_global else this.name
+    paths = [to_project_path(here, project, path) for path in paths]
     async with here.client(this) as client:
         await client.files.compare()
         done, doubts = await _looked_at(

@@ -126,12 +126,12 @@ def key(identifier: Any) -> str:
 
 
 def below(root: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Return tool parameters in which an absolute `path` below the folder `root` is relative to it;
-    the same object if nothing changes.
+    """Return tool parameters in which an absolute `path` below the folder `root` is relative to it,
+    and that of the folder itself is "", for all; the same object if nothing changes.
     """
     arguments = params.get("arguments")
     path = arguments.get("path") if isinstance(arguments, dict) else None
-    if not root or not isinstance(path, str) or not path.startswith(f"{root}/") or "/../" in path:
+    if not root or not isinstance(path, str) or not f"{path}/".startswith(f"{root}/") or "/../" in f"{path}/":
         return params
     return {**params, "arguments": {**params["arguments"], "path": path[len(root) + 1 :]}}
 

@@ -64,6 +64,26 @@ def test_what_there_is_and_what_changed(desk: Machine) -> None:
     desk.run("history", "memory/plan.md", "--revision", "1", code=2)
 
 
+def test_a_file_is_known_however_it_is_named(desk: Machine) -> None:
+    """By its absolute path, a folder or a glob, in every command that takes a path: what is there is not called unknown."""
+    file = desk.project / "memory" / "my plans" / "a b.md"
+    desk.run("store", "- one heron", "--path", str(file))
+    name = "memory/my plans/a b.md"
+    for said in (str(file), "memory/my plans", "memory/my*/*.md", str(file.parent), "**/a*.md"):
+        assert [one["path"] for one in desk.json("ls", said)["documents"]] == [name], said
+    assert "one heron" in desk.run("read", str(file))
+    assert desk.json("history", str(file))["path"] == name
+    assert [one["path"] for one in desk.json("history", str(file.parent))["changes"]] == [name]
+    assert "no memory file of" in desk.run("rm", "--yes", "memory/zz*", code=7)
+    for said in ("memory/my plans", "memory/my*/*", str(file)):
+        assert "deleted memory/my plans/a b.md" in desk.run("rm", "--yes", said)
+        assert "confide restore 'memory/my plans/a b.md'" in desk.run("rm", "--yes", str(file), code=7)
+        desk.run("restore", str(file))
+    assert "is not in the project's folder" in desk.run("ls", "/etc", code=7)
+    for command in ("ls", "history"):
+        assert "there is no project kitchn" in desk.run(command, "--only", "kitchn", code=7)
+
+
 def test_an_edit_is_sent_and_its_outcome_told(daemon: Daemon, desk: Machine, tmp_path: Path) -> None:
     """Also of a file that came from another machine, and of a note by its id; an editor that fails loses nothing of what it saved."""
     other = joined(daemon, tmp_path, "other", "--space", f"desk-{tmp_path.name}")

@@ -263,7 +263,7 @@ async def test_arguments_as_one_string_go_up_as_an_object(tmp_path: Path) -> Non
 
 
 async def test_a_path_as_the_disk_has_it_goes_up_as_the_project_calls_it(tmp_path: Path) -> None:
-    """Only below the project's folder; nothing else of this disk is named otherwise."""
+    """Only below the project's folder, which itself means all; nothing else of this disk is named otherwise."""
     async with running(tmp_path) as (setting, daemon, client):
         root = setting.machine.project.resolve()
         paths = [f"{root}/memory/a.md", f"{root}/../other/memory/a.md", f"{root}", "/etc/passwd.md", "memory/a.md"]
@@ -271,7 +271,7 @@ async def test_a_path_as_the_disk_has_it_goes_up_as_the_project_calls_it(tmp_pat
             client.call(number, "memory_read", path=path)
         await daemon.until(lambda: len(daemon.calls) == len(paths))
         went = [call["params"]["arguments"]["path"] for call in daemon.calls]
-        assert went == ["memory/a.md", *paths[1:]]
+        assert went == ["memory/a.md", paths[1], "", *paths[3:]]
 
 
 async def test_bytes_of_another_encoding_are_answered_under_their_id(tmp_path: Path) -> None:

@@ -67,12 +67,12 @@ def test_a_projects_subagents_are_the_projects(home: Path) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("# A\n\nB.\n")
     (root / ".claude/agent-memory-local/r/b.md").unlink()
-    found = plan.in_project(Project("shop", root, is_git=False))
+    found = plan.to_project_path(Project("shop", root, is_git=False))
     assert [(one.path.relative_to(root).as_posix(), one.reader.name) for one in found] == [
         ("GEMINI.md", "markdown"),
         (".claude/agent-memory", "markdown"),
     ]
-    assert plan.in_project(Project("home", home, is_git=False)) == []
+    assert plan.to_project_path(Project("home", home, is_git=False)) == []
 
 
 def test_what_is_broken_costs_itself_alone(home: Path) -> None:

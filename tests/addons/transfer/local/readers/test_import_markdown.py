@@ -211,7 +211,7 @@ def test_what_is_there_to_import_is_found(write: Write, tmp_path: Path) -> None:
         write(path, "# A\n\ntext\n")
     (tmp_path / "doc").symlink_to(tmp_path / "docs")
     project = Project("shop", tmp_path, is_git=False)
-    found = [store.path.relative_to(tmp_path).as_posix() for store in plan.in_project(project)]
+    found = [store.path.relative_to(tmp_path).as_posix() for store in plan.to_project_path(project)]
     assert found == ["NOTES.md", "CLAUDE.md", ".claude/rules.md", "docs/ADR-7-x.md", "docs/adr"]
 
 
