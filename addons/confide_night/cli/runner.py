@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import signal
 import threading
 import time
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Final
@@ -129,10 +130,12 @@ async def _serve(here: CommandContext, *, once: bool) -> str | None:
     from confide_night.runner.runner_service import RunnerService, end_message
 
     service = RunnerService(here.paths, here.config, _settings(here))
-    service.tell = lambda line: remark(f"{time.strftime('%H:%M:%S')} {line}")
-    service.supervisor.on_begin = lambda begun, recipe: say(f"{clock(time.time())}  {begun.slot} begins: {recipe.name}")
-    service.supervisor.on_end = lambda begun, state, result: say(
-        f"{clock(time.time())}  {end_message(begun, state, result)}"
+    service.tell = lambda line: _print(remark, f"{time.strftime('%H:%M:%S')} {line}")
+    service.supervisor.on_begin = lambda begun, recipe: _print(
+        say, f"{clock(time.time())}  {begun.slot} begins: {recipe.name}"
+    )
+    service.supervisor.on_end = lambda begun, state, result: _print(
+        say, f"{clock(time.time())}  {end_message(begun, state, result)}"
     )
 
     def stop() -> None:
@@ -141,10 +144,13 @@ async def _serve(here: CommandContext, *, once: bool) -> str | None:
         timer.daemon = True
         timer.start()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    portable.call_on_signals(asyncio.get_running_loop(), portable.ending_signals(), stop)
     return await service.run(once=once)
+
+
+def _print(write: Callable[[str], None], line: str) -> None:
+    with contextlib.suppress(OSError):  # a terminal that has gone must not take a run's report along
+        write(line)
 
 
 def _file(here: CommandContext) -> Path:

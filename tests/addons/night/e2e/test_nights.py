@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.nights import allow, inside, queue, report, runner
 from tests.support.programs.processes import CONFIDE, Machine, wait_until
@@ -115,12 +116,13 @@ def test_a_cancel_reaches_what_runs(home: Machine) -> None:
     assert "cancelled" in home.run("task", "show", task)
 
 
-def test_a_runner_that_is_told_to_end_says_that_its_run_is_lost(home: Machine) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["told", "its terminal goes"])
+def test_a_runner_that_is_told_to_end_says_that_its_run_is_lost(home: Machine, number: int) -> None:
     allow(home, '[recipes.nap]\nkind = "command"\ncommand = ["sh", "-c", "echo begun; sleep 7304"]')
     queue(home, "sleep", "nap")
     with runner(home) as night:
         wait_until("it to run", lambda: inside("7304"))
-        night.process.send_signal(signal.SIGTERM)
+        night.process.send_signal(number)
         assert night.process.wait(DEADLINE_S) == 0
     assert not inside("7304")
     assert "lost" in report(home)
