@@ -15,7 +15,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from confide_proxy.sealing.maskable import BLANKS, SHORTEST, is_maskable
@@ -50,16 +50,26 @@ _LONGEST_WORD: Final = 256
 _MOST_SEEN: Final = 100_000
 _KEPT_IN_ADDRESSES: Final = ("", "/", "!'()*", "!'()*/", "!'()*/:;,?@&=+$#~", "/~")
 """Punctuation that encoders of addresses leave as it is."""
+_ADDRESS_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+_LETTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
+_PADDING: Final = 2
 _PUBLIC_LINE: Final = re.compile(rb"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 SHOWN: Final = b"(masked)"
 _SPANS = list[tuple[int, int, bytes]]
 
 
+class _Edges(NamedTuple):
+    """The letters of base64 beside a form that have some of the value's bits."""
+
+    before: bool = False
+    after: bool = False
+
+
 def forms(value: bytes) -> set[bytes]:
     """Return a value and its usual encodings, without blanks."""
     found = {value, value.hex().encode(), value.hex().upper().encode()}
-    for core in _base64_cores(value):
-        address_safe = core.translate(bytes.maketrans(b"+/", b"-_"))
+    for core, _ in _base64_cores(value):
+        address_safe = core.translate(_ADDRESS_SAFE)
         found |= {core, address_safe, core.replace(b"/", b"\\/"), quote(core, safe="").encode()}
     for kept in _KEPT_IN_ADDRESSES if len(value) <= _MOST_ESCAPED else ():
         encoded = quote(value, safe=kept).encode()
@@ -74,11 +84,12 @@ def forms(value: bytes) -> set[bytes]:
     return {each for each in collapsed if len(each) >= SHORTEST}
 
 
-def _base64_cores(value: bytes) -> Iterator[bytes]:
+def _base64_cores(value: bytes) -> Iterator[tuple[bytes, _Edges]]:
     """Yield the letters of base64 that depend on the value alone, for each alignment."""
     for lead in range(3):
         encoded = base64.b64encode(bytes(lead) + value)
-        yield encoded[-(-lead * 8 // 6) : (lead + len(value)) * 8 // 6]
+        edges = _Edges(lead > 0, (lead + len(value)) % 3 > 0)
+        yield encoded[-(-lead * 8 // 6) : (lead + len(value)) * 8 // 6], edges
 
 
 def _lower_escapes(encoded: bytes) -> bytes:
@@ -103,6 +114,9 @@ def _escapes(text: str) -> Iterator[str]:
     yield html.escape(text, quote=False)
 
 
+_NO_EDGES: Final = _Edges()
+
+
 class SecretForms:
     """The forms of some secret values, prepared for the search."""
 
@@ -111,11 +125,14 @@ class SecretForms:
         are left as they are.
         """
         self.masks: dict[bytes, bytes] = {}
+        self._edges: dict[bytes, _Edges] = {}
         for value, shown in values.items():
             if is_maskable(value):
                 for part in _parts(value):
                     for form in forms(part):
                         self.masks.setdefault(form, shown)
+                    for core, edges in _base64_cores(part):
+                        self._edges |= {core: edges, core.translate(_ADDRESS_SAFE): edges}
         self._prepare()
 
     def _prepare(self) -> None:
@@ -136,12 +153,13 @@ class SecretForms:
         """Return these forms and others; where both have one, these show what they did."""
         both = SecretForms({})
         both.masks = {**others.masks, **self.masks}
+        both._edges = {**others._edges, **self._edges}
         both._prepare()
         return both
 
-    def find(self, core: bytes, *, is_end: bool) -> tuple[_SPANS, int]:
+    def find(self, core: bytes, *, is_end: bool, is_idle: bool = False) -> tuple[_SPANS, int]:
         """Return the places of forms in a text without blanks, in order and merged, and where the
-        first unfinished one begins.
+        first unfinished one begins. While it is idle, a whole one is finished.
         """
         spans: _SPANS = []
         pending = len(core)
@@ -149,13 +167,17 @@ class SecretForms:
             return spans, pending
         for number, start, _ in self._found(core):
             for form in self.anchors[self.order[number]]:
+                edges = self._edges.get(form, _NO_EDGES)
+                begin = start - (edges.before and start > 0 and core[start - 1] in _LETTERS)
+                end = start + len(form)
+                is_cut = not is_end and len(core) < end and form.startswith(core[start:])
                 if core.startswith(form, start):
-                    spans.append((start, start + len(form), self.masks[form]))
-                elif not is_end and len(core) - start < len(form) and form.startswith(core[start:]):
-                    pending = min(pending, start)
-                elif (length := _part_length(core, start, form)) > 0:
-                    spans.append((start, start + length, self.masks[form]))
-        return _merge(spans), pending
+                    is_cut = edges.after and len(core) <= end + _PADDING and not (is_end or is_idle)
+                    spans.append((begin, _encoded_end(core, end) if edges.after else end, self.masks[form]))
+                elif not is_cut and (length := _part_length(core, start, form)) > 0:
+                    spans.append((begin, start + length, self.masks[form]))
+                pending = min(pending, begin) if is_cut else pending
+        return _merged(spans), pending
 
     def _found(self, core: bytes) -> list[tuple[int, int, int]]:
         """Return the number, the start and the end of each anchor in a text."""
@@ -248,9 +270,9 @@ class Mask:
         self._take_clear(len(piece))
         whole_words = self._ask_for_more(text, is_cut=is_cut)
         core = text.translate(None, BLANKS)
-        spans, pending = self._forms.find(core, is_end=is_end)
-        if not is_end:
-            pending = min(pending, self._forms.partial_start(core) if is_idle else max(len(core) - _ANCHOR + 1, 0))
+        spans, pending = self._forms.find(core, is_end=is_end, is_idle=is_idle)
+        if not is_end:  # with a letter more, which base64 may share
+            pending = min(pending, self._forms.partial_start(core) if is_idle else max(len(core) - _ANCHOR, 0))
         places = _Places(text, len(core))
         raw = [(places.of(start), places.of(end - 1) + 1, shown) for start, end, shown in spans]
         stop = len(text) if pending >= len(core) else places.of(pending)
@@ -382,7 +404,16 @@ def _part_length(core: bytes, start: int, form: bytes) -> int:
     return low
 
 
-def _merge(spans: _SPANS) -> _SPANS:
+def _encoded_end(core: bytes, end: int) -> int:
+    """Return where base64 ends whose letters up to `end` are of a value alone: a letter later, with padding."""
+    if end < len(core) and core[end] in _LETTERS:
+        end += 1
+        while core[end : end + 1] == b"=":
+            end += 1
+    return end
+
+
+def _merged(spans: _SPANS) -> _SPANS:
     merged: _SPANS = []
     for start, end, shown in sorted(spans, key=lambda one: (one[0], -one[1])):
         if merged and start < merged[-1][1]:

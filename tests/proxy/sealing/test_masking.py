@@ -84,6 +84,27 @@ def test_each_usual_form_is_masked_in_one_piece_and_in_many(form: Callable[[byte
         assert left.endswith((b" after", b"\0 after"))
 
 
+@pytest.mark.parametrize("width", [1, 7, 4096])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_no_letter_of_base64_that_has_bits_of_a_value_is_left(encode: Callable[[bytes], bytes], width: int) -> None:
+    """Of Basic credentials, only those of the user's name are; whatever comes after them."""
+    for user in (b"", b"a:", b"me:", b"you:"):
+        for value in (OTHER, OTHER[:-1], OTHER[:-2]):
+            for after in (b"", b"\n", b":more", b"\xff\xfe"):
+                text = b"Basic " + encode(user + value + after) + b"\r\nnext"
+                kept = b"Basic " + encode(user)[: len(user) * 8 // 6]
+                one = mask(value)
+                shown = b"".join(one.feed(text[at : at + width]) for at in range(0, len(text), width)) + one.end()
+                assert shown.startswith(kept + SHOWN), (user, value, after)
+                assert shown.endswith(b"\r\nnext")
+                rest = shown.removeprefix(kept + SHOWN).removesuffix(b"\r\nnext")
+                assert rest == encode(user + value + after)[-(-len(user + value) * 8 // 6) :].lstrip(b"="), (
+                    user,
+                    value,
+                    after,
+                )
+
+
 def test_each_of_several_values_shows_its_own_name() -> None:
     forms = SecretForms({PLAIN: b"(one)", OTHER: b"(two)"})
     assert Mask(forms).whole(b"%s=%s" % (PLAIN, OTHER)) == b"(one)=(two)"
