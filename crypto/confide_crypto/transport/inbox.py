@@ -51,7 +51,11 @@ from confide_crypto.transport.task_group import TaskGroup
 
 log = logging.getLogger(__name__)
 
-_GONE: Final = RequestError("unavailable", "what had to be asked for this is not connected any more", "try again")
+_GONE: Final = RequestError(
+    "unavailable",
+    "this needed another server or device, and the connection to it broke; it may have been done there all the same",
+    "look whether it was done, and try again in a moment",
+)
 _JOINED: Final = 16 * 1024
 """Waiting pieces are joined up to this many bytes: each costs some 40 bytes itself, so tiny pieces
 would take twenty times their credit in memory.
