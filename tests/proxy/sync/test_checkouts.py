@@ -14,10 +14,10 @@ from tests.support.daemon.loopback import machine, serving, text_hash
 from tests.support.deadline import DEADLINE_S
 
 from confide_proxy.errors import FolderError
-from confide_proxy.sync.absence import checkout
+from confide_proxy.sync.absence import checkout, rule
 from confide_proxy.sync.absence.rule import HOLD_S
 from confide_proxy.sync.folder import Content
-from confide_proxy.sync.ledger import Confirmed
+from confide_proxy.sync.ledger import Confirmed, SyncReport
 from confide_proxy.sync.replication import local_files
 from confide_proxy.sync.replication.file_transfer import FileTransfer
 
@@ -118,11 +118,11 @@ async def test_a_text_that_git_replaces_while_it_is_looked_at_goes_nowhere(
     asked = FileTransfer._unmeant
     flips = ["checkout", "-q", "--force", after]
 
-    async def late(self: FileTransfer, path: str, content: Content, known: Confirmed | None) -> str:
+    async def late(self: FileTransfer, path: str, content: Content, known: Confirmed | None, report: SyncReport) -> str:
         if flips:
             home.git(*flips)
             flips.clear()
-        return await asked(self, path, content, known)
+        return await asked(self, path, content, known, report)
 
     monkeypatch.setattr(FileTransfer, "_unmeant", late)
     await home.replica.send_changes([PLAN])
@@ -234,16 +234,43 @@ async def edited(home: Repository, text: str = WITH_ANN) -> None:
 
 @pytest.mark.parametrize("how", [["checkout", "-q", "."], ["restore", PLAN], ["reset", "-q", "--hard"]])
 @pytest.mark.parametrize("is_watched", [True, False])
-async def test_a_text_that_git_throws_away_comes_back(home: Repository, how: list[str], is_watched: bool) -> None:
+async def test_a_text_that_git_throws_away_comes_back(
+    home: Repository, how: list[str], is_watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An agent that cleans up its code means no memory by it."""
     await edited(home)
     home.git(*how)
+    await home.look(is_watched=is_watched)
+    assert ((home.root / PLAN).read_text(), await home.plan()) == (FRIDAY, WITH_ANN)
+    monkeypatch.setattr(rule, "LONGEST_HOLD_S", 0.0)
     await home.look(is_watched=is_watched)
     assert (home.root / PLAN).read_text() == await home.plan() == WITH_ANN
     assert "git had put back the committed one" in home.told()
 
 
-async def test_a_revision_that_comes_before_anybody_looked_is_written_over_what_git_put_back(home: Repository) -> None:
+async def test_who_puts_changes_aside_and_applies_them_again_finds_the_file_as_git_left_it(home: Repository) -> None:
+    """As pre-commit does, with a patch of its own; a rebase with `--autostash` takes longer."""
+    await edited(home)
+    patch = home.git("diff")
+    home.git("checkout", "-q", "--", ".")
+    report = await home.replica.send_changes([PLAN])
+    assert (report.is_held, (home.root / PLAN).read_text()) == (True, FRIDAY)
+    (home.root / ".git/rebase-merge").mkdir()
+    os.utime(home.root / PLAN, (1, 1))
+    home.git("update-index", "-q", "--refresh")
+    report = await home.replica.send_changes([PLAN])
+    assert (report.is_held, (home.root / PLAN).read_text()) == (True, FRIDAY)
+    (home.root / ".git/rebase-merge").rmdir()
+    (home.root.parent / "patch").write_text(patch)
+    home.git("apply", "../patch")
+    report = await home.replica.send_changes([PLAN])
+    assert (report.is_held, (home.root / PLAN).read_text(), await home.plan()) == (False, WITH_ANN, WITH_ANN)
+
+
+async def test_a_revision_that_comes_before_anybody_looked_is_written_over_what_git_put_back(
+    home: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule, "LONGEST_HOLD_S", 0.0)
     await edited(home)
     home.git("checkout", "-q", ".")
     text = WITH_ANN + "- how: by bus\n"
@@ -283,13 +310,28 @@ async def test_a_text_in_a_stash_waits_there(home: Repository, how: list[str], i
     assert (home.root / PLAN).read_text() == await home.plan() == WITH_ANN
 
 
-async def test_a_text_whose_stash_is_thrown_away_comes_back(home: Repository) -> None:
+async def test_a_text_whose_stash_is_thrown_away_comes_back(home: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule, "LONGEST_HOLD_S", 0.0)
     await edited(home)
     home.git("stash", "-q")
     await home.look(is_watched=True)
     home.git("stash", "drop", "-q")
     await home.look(is_watched=False)
     assert (home.root / PLAN).read_text() == await home.plan() == WITH_ANN
+
+
+@pytest.mark.parametrize("how", [["checkout", "-q", "."], ["stash", "-q"]])
+async def test_an_edit_of_what_git_put_back_deletes_nothing(home: Repository, how: list[str]) -> None:
+    """And the one after it deletes what its user deletes."""
+    await edited(home)
+    home.git(*how)
+    await home.replica.send_changes([PLAN])
+    (home.root / PLAN).write_text(f"- what: a picnic\n{FRIDAY}")
+    await home.replica.send_changes([PLAN])
+    assert (home.root / PLAN).read_text() == await home.plan() == f"- what: a picnic\n{WITH_ANN}"
+    (home.root / PLAN).write_text(f"- what: a picnic\n{FRIDAY}")
+    await home.replica.send_changes([PLAN])
+    assert (home.root / PLAN).read_text() == await home.plan() == f"- what: a picnic\n{FRIDAY}"
 
 
 async def test_an_edit_over_a_stash_is_one_of_the_text_that_git_put_there(home: Repository) -> None:

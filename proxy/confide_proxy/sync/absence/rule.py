@@ -19,7 +19,8 @@ cases.
 Files that git removed (`checkout`) wait until git restores them, and so do texts that git has set
 back: a revision from the daemon, written in between, would prevent git from restoring them. If git
 replaced a text by the committed one and keeps no copy, as `git checkout .` does, the daemon's text
-comes back. So do the texts of files that are empty all at once, as after a power cut.
+comes back after `LONGEST_HOLD_S`: programs such as pre-commit put changes aside by themselves, and
+apply them again. So do the texts of files that are empty all at once, as after a power cut.
 
 Lost files are restored from the daemon, or wait. A watching process waits for `HOLD_S` first, and
 longer while the project around is being removed: a file that is restored into a folder during its
@@ -113,6 +114,8 @@ class GitChange(Enum):
         NONE: nothing; the text is its user's.
         SET_BACK: gave it the text of another commit, or removed it with one.
         STASHED: put its text into the stash, and the committed one in its place.
+        JUST_PUT_BACK: put the committed text in its place a moment ago, or in the middle of a rebase;
+            its text may come back.
         PUT_BACK: put the committed text in its place, and kept no other.
         CONFLICT: wrote a merge's conflicts into it.
     """
@@ -120,6 +123,7 @@ class GitChange(Enum):
     NONE = auto()
     SET_BACK = auto()
     STASHED = auto()
+    JUST_PUT_BACK = auto()
     PUT_BACK = auto()
     CONFLICT = auto()
 
@@ -154,6 +158,8 @@ class Absence:
         self._checkout = Checkout(folder.root)
         self._removal_times: deque[float] = deque(maxlen=_MOST_TOLD)
         self._came_back: deque[float] = deque(maxlen=_MOST_TOLD)
+        self._put_back: dict[str, str] = {}
+        """Blob ids of the texts that git put back, by path: the bases of edits until one is sent."""
         self.notice = Notice(ledger.notice)
 
     def is_another(self) -> bool:
@@ -273,7 +279,15 @@ class Absence:
         # What a commit or a pull since the last look changed is meant.
         if not is_of_git or self._checkout.blob_in(commit, spelled) != entry.blob:
             return GitChange.NONE
-        return GitChange.STASHED if self._checkout.has_stashed(spelled, entry.blob) else GitChange.PUT_BACK
+        self._put_back[path] = entry.blob
+        if self._checkout.has_stashed(spelled, entry.blob):
+            return GitChange.STASHED
+        is_recent = 0 <= time.time() - state.st_mtime < LONGEST_HOLD_S
+        return GitChange.JUST_PUT_BACK if is_recent or self._checkout.is_amid() else GitChange.PUT_BACK
+
+    def note_agreed(self, path: str) -> None:
+        """Record that device and daemon have agreed on a file again, whatever git did to it."""
+        self._put_back.pop(path, None)
 
     def is_set_back(self, path: str) -> bool:
         """Return True if git gave the file its present text, or removed it, and will give it back:
@@ -309,7 +323,7 @@ class Absence:
         """Return the text that git wrote into a file by such a checkout or stash, the base of the
         user's later edits; None if git wrote none.
         """
-        blob = self._checkout_changes().get(path)
+        blob = self._checkout_changes().get(path, self._put_back.get(path))
         if blob is not None or not self._checkout.stash():
             return self._checkout.text(blob) if blob else None
         known, spelled = self._ledger.get(path), self._folder.spelling_of(path)

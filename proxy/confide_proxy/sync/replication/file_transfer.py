@@ -48,10 +48,16 @@ _JUST_S: Final = 60.0
 """Seconds after which a saved note no longer confirms its text."""
 _SET_BACK = "is older here, since git has another commit checked out: it is neither sent nor written until that changes"
 _STASHED = "is older here, since git has its text in the stash: it is neither sent nor written until that is taken back"
+_JUST_PUT_BACK = "is older here, since git has just put back the committed text: the newest comes back in two minutes"
 _IN_CONFLICT = "has a merge conflict of git: it is neither sent nor written until you have resolved that"
 _PUT_BACK = "git had put back the committed one"
 _EMPTIED = "many files were empty at once"
-_WAITING = {GitChange.SET_BACK: _SET_BACK, GitChange.STASHED: _STASHED, GitChange.CONFLICT: _IN_CONFLICT}
+_WAITING = {
+    GitChange.SET_BACK: _SET_BACK,
+    GitChange.STASHED: _STASHED,
+    GitChange.JUST_PUT_BACK: _JUST_PUT_BACK,
+    GitChange.CONFLICT: _IN_CONFLICT,
+}
 _TRIES = 16
 """Attempts to read a file that keeps changing; then it is left to the next comparison."""
 
@@ -184,8 +190,9 @@ class FileTransfer:
                 if content is None or not is_due:
                     break
                 check_sendable(self._folder, path, known, content)
-                why = await self._unmeant(path, content, known)
+                why = await self._unmeant(path, content, known, report)
                 if why and await self._fetch_over(path, content, report):
+                    self._absence.note_agreed(path)
                     self._absence.note_came_back(why)
                     return
                 if await asyncio.to_thread(self._has_tied, path, content):
@@ -198,8 +205,10 @@ class FileTransfer:
                 if not is_due:
                     check_sendable(self._folder, path, known, content)
                 await self._put(path, content, known)
+                self._absence.note_agreed(path)
                 report.sent += 1
             elif content is not None and known is not None:
+                self._absence.note_agreed(path)
                 if is_in_clear(self._folder, path, content):
                     await self._deposit(path, content)
                     await self._files.confirm(path, content, known.revision)
@@ -307,7 +316,7 @@ class FileTransfer:
             # A file that exists although the comparison did not see it may be the only copy.
             await self.send(path, report, is_asked=local is not None and not is_had)
 
-    async def _unmeant(self, path: str, content: Content, known: Confirmed | None) -> str:
+    async def _unmeant(self, path: str, content: Content, known: Confirmed | None, report: SyncReport) -> str:
         """Return why no user meant a text, so that the daemon's is to be fetched over it; "" for an
         edit, such as the text of another branch that no revision has.
 
@@ -318,6 +327,7 @@ class FileTransfer:
         if not is_older:
             found = await self._revision_with(path, content.hash)
             is_older = found > 0 and (known is None or found < known.revision)
+        report.is_held |= by_git is GitChange.JUST_PUT_BACK
         if by_git in _WAITING and is_older:
             raise FolderError(path, _WAITING[by_git])
         if known is None:
