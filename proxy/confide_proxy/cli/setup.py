@@ -7,7 +7,7 @@ Changes are shown before they are written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -243,21 +243,30 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
     ]
     changes = client_files.changes_to_add(entries)
     _preview(changes, entries)
+    changes = [each for each in changes if each.is_one or each.path not in _of_the_user(entries)]
     if not for_user and (top := _top(folder)) is not None:
         note(f"this applies to sessions that start in {folder}, not in {top}; --user applies to all folders")
     _carry_out(here, client, changes, parts, folder, for_user=for_user)
 
 
 def _in_place_of_another(entry: ServerEntry) -> ServerEntry:
-    """Ask whether to replace the user's own entry, if it calls an address; otherwise it stays."""
-    host = client_files.ask_entry(entry, entry.is_anothers)
-    if host is None:
+    """Ask whether to replace the user's own entry, if it is not one for this program; otherwise it
+    stays.
+    """
+    does = client_files.ask_entry(entry, entry.is_anothers)
+    if does is None:
         return entry
-    message = f"{entry.file} has an entry confide that calls {host}"
+    message = f"{entry.file} has an entry confide that {does}"
     if can_ask() and ask_yes_no(f"{message}: replace it by one that starts confide here?"):
         return replace(entry, replaces=True)
     note(f"{message}: it is left as it is", "hint: take it out there, or run this in a terminal and say yes")
     return entry
+
+
+def _of_the_user(entries: Iterable[ConfigEntry]) -> set[Path]:
+    """Return the files whose entry is the user's own, and stays."""
+    servers = (each for each in entries if isinstance(each, ServerEntry) and not each.replaces)
+    return {each.file for each in servers if client_files.ask_entry(each, each.is_anothers) is not None}
 
 
 def _carry_out(
@@ -315,8 +324,8 @@ def _remove(here: CommandContext, client: KnownClient, folder: Path, parts: Part
     ours = [client.server(file, program(), below=below) for file, below in places if below and not for_user]
     ours += [client.server(client.file(folder, for_user=for_user), program())] if meant.server else []
     for each in ours:
-        if (host := client_files.ask_entry(each, each.is_anothers)) is not None:
-            note(f"{each.file} has an entry confide that calls {host}: it is yours, and stays")
+        if (does := client_files.ask_entry(each, each.is_anothers)) is not None:
+            note(f"{each.file} has an entry confide that {does}: it is yours, and stays")
     entries = [*ours, *entries]
     entries += ruling.all_rules(client, folder, for_user=for_user) if meant.rules else ()
     root = projects.identify(folder).root
@@ -330,7 +339,7 @@ def _remove(here: CommandContext, client: KnownClient, folder: Path, parts: Part
     for change in changes:
         change.write()
         say(f"removed confide from {change.path}")
-    if not changes:
+    if not changes and not _of_the_user(ours):
         say(f"confide is not in {client.file(folder, for_user=for_user)}")
 
 

@@ -1,8 +1,9 @@
 """A client's entry for the server `confide`, merged with the entry's other content.
 
 An entry either starts a program or calls an address. A client that finds both rejects its whole
-file, or calls the address, so the two are never merged. An entry that calls an address belongs to
-the user: it is replaced as a whole if the user says so, and otherwise left alone.
+file, or calls the address, so the two are never merged. An entry that calls an address, or starts
+another program (`ssh`, `docker`), belongs to the user: it is replaced as a whole if the user says
+so, and otherwise left alone.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ServerEntry:
         environment: variables that decide which memory the program uses; other variables stay.
         key: the client's key for an entry's environment.
         has_comments: True if the client accepts comments in that file.
-        replaces: the user agreed to replace an entry that calls an address.
+        replaces: the user agreed to replace an entry of their own.
     """
 
     file: Path
@@ -88,25 +89,31 @@ class ServerEntry:
         return jsonc.at(toml_tables.read(text) if self.is_toml else jsonc.read(text), self.path)
 
     def is_anothers(self, text: str) -> str | None:
-        """Return the host that the user's own entry calls; None if there is no such entry. Raises
-        JsoncError, TomlError.
+        """Return what the user's own entry does, as a phrase with its host or program; None if there
+        is no such entry. Raises JsoncError, TomlError.
         """
         found = self.of(text)
-        return None if self._is_mixed(found) else address(found)
+        if self._is_mixed(found):
+            return None
+        if (host := address(found)) is not None:
+            return f"calls {host}"
+        program = command(found)
+        return f"starts {program}" if program and not _is_own(program) else None
 
     def add_to(self, text: str) -> str:
         if not self.is_toml and not self.has_comments and not jsonc.is_plain(text):
             raise jsonc.JsoncError("is not readable as JSON")
         old = self.of(text)
-        is_remote = address(old) is not None
-        if is_remote and not self.replaces and not self._is_mixed(old):
+        is_anothers = self.is_anothers(text) is not None
+        if is_anothers and not self.replaces:
             return text
-        new = self._merge({} if is_remote or not isinstance(old, dict) else old)
+        is_dropped = is_anothers or self._is_mixed(old)
+        new = self._merge({} if is_dropped or not isinstance(old, dict) else old)
         if new == old:
             return text
         if not self.is_toml:
             return jsonc.put(text, self.path, new)
-        return toml_tables.put(toml_tables.drop(text, self.path) if is_remote else text, self._tables(old, new))
+        return toml_tables.put(toml_tables.drop(text, self.path) if is_dropped else text, self._tables(old, new))
 
     def remove_from(self, text: str) -> str:
         old = self.of(text)
@@ -149,7 +156,11 @@ class ServerEntry:
         address; no client accepts that.
         """
         program = command(entry)
-        return address(entry) is not None and program is not None and PurePath(program).name == _PROGRAM
+        return address(entry) is not None and program is not None and _is_own(program)
+
+
+def _is_own(program: str) -> bool:
+    return PurePath(program.replace("\\", "/")).name.lower().removesuffix(".exe") == _PROGRAM
 
 
 def environment_of(entry: Any, key: str) -> Mapping[str, str]:

@@ -318,9 +318,12 @@ def test_an_entry_that_calls_a_server_is_left_or_replaced_whole(machine: Machine
     with patch.object(setup, "can_ask", lambda: False):
         ended = confide(machine, "setup", "codex", "--write", "--hooks")
     assert "has an entry confide that calls https://memory.example.org:7734: it is left as it is" in ended.err
+    assert f"already in {config}" not in ended.out
     assert (config.read_text(), (config.parent / "hooks.json").exists()) == (before, True)
     assert "Codex calls https://memory.example.org:7734, and starts nothing here" in confide(machine, "doctor").out
-    assert "it is yours, and stays" in confide(machine, "setup", "codex", "--remove").err
+    removed = confide(machine, "setup", "codex", "--remove")
+    assert "it is yours, and stays" in removed.err
+    assert "confide is not in" not in removed.out
     assert config.read_text() == before
     confide(machine, "setup", "codex", "--write")
     assert "replace it by one that starts confide here?" in terminal[-1]

@@ -64,7 +64,7 @@ def test_another_transport_is_replaced_whole_or_left(client: KnownClient, tmp_pa
     before = file.read_bytes()
     server = client.server(file, PROGRAM)
     host = "https://memory.example.org:7734"
-    assert client_files.ask_entry(server, server.is_anothers) == host
+    assert client_files.ask_entry(server, server.is_anothers) == f"calls {host}"
     assert not put(client, file)
     (removed,) = client_files.changes_to_remove([server], WriteReceipts(tmp_path / "receipts"))
     assert (removed.is_one, file.read_bytes()) == (False, before)
@@ -92,6 +92,39 @@ def test_what_an_earlier_version_merged_is_parted(client: KnownClient, tmp_path:
     left = said(client, file)
     assert "/old/confide" not in json.dumps(left)
     assert URL in left.values()
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+@pytest.mark.parametrize("words", [["ssh", "box", "confide", "mcp"], ["/usr/bin/docker", "run", "-i", "confide"]])
+def test_an_entry_that_starts_another_program_is_left_or_replaced_whole(
+    client: KnownClient, words: list[str], tmp_path: Path
+) -> None:
+    """It is the person's own way to a memory: no option of it stays under ours, and none of it is removed."""
+    file = client.file(tmp_path / "p", for_user=False)
+    entry: dict[str, Any] = {"command": words[0], "args": words[1:], "cwd": "/x"}
+    if client.name == "opencode":
+        entry = {"type": "local", "command": words, "enabled": True}
+    written(client, file, entry)
+    before = file.read_bytes()
+    server = client.server(file, PROGRAM)
+    assert client_files.ask_entry(server, server.is_anothers) == f"starts {words[0]}"
+    assert not put(client, file)
+    assert not any(each.is_one for each in client_files.changes_to_remove([server]))
+    receipts = WriteReceipts(tmp_path / "receipts")
+    assert put(client, file, replaces=True, receipts=receipts)
+    assert said(client, file) == client.entry(PROGRAM)
+    (removed,) = client_files.changes_to_remove([server], receipts)
+    removed.write()
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("program", ["confide", "/old/venv/bin/confide", "C:\\py\\Scripts\\confide.exe"])
+def test_an_entry_for_confide_itself_is_brought_up_to_date(program: str, tmp_path: Path) -> None:
+    client = CLIENTS["cursor"]
+    file = client.file(tmp_path / "p", for_user=False)
+    written(client, file, {"command": program, "args": ["mcp"]})
+    assert put(client, file)
+    assert said(client, file) == client.entry(PROGRAM)
 
 
 @pytest.mark.parametrize(("name", "off"), [("codex", {"enabled": False}), ("cursor", {"disabled": True})])
@@ -126,7 +159,7 @@ def test_arguments_and_variables_of_a_person_stay(tmp_path: Path, monkeypatch: p
 def test_codex_takes_variables_in_either_form(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", '/data "x"\\é')
     file = tmp_path / "config.toml"
-    file.write_text(f'[mcp_servers.confide]\ncommand = "x"\n{form}')
+    file.write_text(f'[mcp_servers.confide]\ncommand = "confide"\n{form}')
     put(CLIENTS["codex"], file)
     assert said(CLIENTS["codex"], file)["env"] == {"A": "b", "XDG_DATA_HOME": '/data "x"\\é'}
     assert not put(CLIENTS["codex"], file)
