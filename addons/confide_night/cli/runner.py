@@ -17,6 +17,9 @@ import typer
 from confide_crypto import portable
 from confide_crypto.errors import EXIT_CONFIG
 from confide_memory.commands.doing import doing
+from confide_night.runner import trial
+from confide_night.runner.books import newest
+from confide_night.runner.runner_service import RunnerService, end_message, folder_of
 from confide_night.runner.settings import recipes
 from confide_night.runner.settings.recipes import RunnerSettings
 from confide_proxy.cli.console import AsJson, CommandContext, Output, clock, print_output, remark, row, say
@@ -83,9 +86,6 @@ def _init(here: CommandContext, *, is_printed: bool) -> Output:
 
 
 async def _check(here: CommandContext) -> Output:
-    from confide_night.runner import trial
-    from confide_night.runner.runner_service import folder_of
-
     trial.check_libraries()
     found = [each async for each in trial.findings(_settings(here), folder_of(here.paths))]
 
@@ -107,9 +107,6 @@ async def _once(here: CommandContext) -> Output:
 
 
 def _list_runs(here: CommandContext, most: int) -> Output:
-    from confide_night.runner.books import newest
-    from confide_night.runner.runner_service import folder_of
-
     found = newest(folder_of(here.paths), most)
 
     def print_text() -> None:
@@ -126,9 +123,6 @@ def _list_runs(here: CommandContext, most: int) -> Output:
 
 
 async def _serve(here: CommandContext, *, once: bool) -> str | None:
-    # Imported late, since listing the commands needs none of it.
-    from confide_night.runner.runner_service import RunnerService, end_message
-
     service = RunnerService(here.paths, here.config, _settings(here))
     service.tell = lambda line: _print(remark, f"{time.strftime('%H:%M:%S')} {line}")
     service.supervisor.on_begin = lambda begun, recipe: _print(

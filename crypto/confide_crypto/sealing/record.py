@@ -10,6 +10,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Final, Self
 
+from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt, crypto_aead_xchacha20poly1305_ietf_encrypt
+from nacl.exceptions import CryptoError
+
 from confide_crypto.errors import RecordError, WrongKeyError
 from confide_crypto.sealing.encoding import Cursor, join_labelled, u32
 from confide_crypto.sealing.placeholder import SECRET_ID_LENGTH, is_kind
@@ -52,8 +55,6 @@ class SealedRecord:
 
         Raises ValueError: the kind is not valid, or the value is empty or over `MAX_VALUE`.
         """
-        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
-
         if not is_kind(kind):
             raise ValueError("a kind is small letters, digits and hyphens, 32 at most")
         if not 1 <= len(value) <= MAX_VALUE:
@@ -109,9 +110,6 @@ class SealedRecord:
                 its ciphertext.
             RecordError: its ciphertext was changed, or was sealed under the id of another secret.
         """
-        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
-        from nacl.exceptions import CryptoError
-
         about = _about(keys.space, self.epoch, self.secret_id, self.kind)
         # An attacker can make a Poly1305 tag valid under two keys; the commitment is valid under
         # one, so that a record opens to the same value on all devices.

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Final, Self
 
+from cryptography.exceptions import InvalidTag
+
 from confide_crypto.errors import UnknownEpochError, WrapError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.encoding import join_labelled, join_parts, u32
@@ -134,8 +136,6 @@ class WrapKey:
         Raises WrapError: the wrap is for another device, space, epoch or position in the roster, or
         was changed.
         """
-        from cryptography.exceptions import InvalidTag
-
         try:
             key = bytes(_suite().decrypt(wrap, self._private, info=_wrap_info(space, epoch, self.device, head)))
         except InvalidTag:

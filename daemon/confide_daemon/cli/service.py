@@ -20,6 +20,8 @@ from confide_crypto.keys.private_files import make_private_dir
 from confide_daemon import config
 from confide_daemon.cli.console import CommandContext, Config, Data, Output, command, remark, say
 from confide_daemon.datadir import log_file, paths
+from confide_daemon.datadir.credentials import MASTER, credential
+from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError, DataFolderError
 
 log = logging.getLogger(__name__)
@@ -142,9 +144,6 @@ def _take(folder: paths.DataFolder, *, on_demand: bool, has_store: bool = False)
 
     `has_store`: a store may hold what the folder lacks besides the master key.
     """
-    from confide_daemon.datadir.credentials import MASTER, credential
-    from confide_daemon.datadir.instance import DaemonLock
-
     if on_demand or (has_store and (folder.master.exists() or credential(MASTER) is not None)):
         make_private_dir(folder.root)
     elif not folder.identity.exists():

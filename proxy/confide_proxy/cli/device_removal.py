@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 import typer
 
@@ -43,10 +43,8 @@ from confide_proxy.devices.reseal import Resealing
 from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import DeviceError
 from confide_proxy.link.key_rotation import MachineKeys
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.offline.outage import Outage
-
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
 
 _MOST_LISTED: Final = 100_000
 _MOST_LOOKED_FOR: Final = 200

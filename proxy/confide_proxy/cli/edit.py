@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 import typer
 
@@ -45,14 +45,12 @@ from confide_proxy.cli.search import CalledTool, outage, send_queue, without_dae
 from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import DeclinedError, EditorError, FolderError, ToolError, is_for_now
 from confide_proxy.hooks.server import usage
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.offline import local_notes
 from confide_proxy.offline.operations import new_id, new_meta
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
-
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
 
 _SHOWN: Final = 8
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -53,10 +53,9 @@ from confide_proxy.hooks.server.forgetting.forget_everywhere import (
     receipt_for,
     run_forgetting,
 )
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync.project import Project
 
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
 _SHOWN: Final = 8
 
 Names = Annotated[

@@ -29,6 +29,7 @@ from confide_proxy.cli.console import (
     styled,
     unseen,
 )
+from confide_proxy.devices import space_connection
 from confide_proxy.devices.device_pairing import Invitations
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import DeviceError, SpaceLockedError
@@ -88,8 +89,6 @@ def join(
 
 
 async def _join(here: CommandContext, invite: Invite, pair: tuple[bytes, bytes] | None, as_json: bool) -> None:
-    from confide_proxy.devices import space_connection as space_connection
-
     for before in await asyncio.to_thread(addons.each, "joining"):
         before(here)
     await _require_leave(here)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from datetime import time as dt_time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -48,11 +48,9 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.search import call, outage, send_queue
 from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import FolderError, ToolError
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import folders_of
-
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
 
 Found = TypeVar("Found")
 

@@ -8,7 +8,7 @@ import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, NotRequired, TypedDict
+from typing import Final, NamedTuple, NotRequired, TypedDict
 
 from confide_crypto.errors import RequestError
 from confide_crypto.transport.task_group import TaskGroup
@@ -17,10 +17,8 @@ from confide_memory.globs import matches
 from confide_memory.wire.revisions import DOCUMENTS, RESTORE, DocumentItem, DocumentsRequest, RestoreRequest
 from confide_proxy.cli.console import DEADLINE_S, Output, count_noun, note, remark, row
 from confide_proxy.cli.listing import MOST, too_old
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync.folder import Folder
-
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
 
 _MOST_PAGES: Final = 400
 """Pages of 500 documents: more than a space takes."""

@@ -24,6 +24,8 @@ from confide_proxy.cli.console import (
     remark,
     say,
 )
+from confide_proxy.cli.listing import moment_of
+from confide_proxy.cli.past_memory import revision_at
 from confide_proxy.cli.search import call, document_of, mark_stale
 from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.sync.project import Project
@@ -67,9 +69,6 @@ async def read(
 
 async def _past_of(here: CommandContext, this: Project, path: str, at: str) -> dict[str, Any]:
     """Return the arguments of `memory_read` for the text that a document had at a time."""
-    from confide_proxy.cli.listing import moment_of
-    from confide_proxy.cli.past_memory import revision_at
-
     moment = moment_of(at, option="--at", is_end=True)
     async with here.client(this) as client:
         project, name = await document_of(client, path, this.name)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -35,10 +35,9 @@ from confide_proxy.cli.past_memory import Restored, restore_all, restore_at, res
 from confide_proxy.cli.search import document_of
 from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import FolderError
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync.folder import Folder
 
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
 _MOST_LISTS: Final = 200
 """The most lists of deleted files (500 each); each request lists those that are still deleted."""
 

@@ -50,21 +50,22 @@ from confide_proxy.errors import (
     UnsealableError,
     is_for_now,
 )
+from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.link import daemon
 from confide_proxy.link.connection_terms import RELINK_DEADLINE_S
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.offline.operations import is_empty, new_id
+from confide_proxy.offline.outage import Outage
+from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.project import Project
+from confide_proxy.sync.workspace import Files
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from confide_proxy.freshness.late_ties import LateTies
     from confide_proxy.mcp.client import CommandClient
-    from confide_proxy.offline.outage import Outage
     from confide_proxy.sealing.sealed_calls import SealedCalls
-    from confide_proxy.sync.workspace import Files
 
 
 SEND_DEADLINE_S = 60.0
@@ -122,9 +123,6 @@ def mark_stale(here: CommandContext, project: Project, hits: list[dict[str, Any]
 
 def ties_of(here: CommandContext, project: Project) -> LateTies:
     """Return the ties of a project's notes with the keys that this device had last. Blocks."""
-    from confide_proxy.freshness.late_ties import LateTies
-    from confide_proxy.sealing.context import SessionSealing
-
     sealing = SessionSealing(here.paths, here.config, MachineKeys(here.paths))
     sealing.keyring.load()
     return LateTies(project.root, project.name, sealing)
@@ -343,8 +341,6 @@ async def complete_search(
 
 def sealed_calls(here: CommandContext, project: Project) -> SealedCalls:
     """Return the sealing of a command's calls, as this device can do it without the daemon."""
-    from confide_proxy.freshness.late_ties import LateTies
-    from confide_proxy.sealing.context import SessionSealing
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
     sealing = SessionSealing(here.paths, here.config, MachineKeys(here.paths))
@@ -357,8 +353,6 @@ def outage(error: ConfideError | TimeoutError, began: float) -> Outage:
     Raises `error` itself if that is not allowed: this device is not set up, or the daemon has
     refused for good.
     """
-    from confide_proxy.offline.outage import Outage
-
     trouble = Outage(error if isinstance(error, ConfideError) else None, began)
     if trouble.is_told or (isinstance(error, RequestError) and not is_for_now(error)):
         raise error
@@ -379,7 +373,6 @@ async def without_daemon(
     Raises `error`, or what `call` does.
     """
     from confide_proxy.offline.offline_calls import Offline, OfflineCall
-    from confide_proxy.offline.outage import Outage
 
     trouble = Outage(error if isinstance(error, ConfideError) else None, began, is_behind)
     if error is not None and (trouble.is_told or (trouble.is_final and asked.operation)):

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -30,16 +30,14 @@ from confide_proxy.cli.console import (
     project_of,
     row,
 )
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link.restore_detection import DaemonReceipts
 from confide_proxy.mcp import catalogue as catalogues
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.paths import ProxyPaths, memory_notices
-
-if TYPE_CHECKING:
-    from confide_proxy.devices.keyring import Keyring
-    from confide_proxy.mcp.client import CommandClient
 
 _SHORT: Final = 20
 """Characters shown of the daemon's key, to distinguish two daemons. The daemon is authenticated by

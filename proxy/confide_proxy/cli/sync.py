@@ -8,7 +8,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -40,11 +40,11 @@ from confide_proxy.devices import space_connection as space_connection
 from confide_proxy.errors import DaemonStartError, FolderError, NotJoinedError
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import load_pin
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.paths import memory_notices
+from confide_proxy.sync.folder import OWN_PROJECT
 from confide_proxy.sync.project import Project
-
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
+from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN
 
 _NAMED: Final = 3
 _COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
@@ -141,9 +141,6 @@ def _print_skipped(skipped: list[dict[str, str]]) -> None:
 
     Files that every sync skips (not memory here, erased, or another project's) are counted in one line with a hint.
     """
-    from confide_proxy.sync.folder import OWN_PROJECT
-    from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN
-
     for item in skipped:
         if item["reason"] not in (ELSEWHERE, FORGOTTEN, OWN_PROJECT):
             remark(f"skipped {item['path']}: {item['reason']}")

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confide_crypto.errors import RequestError
 from confide_memory import front_matter
@@ -44,9 +44,7 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.search import document_of
 from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import DeclinedError
-
-if TYPE_CHECKING:
-    from confide_proxy.mcp.client import CommandClient
+from confide_proxy.mcp.client import CommandClient
 
 _SHOWN: Final = 40
 """Lines of a document that are shown before the question."""

@@ -25,10 +25,12 @@ from confide_proxy.cli.console import CommandContext, json_text, project_of, rem
 from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import FolderError, KeyringError, NotJoinedError
 from confide_proxy.freshness.late_ties import LateTies
+from confide_proxy.hooks.server.seat import Hooks
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.daemon_link import Callbacks, Link
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.services import ServiceRunner
+from confide_proxy.mcp.client import background_services
 from confide_proxy.mcp.fallback import Fallback
 from confide_proxy.offline.outage import backlog
 from confide_proxy.paths import ProxyPaths
@@ -208,14 +210,10 @@ async def _serve(paths: ProxyPaths, config: ProxyConfig, served: list[Project], 
             transcripts = TranscriptStreamer(paths, config, watches[0].link, watches[0].sealing, services)
             tasks.append(group.create_task(services.keep("sending transcripts", transcripts.run)))
         if config.hooks:
-            from confide_proxy.hooks.server.seat import Hooks
-
             roots = [project.root for project in served]
             hooks = Hooks(paths, watches[0].link, watches[0].sealing, roots)
             tasks.append(group.create_task(services.keep("answering hooks", hooks.run)))
         if config.learn.is_on:
-            from confide_proxy.mcp.client import background_services
-
             for name, work in (await asyncio.to_thread(background_services, paths, config)).items():
                 tasks.append(group.create_task(services.keep(name, work)))
         ended.add_done_callback(lambda _ended: stop.set())

@@ -24,6 +24,7 @@ from confide_crypto.keys.identity import MAX_NAME, Identity, fingerprint_words
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_memory.documents import RequestChannel
+from confide_memory.wire.sealing import EndedCaller
 from confide_memory.wire.session import Attached, Devices
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.errors import (
@@ -38,7 +39,6 @@ from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import ProxyPaths
 
 if TYPE_CHECKING:
-    from confide_memory.wire.sealing import EndedCaller
     from confide_proxy.devices.device_pairing import Joining
     from confide_proxy.devices.fork import Fork
     from confide_proxy.devices.roster_client import ShownRoster

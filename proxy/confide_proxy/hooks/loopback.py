@@ -8,6 +8,7 @@ listener answers no other one. An end proves it by the HMAC-SHA256 of the other 
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import socket
@@ -52,8 +53,6 @@ def proof(secret: bytes, end: str, nonce: bytes) -> bytes:
     """Return the line with which an end, `hook` or `listener`, answers the line with the other
     end's nonce.
     """
-    import hmac  # on Windows only
-
     return hmac.new(secret, end.encode() + b":" + nonce.strip(), "sha256").hexdigest().encode() + b"\n"
 
 
@@ -64,8 +63,6 @@ def nonce() -> bytes:
 
 def is_same(line: bytes, wanted: bytes) -> bool:
     """Compare a proof, in a time that does not depend on what it is."""
-    import hmac
-
     return hmac.compare_digest(line, wanted)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confide_crypto import portable
+from confide_crypto.sealing.placeholder import STANDIN
 from confide_memory.documents import iso
 from confide_proxy import folder_access
 from confide_proxy.errors import BlockedError
@@ -265,8 +266,6 @@ def _seal_text(text: str, sealer: Sealer, batch: OutgoingBatch) -> str | None:
 def _shorten(text: str) -> str:
     if len(text) <= MAX_TEXT_CHARS:
         return text
-    from confide_crypto.sealing.placeholder import STANDIN
-
     end = MAX_TEXT_CHARS
     # A cut placeholder is useless, and no search finds it.
     for found in STANDIN.finditer(text, max(0, end - _LONGEST_PLACEHOLDER)):
