@@ -54,7 +54,7 @@ from confide_daemon.datadir.daemon_keys import Keys
 from confide_daemon.datadir.daemon_keys import load as load_keys
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import DataFolderError, StorageError, TakenError, UpgradeNeededError
-from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
+from confide_daemon.store.database import connect, identify_file, is_copy, stand_alone, storage_errors, transaction
 from confide_daemon.store.logs import LogStore, RegistryLog
 
 _T = TypeVar("_T")
@@ -75,6 +75,8 @@ class Registry:
         here.
         """
         self._database = writer
+        self._path = Path(writer.filename)
+        self._file = identify_file(self._path)
         # Reads use a connection of their own: a handshake must not wait for a write, and only
         # another connection notices our own changes.
         self._reader = reader
@@ -212,8 +214,10 @@ class Registry:
 
     def version(self) -> int:
         """Return a number that changes whenever any process, this one included, changes the
-        registry. It costs a few microseconds.
+        registry. It costs a few microseconds. Raises StorageError, also where the file was deleted
+        or replaced: what the daemon knows then is not what its folder has.
         """
+        self._require_file()
         with self.reading() as database:
             return int(database.pragma("data_version"))
 
@@ -543,6 +547,7 @@ class Registry:
         Raises EngineError: the store is unavailable, or may or may not have the change; the local
         file does not have it then.
         """
+        self._require_file()
         with self._write_lock, storage_errors("write to the registry"):
             if self.shared is not None:
                 with self.shared.transaction(self._database):
@@ -563,8 +568,19 @@ class Registry:
         """Yield a transaction like `transaction` for data about this node alone, which is in no log
         (`truths.REGISTRY_DERIVED`).
         """
+        self._require_file()
         with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
             yield self._database
+
+    def _require_file(self) -> None:
+        """Raise StorageError where the path does not lead to this connection's file any more, unless
+        a store has all that is in it.
+        """
+        if self.shared is None and identify_file(self._path) != self._file:
+            raise StorageError(
+                "cannot use the registry: its file was deleted or replaced while it was open",
+                hint="stop the daemon, put the file back or restore a backup, and start it again",
+            )
 
     def _first(self, where: str, *values: Any) -> Caller | None:
         with self.reading() as database:
@@ -655,6 +671,8 @@ def open_state(
     """
     master = open_master(folder)
     keys = load_keys(folder)
+    if store is None:
+        _require_registry(folder)
     registry = Registry.open(
         folder.registry,
         master.registry_key(),
@@ -702,6 +720,17 @@ def _look(path: Path, key: bytes) -> UpgradePreview:
     with closing(connect(path, key, writer=False)) as database, storage_errors("read the registry"):
         database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return upgrades.outlook(database)
+
+
+def _require_registry(folder: DataFolder) -> None:
+    """Refuse to create a registry beside databases: it would know none of their devices. Raises
+    DataFolderError.
+    """
+    is_copy_of_store = folder.node.exists()
+    if not is_copy_of_store and not folder.registry.exists() and any(folder.spaces.glob("*.db")):
+        raise DataFolderError(
+            folder.root, "holds databases but no registry.db", hint="put registry.db back, or restore a backup"
+        )
 
 
 def _require_empty(folder: DataFolder) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -198,13 +199,13 @@ class Space:
             path: the database file; its folder must exist.
             key: 32 bytes.
             held: the lease of the log of which the file is a copy; None: there is no log.
-            is_known: devices have used the space before, so a missing file is recorded as a loss.
+            is_known: devices have used the space before, so a missing or empty file is recorded as a loss.
 
         Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk
         full.
         """
         begin = partial(cls._begin, path, key, shared, space_id, host or SpaceHost(), held)
-        is_missing = is_known and held is None and not path.exists()
+        is_missing = is_known and held is None and not _has_data(path)
         try:
             space = await begin()
         except DamagedError:
@@ -219,7 +220,7 @@ class Space:
             await space.upkeep.salvaged(lost)
             return space
         if is_missing:
-            log.error("the database file of space %s was missing: an empty one was made", space_id)
+            log.error("the database file of space %s was missing or empty: a new one was made", space_id)
             await space.upkeep.missed()
         return space
 
@@ -486,3 +487,14 @@ class Space:
         if self.index.is_without_model:
             found.add("embedding")
         return found
+
+
+def _has_data(path: Path) -> bool:
+    """Return True if a database has a file with something in it, or a log that was not copied into
+    it yet. A file that was cut off to nothing is a valid, empty database to SQLite.
+    """
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):
+            if file.stat().st_size:
+                return True
+    return False

@@ -200,7 +200,7 @@ def create_private(path: Path) -> None:
         ) from None
 
 
-def _file_of(path: Path) -> tuple[int, int] | None:
+def identify_file(path: Path) -> tuple[int, int] | None:
     """Return the device and inode numbers of the file at the path, or None."""
     try:
         found = path.stat()
@@ -454,7 +454,7 @@ class Database:
         self.refused: StorageError | None = None
         self.quota = UNLIMITED
         self.outbox: ReplicationOutbox | None = None
-        self._file = _file_of(path)
+        self._file = identify_file(path)
         self._kept_kib = CACHE_KIB
         self._behind: list[Callable[[], object]] = []
         self._after_commit: list[Callable[[], None]] = []
@@ -575,7 +575,7 @@ class Database:
         self._require_own_file("read")
 
     def _require_own_file(self, doing: str) -> None:
-        if (found := _file_of(self.path)) != self._file:
+        if (found := identify_file(self.path)) != self._file:
             what = "deleted" if found is None else "replaced by another file"
             raise StorageError(
                 f"cannot {doing} the database: its file was {what} while it was open",
@@ -615,7 +615,7 @@ class Database:
                 yield
             finally:
                 self.connection = connect(self.path, self.key, writer=True)
-                self._file = _file_of(self.path)
+                self._file = identify_file(self.path)
                 if self.outbox is not None:
                     self.outbox.attach(self.connection, self.key)
                 self._kept_kib = CACHE_KIB

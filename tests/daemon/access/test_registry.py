@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,9 +16,10 @@ from tests.support.daemon.registries import ALICE, BOB, KEY
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.access.enrolled_callers import Grants
-from confide_daemon.access.registry import Registry
+from confide_daemon.access.registry import Registry, create, open_state
 from confide_daemon.access.registry_invites import INVITE_MEMORY_S, Invites, JoinedInvite, Refused
-from confide_daemon.errors import StorageError, TakenError
+from confide_daemon.datadir.paths import DataFolder
+from confide_daemon.errors import DataFolderError, StorageError, TakenError
 from confide_daemon.store.database import connect
 
 INVITE = b"i" * 16
@@ -192,6 +194,39 @@ def test_whoever_watches_a_registry_that_cannot_be_read_is_told_as_whoever_reads
     for look in (registry.version, registry.callers):
         with pytest.raises(StorageError, match="cannot read the registry"):
             look()
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_goes_while_it_is_open_takes_no_more_writes(
+    tmp_path: Path, registry: Registry, is_replaced: bool
+) -> None:
+    """A join that it took would last as long as the process. Who follows the file hears of it, and /health says so."""
+    invite(registry)
+    (file,) = tmp_path.glob("*.db")
+    if is_replaced:
+        shutil.copy(file, tmp_path / "other")
+        (tmp_path / "other").rename(file)
+    else:
+        file.unlink()
+    with pytest.raises(StorageError, match="its file was deleted or replaced while it was open"):
+        Invites(registry).join(INVITE, ALICE)
+    with pytest.raises(StorageError, match="its file was deleted or replaced while it was open"):
+        registry.version()
+    assert registry.caller(ALICE) is None
+
+
+def test_a_folder_that_lost_its_registry_gets_no_empty_one(tmp_path: Path) -> None:
+    """It would know no device of the databases beside it, and all would seem to be well."""
+    folder = DataFolder(tmp_path / "data")
+    create(folder)
+    folder.space("s").write_bytes(b"a database")
+    folder.registry.unlink()
+    for made in (create, open_state):
+        with pytest.raises(DataFolderError, match=r"holds databases but no registry\.db"):
+            made(folder)
+    assert not folder.registry.exists()
+    folder.node.write_text("node-1")  # a copy of what a store has, which brings the registry too
+    create(folder)
 
 
 def test_a_newer_version_s_registry_is_left_alone(tmp_path: Path, registry: Registry) -> None:

@@ -622,9 +622,12 @@ async def test_a_write_that_was_refused_is_known_until_one_is_made(path: Path) -
     await space.close()
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_file_that_is_missing_at_the_start_is_a_loss(tmp_path: Path, is_known: bool) -> None:
-    """Of a space that machines have used; it serves, and says so until an operator has seen it."""
+async def test_a_file_that_is_missing_at_the_start_is_a_loss(tmp_path: Path, is_known: bool, is_empty: bool) -> None:
+    """Of a space that machines have used; it serves, and says so until an operator has seen it. An empty one is no better."""
+    if is_empty:
+        (tmp_path / "s.db").touch()
     space = await open_space(tmp_path / "s.db", is_known=is_known)
     health = space.upkeep.health()
     assert (health.state, "storage" in space.health_problems()) == (("damaged", True) if is_known else ("ok", False))
