@@ -55,6 +55,8 @@ class Seat:
         digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=16).hexdigest()
         self._file = folder / f"{digest}.lock"
         self._fd: int | None = None
+        self._seen = (0, 0.0)
+        """The holder's last sign of life, and when this process first saw it, on its own clock."""
         self.is_taken = False
         """True if this process holds the role."""
 
@@ -77,11 +79,18 @@ class Seat:
             os.utime(self._fd)
 
     def silent_s(self) -> float:
-        """Return the seconds since the holder's last `show_life`, or 0 if they are unknown."""
+        """Return for how many seconds this process has seen no new `show_life` of the holder; 0 at its
+        first look.
+
+        A clock that is set, or a device that wakes up, says nothing about the holder.
+        """
         try:
-            return max(0.0, time.time() - os.fstat(self._fd).st_mtime) if self._fd is not None else 0.0
+            shown = os.fstat(self._fd).st_mtime_ns if self._fd is not None else 0
         except OSError:
             return 0.0
+        if shown != self._seen[0]:
+            self._seen = (shown, time.monotonic())
+        return time.monotonic() - self._seen[1] if shown else 0.0
 
     def leave(self) -> None:
         """Release the role, or stop trying for it."""

@@ -8,10 +8,12 @@ import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from confide_proxy import locks
 from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.server import prompt_listener, seat
 from confide_proxy.hooks.server.prompt_listener import PromptListener
@@ -125,3 +127,29 @@ async def test_what_is_no_question_gets_no_answer(here: ProxyPaths, monkeypatch:
         assert await asked(here, json.dumps(told).encode() + b"\n") == b"{}\n"
     holder.cancel()
     await asyncio.gather(holder, return_exceptions=True)
+
+
+@pytest.mark.parametrize("set_by_s", [3600.0, -3600.0])
+def test_a_clock_that_is_set_says_nothing_about_the_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_s: float
+) -> None:
+    """Nor does a laptop that wakes up. Its signs count by the clock of who looks, which nobody sets."""
+    ticks = [100.0]
+    monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=lambda: ticks[0], sleep=None))
+    holder, other = Seat(tmp_path, "role"), Seat(tmp_path, "role")
+    assert holder.try_take()
+    assert not other.try_take()
+    (file,) = tmp_path.iterdir()
+
+    def show(at: float) -> None:
+        os.utime(file, (at, at))
+
+    now = file.stat().st_mtime
+    assert other.silent_s() == 0
+    for beat in range(3):
+        ticks[0] += 1
+        show(now + set_by_s + beat)
+        assert other.silent_s() == 0
+    ticks[0] += 7
+    assert other.silent_s() == 7
+    holder.leave()
