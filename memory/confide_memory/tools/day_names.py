@@ -111,7 +111,8 @@ RELATIVE_DAYS: Final = (
     (
         0,
         """
-        today heute hoy aujourd'hui aujourd’hui oggi hoje vandaag idag i_dag tänään dzisiaj dziś dnes сьогодні
+        today this_morning this_afternoon this_evening tonight heute hoy aujourd'hui aujourd’hui oggi hoje vandaag
+        idag i_dag tänään dzisiaj dziś dnes сьогодні
         сегодня bugün hari_ini आज আজ آج اليوم امروز 今天 今日 本日 きょう 오늘
         """,
     ),
@@ -229,6 +230,19 @@ UNITS: Final = (
     ),
 )
 """Units of a distance in time, of languages other than English."""
+
+COUNTS: Final = (
+    """
+        ein eine einem einer einen un une una um uma een én en ett et jeden jedną один одну
+    """,
+    "zwei deux dos due dois duas twee två tva to dwa dwie два две дві",
+    "drei trois tres tre três drie trzy три",
+    "vier quatre cuatro quattro quatro fyra fire cztery четыре чотири",
+    "fünf fuenf cinq cinco cinque vijf fem pięć пять пʼять",
+    "sechs six seis sei zes sex seks sześć шесть шість",
+    "sieben sept siete sette sete zeven sju syv siedem семь сім",
+)
+"""Words for the numbers from one to seven before a unit of time, in languages other than English."""
 
 IN_MONTH: Final = """
     in im en em nel nell' w v i au в у во في dans seit desde since depuis dal

@@ -21,6 +21,7 @@ from confide_memory.documents import STOP_WORDS
 from confide_memory.tools.day_names import (
     ANY_DAY_PARTS,
     ANY_DAY_WORDS,
+    COUNTS,
     IN_MONTH,
     RELATIVE_DAYS,
     SPANS,
@@ -32,6 +33,7 @@ from confide_memory.tools.written_days import (
     month_numbers,
     month_of,
     phrase,
+    week_of,
     weekday_numbers,
     with_plain_digits,
 )
@@ -39,6 +41,7 @@ from confide_memory.tools.written_days import (
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
+NUMBERS |= {"eight": 8, "nine": 9, "ten": 10}
 MOST_BACK = 3660  # days
 MOST_DAYS_NAMED = 31
 """Days whose dates are searched for one by one; a longer time is searched for by its months."""
@@ -53,6 +56,7 @@ OF_ANY_DAY: Final = frozenset(
 
 _WEEKDAY = "|".join(WEEKDAYS)
 _MONTH = "|".join(MONTHS)
+_SHORT_MONTH = r"(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\.?"
 _COUNT = r"\d{1,3}|" + "|".join(NUMBERS)
 
 
@@ -210,7 +214,8 @@ _Reading = Callable[[re.Match[str], date], tuple[date, date] | None]
 
 def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
     """Return the range of a day and a month, in the given year, else the last such day."""
-    month = month_numbers().get(match["month"].casefold()) or int("0" + re.sub(r"\D", "", match["month"]))
+    named = match["month"].casefold().rstrip(".")
+    month = month_numbers().get(named) or int("0" + re.sub(r"\D", "", match["month"]))
     try:
         day = date(today.year, month, int(match["day"]))
         if day > today:
@@ -244,6 +249,46 @@ def _weekday(match: re.Match[str], today: date) -> tuple[date, date] | None:
         return None
     back = (today.weekday() - number) % 7 or 7
     return today - timedelta(back), today - timedelta(back)
+
+
+def _since_weekday(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    found = _weekday(match, today)
+    return None if found is None else (found[0], today)
+
+
+def _weekend(_match: re.Match[str], today: date) -> tuple[date, date]:
+    """Return the last Saturday and Sunday that are over."""
+    sunday = today - timedelta((today.weekday() + 1) % 7 or 7)
+    return sunday - timedelta(1), sunday
+
+
+def _week(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return the calendar week of that number, in the given year, else the last that has begun."""
+    said = match.groupdict()
+    year = int(said["year"] or said.get("of") or today.isocalendar().year)
+    span = week_of(year, int(said["week"] or said["at"] or 0))
+    if span is not None and span.first > today and not (said["year"] or said.get("of")):
+        span = week_of(year - 1, int(said["week"]))
+    return None if span is None else (span.first, span.last)
+
+
+def _quarter(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return the quarter of that number, in the given year, else the last that has begun; without a
+    number the one before this one.
+    """
+    said = match.groupdict()
+    quarter = int(said["quarter"] or said["at"] or (today.month - 1) // 3)
+    year = int(said["year"] or said["of"] or today.year - (not quarter))
+    quarter = quarter or 4
+    if not (said["year"] or said["of"]) and date(year, 3 * quarter - 2, 1) > today:
+        year -= 1
+    end = month_of(year, 3 * quarter)
+    return None if end is None else (date(year, 3 * quarter - 2, 1), end.last)
+
+
+def _year(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    year = int(match["year"])
+    return (date(year, 1, 1), date(year, 12, 31)) if year <= today.year else None
 
 
 def _relative_day(match: re.Match[str], today: date) -> tuple[date, date]:
@@ -310,8 +355,29 @@ def _form(pattern: str, read: _Reading) -> tuple[re.Pattern[str], _Reading]:
 _FORMS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
     _form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_day),
     _form(rf"(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!,?\s+\d{{4}})", _named_day),
+    _form(rf"(?P<month>{_SHORT_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!,?\s+\d{{4}}|:)", _named_day),
+    _form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?P<month>{_SHORT_MONTH})(?!,?\s+\d{{4}})", _named_day),
     _form(rf"(?:in|during|since)\s+(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_month),
+    _form(rf"since\s+(?:last\s+)?(?P<weekday>{_WEEKDAY})", _since_weekday),
     _form(rf"(?:on|last|this\s+past)\s+(?P<weekday>{_WEEKDAY})", _weekday),
+    _form(
+        r"(?:last|past|over\s+the|(?:on|at)\s+the|letztes|letztem|am|vergangenes)\s+(?:weekend|wochenende)", _weekend
+    ),
+    _form(
+        r"(?:le\s+)?week-?end\s+dernier|(?:el\s+)?fin\s+de\s+semana\s+pasado|lo\s+scorso\s+(?:weekend|fine\s+settimana)",
+        _weekend,
+    ),
+    _form(
+        r"(?:(?:in|during|of|since|from)\s+(?:calendar\s+)?week|calendar\s+week|kw|kalenderwoche|cw)\s*(?P<week>\d{1,2})"
+        r"(?:[\s/,]+(?P<year>20\d\d))?|(?P<of>20\d\d)-?W(?P<at>\d\d)",
+        _week,
+    ),
+    _form(
+        r"(?:in|during|of|for|since|from|im)\s+Q(?P<quarter>[1-4])(?:[\s/,]+(?P<year>20\d\d))?"
+        r"|(?P<of>20\d\d)[\s/-]?Q(?P<at>[1-4])|(?:last|previous)\s+quarter",
+        _quarter,
+    ),
+    _form(r"(?:in|during|in\s+the\s+year|im\s+jahr|en|nel|em)\s+(?P<year>19[7-9]\d|20\d\d)(?![\s,.:]*\d|\s*%)", _year),
     _form(
         rf"(?:in|over|within|during)?\s*the\s+(?:last|past)\s+(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?", _within
     ),
@@ -341,6 +407,11 @@ def _relative() -> dict[str, int]:
 @cache
 def _spans() -> dict[str, tuple[str, int]]:
     return {word.replace("_", " "): (unit, which) for unit, which, words in SPANS for word in words.split()}
+
+
+@cache
+def _counts() -> dict[str, int]:
+    return {word: count for count, words in enumerate(COUNTS, 1) for word in words.split()}
 
 
 @cache
@@ -376,6 +447,7 @@ def _forms() -> tuple[tuple[re.Pattern[str], _Reading], ...]:
         name for name in weekday_numbers() if re.match("[\u0430-\u0457\u0600-\u0dff]", name) and len(name) > 3
     )
     units = "|".join(sorted(map(re.escape, _units()), key=len, reverse=True))
+    counts = "[0-9]{1,3}|" + "|".join(_counts())
     end = rf"(?![\w{_SIGNS}/-]|\.\w)"
     begin = rf"(?<![\w{_SIGNS}/.-])"
 
@@ -394,8 +466,12 @@ def _forms() -> tuple[tuple[re.Pattern[str], _Reading], ...]:
         _word_form([word.replace("_", " ") for _, words in RELATIVE_DAYS for word in words.split()], _relative_of),
         _word_form([word.replace("_", " ") for _, _, words in SPANS for word in words.split()], _other_span),
         form(
-            rf"{begin}(?:vor|hace|il y a|há|ha|قبل|منذ)\s+(?P<count>[0-9]{{1,3}})\s+(?P<unit>{units}){end}"
-            rf"|{begin}(?P<counted>[0-9]{{1,3}})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){end}",
+            rf"{begin}(?:am|vom|seit|ab|bis|zum)\s+(?:dem\s+)?(?P<day>[0-9]{{1,2}})\.\s?(?P<month>[0-9]{{1,2}})(?:\.(?![0-9])|{end})",
+            _named_day,
+        ),
+        form(
+            rf"{begin}(?:vor|hace|il y a|há|ha|قبل|منذ)\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
+            rf"|{begin}(?P<counted>{counts})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){end}",
             _ago_elsewhere,
         ),
         form(
@@ -426,7 +502,7 @@ def _ago_elsewhere(match: re.Match[str], today: date) -> tuple[date, date] | Non
     said = match.groupdict()
     count, unit = said["count"] or said["counted"], said["unit"] or said["by"]
     length = {"day": 1, "week": 7, "month": 30}[_units()[unit.casefold()]]
-    days = int(count) * length
+    days = (_counts().get(count.casefold()) or int(count)) * length
     if not 0 < days <= MOST_BACK:
         return None
     slack = {1: 0, 7: 3, 30: 15}[length]

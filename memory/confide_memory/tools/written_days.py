@@ -237,13 +237,15 @@ def _is_plain(stated: str) -> bool:
 # The path ----------------------------------------------------------------------------------------
 
 _PATH_DAYS = (
-    re.compile(r"(?<![0-9])([0-9]{4})([-_.])([0-9]{1,2})\2([0-9]{1,2})(?![0-9])"),
+    re.compile(r"(?<![0-9])([0-9]{4})([-_.]|___|%2[Ff])([0-9]{1,2})\2([0-9]{1,2})(?![0-9])"),
     # A folder for each year and each month: 2025/01/19, 2025/01-January/19, 2025/2025-01/19.
     re.compile(r"(?<![0-9])([0-9]{4})(/)(?:[0-9]{4}-)?([0-9]{1,2})(?:[-_ .][^/0-9]*)?/([0-9]{1,2})(?![0-9])"),
     re.compile(r"(?<![0-9])([0-9]{4})([-_])([0-9]{2})/([0-9]{1,2})(?![0-9])"),
+    re.compile(r"(?<![0-9])([0-9]{4})(/)([0-9]{2})[-_]([0-9]{2})(?![0-9._-])"),
     # 20250118, and the ids of a Zettelkasten: 202501181030, 20250118103000.
     re.compile(r"(?<![0-9])([0-9]{4})()([0-9]{2})([0-9]{2})(?:[0-2][0-9][0-5][0-9](?:[0-5][0-9])?)?(?![0-9])"),
 )
+_PATH_NAMED = re.compile(r"(?<![0-9])([0-9]{4})/(?:[0-9]{1,2}[-_ .])?([^\W\d_]{3,12})/([0-9]{1,2})(?![0-9])")
 _PATH_WEEK = re.compile(r"(?<![0-9])([0-9]{4})[-_ /]?(?:W|KW[-_ ]?|Week[-_ ]?)([0-9]{1,2})(?![0-9])", re.IGNORECASE)
 _PATH_MONTH = re.compile(r"(?<![0-9])([0-9]{4})[-_/]([0-9]{2})(?![0-9-])")
 _PATH_YEAR = re.compile(r"(?:^|[/_ -])((?:19[7-9]|20[0-9])[0-9])(?=$|[/_ -])")
@@ -251,7 +253,7 @@ _PATH_YEAR = re.compile(r"(?:^|[/_ -])((?:19[7-9]|20[0-9])[0-9])(?=$|[/_ -])")
 
 def days_of_path(path: str) -> DaySpan | None:
     """Return the day, week or month that a path names: `memory/2026-11-21.md`,
-    `journals/2025_01_15.md`, `log/2025/01/19.md`, `2025-W07.md`, `2025-02.md`.
+    `journals/2025_01_15.md`, `log/2025/01/19.md`, `2025/January/19.md`, `2025-W07.md`, `2025-02.md`.
     """
     stem = with_plain_digits(path.removesuffix(".md"))
     if not re.search(r"[0-9]{4}", stem):
@@ -260,6 +262,9 @@ def days_of_path(path: str) -> DaySpan | None:
         for match in form.finditer(stem):
             if span := day_span(int(match[1]), int(match[3]), int(match[4])):
                 return span
+    for match in _PATH_NAMED.finditer(stem):
+        if span := day_span(int(match[1]), month_numbers().get(match[2].casefold(), 0), int(match[3])):
+            return span
     name = stem.rpartition("/")[2].replace("_", " ")
     for one in dates_in(name):
         if len(one.spans) == 1 and one.spans[0].is_day:
@@ -270,7 +275,11 @@ def days_of_path(path: str) -> DaySpan | None:
     for match in _PATH_MONTH.finditer(stem):
         if span := month_of(int(match[1]), int(match[2])):
             return span
-    return next((one.spans[0] for one in dates_in(name) if len(one.spans) == 1), None)
+    named = next((one.spans[0] for one in dates_in(name) if len(one.spans) == 1), None)
+    if named is None and "/" in stem:  # 2025/Jan 18.md
+        led = _partial(name.casefold(), year_of_path(stem.rpartition("/")[0]))
+        return led if led is not None and led.is_day else None
+    return named
 
 
 def year_of_path(path: str) -> DaySpan | None:
@@ -281,12 +290,15 @@ def year_of_path(path: str) -> DaySpan | None:
 
 # The front matter --------------------------------------------------------------------------------
 
-_MATTER = re.compile(r"\ufeff?(---|\+\+\+)[ \t]*\n(.*?)^(?:\1|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
+_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(.*?)^(?:\1|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 _MATTER_FIELD = re.compile(
-    r"^(date|day|created|updated)[ \t]*(?:::?|=)[ \t]*[\"'\[]*([^\n\"'\]]{1,64})", re.IGNORECASE | re.MULTILINE
+    r"^(date|day|updated|(?:date[ _-]?)?created(?:[ _-]?(?:at|on|time))?|creation[ _-]?date|pub(?:lish)?[ _-]?date|"
+    r"published(?:[ _-]?(?:at|on))?)[ \t]*(?:::?|=)[ \t]*(?:\n[ \t]*-[ \t]+)?[\"'\[]*([^\n\"'\]]{1,64})",
+    re.IGNORECASE | re.MULTILINE,
 )
+_COMPACT = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})(?:[0-9]{4}|[0-9]{6}|[0-9]{9})?(?![0-9])")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-]00:?00)")
-_FIELDS = ("date", "day", "created")
+_FIELDS = ("date", "day", "created", "published")
 _NOTE_FIELDS = ("updated", "created")
 
 
@@ -313,7 +325,7 @@ def day_of_matter(text: str, fields: Sequence[str] = _FIELDS) -> StatedDay | Non
 
     A time with an offset is of the day that its author wrote; a time in UTC is a moment.
     """
-    head = text[:_MATTER_CHARS].replace("\r\n", "\n")
+    head = text[:_MATTER_CHARS].removeprefix("\ufeff").replace("\r\n", "\n")
     matter = _MATTER.match(head)
     if matter is not None:
         lines = matter[2]
@@ -322,11 +334,17 @@ def day_of_matter(text: str, fields: Sequence[str] = _FIELDS) -> StatedDay | Non
         if properties is None:
             return None
         lines = properties[0]
-    stated = {name.lower(): value.strip() for name, value in reversed(_MATTER_FIELD.findall(lines))}
+    stated = {_field_name(name): value.strip() for name, value in reversed(_MATTER_FIELD.findall(lines))}
     for name in fields:
         if found := _parse_moment(stated.get(name, "")):
             return found
     return None
+
+
+def _field_name(name: str) -> str:
+    """Return the one name of a field that programs spell in many ways: `created_at`, `pubDate`."""
+    name = name.lower()
+    return "created" if "creat" in name else "published" if name.startswith("pub") else name
 
 
 def _parse_moment(value: str) -> StatedDay | None:
@@ -338,6 +356,9 @@ def _parse_moment(value: str) -> StatedDay | None:
         span = day_span(int(value[:4]), int(value[5:7]), int(value[8:10]))
         # Midnight in UTC is how many programs store a day without a time.
         return StatedDay(span, moment if moment % 86_400 else None) if span else None
+    if match := _COMPACT.match(value):
+        span = day_span(int(match[1]), int(match[2]), int(match[3]))
+        return StatedDay(span) if span else None
     dates = dates_in(re.sub(r"(?<=[0-9])[T ][0-9]{2}:.*", "", value))
     return StatedDay(dates[0].spans[0]) if len(dates) == 1 and len(dates[0].spans) == 1 else None
 
