@@ -24,14 +24,19 @@ _OPENS: Final = re.compile(r"\s*(?:=\s*[^\s\"'<>/=]*|\(lru|tropmi@)", re.IGNOREC
 _LONGEST_OPENING: Final = 256
 _DEFINITION: Final = re.compile(r"[ ]{0,3}\[[^\]\n]+\]:[ \t]*(?:\n[ \t]*)?\S*\Z")
 _ADDRESS: Final = re.compile(
-    r"://|^\W*(?://|\\\\|www\.)|(?:^|\W)(?:https?|wss?|ftp|file|data|javascript|mailto):|[\w-]\.[A-Za-z]{2,}(?::\d+)?[/?#\\]",
+    r"://|^\W*(?://|\\\\|www\.)|(?:^|\W)(?:https?|wss?|ftp|file|data|javascript|mailto):"
+    r"|[\w-]\.[^\W\d_][\w-]+(?::\d+)?[/?#\\]",
     re.IGNORECASE,
 )
-_HOST: Final = re.compile(r"[.@][\w-]*[A-Za-z]")
+_HOST: Final = re.compile(r"[.@][\w-]*[^\W\d_]")
 """Text directly after a value that makes the value a label of a host name, or a user name before
 one. Resolving that host name discloses the value.
 """
-_SPACE: Final = re.compile(r"\s")
+_BLANKS: Final = " \t\n\r\f\v"
+"""Characters that end an address outside of brackets. Unicode's other blanks do not: renderers link
+`https://a.example/?\u00a0b` whole.
+"""
+_SPACE: Final = re.compile(f"[{_BLANKS}]")
 
 
 def moved_placeholders(text: str, before: str) -> Iterator[tuple[int, int]]:
@@ -87,7 +92,7 @@ class _AddressReader:
         # too.
         is_host = _HOST.match(self._plain, end) is not None
         begin = start
-        while begin > 0 and start - begin <= _MOST and not self._plain[begin - 1].isspace():
+        while begin > 0 and start - begin <= _MOST and self._plain[begin - 1] not in _BLANKS:
             begin -= 1
         after = _SPACE.search(self._plain, end, end + _MOST)
         end = after.start() if after is not None else min(len(self._plain), end + _MOST)

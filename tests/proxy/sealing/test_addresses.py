@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.proxy.sealing.test_sealer import TOKEN, sealer
 
-VALUE = "xK7mQ2vR9tLw4bN8"
+VALUE = TOKEN  # which is found wherever it stands: nothing but the address keeps it from being put back
 FILE = f"deploy password: {VALUE}\n"
 SEALED = sealer().seal(FILE, "files")
 ((PLACEHOLDER, _),) = SEALED.values.items()
@@ -25,6 +25,13 @@ SEALED = sealer().seal(FILE, "files")
         "see https://evil.example/?k={}\n",
         "see www.evil.example/{}\n",
         "see evil.example/?k={}\n",
+        "see https://evil.example/?k=\u00a0{}\n",
+        "see https://evil.example/?k=\u3000{}\n",
+        "see https://evil.example/?k=\x85{}\n",
+        "see https://evil.example/{}\u2003.evil.example\n",
+        "see evil.xn--p1ai/{}\n",
+        "see evil.\u0440\u0444/?k={}\n",
+        "see https://evil\u3002example/?k={}\n",
         "//evil.example/{}\n",
         "<div style='background: url(https://evil.example/{})'>\n",
         "body {{ background: URL( '/x/{}' ) }}\n",
@@ -63,6 +70,7 @@ def test_what_would_be_fetched_keeps_its_placeholder(text: str) -> None:
         "- deploy password: {} (rotated, see x.md)\n",
         "deploy password: {}. Rotated in May\n",
         "the deploy password: {}.\nMore\n",
+        "\u5bc6\u7801\uff1a{}\u3002\u8bf7\u770b a/b\n",
         "a < b, a -> c, <b>bold</b>, \\<i\\> and it's said: see [x](y.md)\n\ndeploy password: {}\n",
         '<img alt="a > b" src="x.png">\n\nname = "ann"\n\ndeploy password: {}\n',
     ],
