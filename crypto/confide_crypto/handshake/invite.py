@@ -53,7 +53,12 @@ class Invite:
     @classmethod
     def parse(cls, text: str) -> Invite:
         """Read a pasted invite. Raises InviteError: it is damaged, or made for another version."""
-        address, mark, fragment = text.strip().strip("'\"").partition("#")
+        pasted = text.strip().strip("'\"")
+        address, mark, fragment = pasted.partition("#")
+        if not pasted:
+            raise InviteError("the invite is empty", hint=_AGAIN)
+        if not address or (not mark and pasted.lower().startswith(f"{INVITE_PREFIX}1")):
+            raise InviteError("this invite lacks its address, the part before #", hint=_AGAIN)
         if not mark:
             raise InviteError("this is not an invite: the part behind # is missing", hint=f"{_AGAIN}, in single quotes")
         host, port, path, is_secure = _address(address)

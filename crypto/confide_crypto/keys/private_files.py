@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from confide_crypto import atomic, portable
 from confide_crypto.errors import EXIT_STORAGE, KeyFileError
 
 MAX_PRIVATE_FILE: Final = 64 * 1024
+_NOT_WRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
@@ -27,9 +29,15 @@ def make_private_dir(path: Path) -> None:
 
     Raises KeyFileError: another user owns it, others can enter it, or it cannot be created.
     """
-    with _able(path, "be made"):
+    try:
         make_closed_dirs(path)
         status = path.stat()
+    except OSError as error:
+        failure = cannot(path, "be made", error)
+        if error.errno in _NOT_WRITABLE:
+            above = next((each for each in path.parents if os.path.lexists(each)), path)
+            failure.hint = f"the folder above it must be yours, and writable: ls -ld {shlex.quote(str(above))}"
+        raise failure from error
     _check_dir(path, status)
 
 

@@ -65,7 +65,11 @@ SECRET = GOOD.to_string().partition("#")[2]
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "behind # is missing"),
+        ("", "is empty"),
+        (" '' ", "is empty"),
+        (SECRET, "lacks its address"),
+        (SECRET.upper(), "lacks its address"),
+        (f"#{SECRET}", "lacks its address"),
         ("confide://h:7733/", "behind # is missing"),
         (f"confide://h/#{SECRET[:-3]}", "checksum"),
         (f"confide://h/#{SECRET[:20]}", "checksum"),

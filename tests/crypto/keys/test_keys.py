@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -197,8 +198,22 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(KeyFileError, match="cannot be made"):
+    with pytest.raises(KeyFileError, match="cannot be made") as caught:
         make_private_dir(tmp_path / "file")
+    assert caught.value.hint is None
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets up with a read-only home learns which folder to look at."""
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / "my home").mkdir()
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(KeyFileError, match="cannot be made: permission denied") as caught:
+        make_private_dir(tmp_path / "my home" / ".local" / "share")
+    assert caught.value.hint == f"the folder above it must be yours, and writable: ls -ld '{tmp_path}/my home'"
 
 
 def test_replacing_keeps_the_old_file_when_the_disk_is_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
