@@ -37,7 +37,7 @@ async def decisions(_arguments: Mapping[str, Any], place: DecisionPlace) -> Tool
     return (await _waiting(place)).as_answer()
 
 
-async def decide(arguments: Mapping[str, Any], place: DecisionPlace) -> ToolAnswer:
+async def decide(arguments: Mapping[str, object], place: DecisionPlace) -> ToolAnswer:
     """Carry out the user's choice, and list what waits then. Raises what the decision raises."""
     waiting = await _waiting(place)
     chosen = next((each for each in waiting.found if each.id == arguments.get("id")), None)

@@ -239,7 +239,7 @@ def fields_of(body: Carried, fields: Fields, *, with_others: bool = False) -> An
     return (dict(body) if with_others else {}) | {name: kind(body, name) for name, kind in fields.items()}
 
 
-def to_json(body: Carried, fields: Fields) -> dict[str, Any]:
+def to_json(body: Carried, fields: Fields) -> dict[str, object]:
     """Return a request or an answer in its JSON form."""
     return {name: write(value) if (write := _writer(fields.get(name))) else value for name, value in body.items()}
 

@@ -149,7 +149,7 @@ def _parts(head: str) -> tuple[str, str, str]:
     return head[:first], head[first:last], head[last:]
 
 
-def _fields_of(node: yaml.MappingNode | None) -> dict[str, Any]:
+def _fields_of(node: yaml.MappingNode | None) -> dict[str, object]:
     return {} if node is None else {str(key.value): _value(value, 1) for key, value in node.value}
 
 
@@ -220,7 +220,7 @@ def _readable(inside: str) -> tuple[dict[str, object], bool]:
         else:
             is_within = False
             is_all &= not line.strip() or line.startswith("#")
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for block in blocks[:MOST_FIELDS]:
         try:
             fields = _fields_of(_compose(block))

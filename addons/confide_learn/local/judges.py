@@ -38,7 +38,7 @@ _MOST_SAID_CHARS: Final = 6_000
 _MOST_FINDINGS: Final = 20
 _ASKED: Final = tuple(kind for kind in KINDS if kind != SUMMARY)
 
-SCHEMA: Final[dict[str, Any]] = {
+SCHEMA: Final[dict[str, object]] = {
     "type": "object",
     "properties": {
         "findings": {

@@ -120,7 +120,7 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _append(file: Path, line: dict[str, Any]) -> None:
+def _append(file: Path, line: dict[str, object]) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
     with os.fdopen(descriptor, "ab") as opened:
         opened.write(json.dumps(line).encode() + b"\n")

@@ -89,7 +89,7 @@ def _encode(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _decode(payload: bytes) -> dict[str, Any]:
+def _decode(payload: bytes) -> dict[str, object]:
     try:
         body = json.loads(payload.decode())
         if b"\\u" in payload:

@@ -109,7 +109,7 @@ def _chosen(space: str | None, spaces: dict[str, str]) -> str:
     raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are {names}")
 
 
-def _facts(name: str, store: Store, figures: BenchResult) -> dict[str, Any]:
+def _facts(name: str, store: Store, figures: BenchResult) -> dict[str, object]:
     """Return the result as in `--json`; shares are 0 to 1, and null if no document was expected."""
     counts = store.documents.counts(None)
     live = next((one for one in store.vectors.generations() if one.live), None)

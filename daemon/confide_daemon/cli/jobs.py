@@ -48,7 +48,7 @@ def work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict[
     return done
 
 
-def _work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]:
+def _work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict[str, object]]:
     found, settings = here.paths, here.config()
     spaces = spaces_of(found, space)
     try:

@@ -90,7 +90,7 @@ class Custody:
         return {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
 
 
-def _said(name: KeyName) -> dict[str, Any]:
+def _said(name: KeyName) -> dict[str, object]:
     return {"keeper": name.keeper, "number": name.number}
 
 

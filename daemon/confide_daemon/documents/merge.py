@@ -20,7 +20,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
 
 from confide_daemon.errors import InvalidTextError
 from confide_memory import front_matter
@@ -288,12 +287,15 @@ def _by_fields(
 
 
 def _wanted(
-    known: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], found: Mapping[str, Any] | None
-) -> tuple[dict[str, Any], list[str]]:
+    known: Mapping[str, object],
+    one: Mapping[str, object],
+    other: Mapping[str, object],
+    found: Mapping[str, object] | None,
+) -> tuple[dict[str, object], list[str]]:
     """Return the value that each field is to have, and the fields that both sides have changed.
     `found`: the fields of the merged lines, None if these are no YAML.
     """
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, object] = {}
     clashing: list[str] = []
     for field in {**known, **one, **other}:
         before, mine, incoming = (fields.get(field) for fields in (known, one, other))

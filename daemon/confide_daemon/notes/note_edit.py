@@ -173,7 +173,7 @@ def of_relation(relation: Relation, *, now: float) -> Change:
     return change
 
 
-def _edited(text: str, changes: Mapping[str, Any]) -> str:
+def _edited(text: str, changes: Mapping[str, object]) -> str:
     try:
         return front_matter.edit(text, changes)
     except FrontMatterError as error:

@@ -308,7 +308,7 @@ class _NonsenseError(Exception):
     """A response that doesn't have the API's form."""
 
 
-def _object_of(said: Any, name: str) -> dict[str, Any]:
+def _object_of(said: Any, name: str) -> dict[str, object]:
     """Return an object inside a response. Raises _NonsenseError."""
     found = said.get(name) if isinstance(said, dict) else None
     if not isinstance(found, dict):

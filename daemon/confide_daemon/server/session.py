@@ -250,7 +250,7 @@ class Session:
         """The caller's current rights; empty once its access has ended."""
         return self.caller.grants.without_any() if self.ended_by else self.caller.grants
 
-    def _facts(self, **more: Any) -> dict[str, Any]:
+    def _facts(self, **more: Any) -> dict[str, object]:
         """Return the fields of a structured log line; with `event` given, that replaces the text,
         which may contain a device's name.
         """

@@ -113,14 +113,14 @@ def check(parameters: Parameters, given: Any) -> dict[str, Any]:
     return checked
 
 
-def _object(given: Any) -> Mapping[str, Any]:
+def _object(given: Any) -> Mapping[str, object]:
     given = spelled_out(given)
     if not isinstance(given, Mapping | None):
         raise ToolError(NO_OBJECT, hint=OBJECT_HINT)
     return given or {}
 
 
-def _by_wire_name(parameters: Parameters, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[ToolError]]:
+def _by_wire_name(parameters: Parameters, given: Mapping[str, object]) -> tuple[dict[str, object], list[ToolError]]:
     """Return the values that are not null by their wire names, and the problems of the names."""
     named: dict[str, object] = {}
     problems: list[ToolError] = []

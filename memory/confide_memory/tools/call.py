@@ -110,7 +110,7 @@ class ToolAnswer(NamedTuple):
 
         `is_structured`: the call requested `STRUCTURED`.
         """
-        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}]}
+        result: dict[str, object] = {"content": [{"type": "text", "text": self.text}]}
         if self.structured is None:
             result["isError"] = True
         elif is_structured:

@@ -170,7 +170,7 @@ class Operation(Generic[_Request, _Answer]):
 
     async def send_raw(
         self, link: RequestChannel, body: Carried, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Send a request and return the raw answer. Raises RequestError, ConnectionLost,
         TimeoutError.
         """

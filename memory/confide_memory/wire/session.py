@@ -40,7 +40,7 @@ def _label(body: Carried, name: str) -> str:
     return text(body, name)[:MAX_LABEL_CHARS] if name in body else ""
 
 
-def _object(body: Carried, name: str) -> dict[str, Any]:
+def _object(body: Carried, name: str) -> dict[str, object]:
     value = body.get(name)
     if not isinstance(value, dict):
         raise RequestError("invalid", f"'{name}' must be an object")
@@ -57,7 +57,7 @@ def _definitions(body: Carried, name: str) -> list[Any]:
 Toolsets = Annotated[list[str], _toolsets]
 Label = Annotated[str, _label]
 Definitions = Annotated[list[dict[str, object]], _definitions]
-Object = Annotated[dict[str, Any], _object]
+Object = Annotated[dict[str, object], _object]
 """An object that belongs to a tool: its arguments or its result."""
 
 

@@ -413,5 +413,5 @@ def _arguments(target: EditTarget) -> dict[str, object]:
     return {"id": target.note} if target.note else {"path": target.path, "project": target.project}
 
 
-def _tool_call(tool: str, arguments: dict[str, Any]) -> CalledTool:
+def _tool_call(tool: str, arguments: dict[str, object]) -> CalledTool:
     return CalledTool(tool, arguments, new_id(), call_keys.said_now())

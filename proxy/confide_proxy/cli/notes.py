@@ -146,7 +146,7 @@ def _find_in_files(
     return duplicate_lines.find(arguments["content"], folders, waiting, path=arguments.get("path"))
 
 
-def _stored_sentence(result: dict[str, Any]) -> str:
+def _stored_sentence(result: dict[str, object]) -> str:
     called = result.get("shortId") or result.get("id")
     if not result["linesWritten"] and result["duplicates"]:
         return f"is there already: {result['path']} as note {called}"

@@ -67,7 +67,7 @@ async def read(
     return Output(result, print_text)
 
 
-async def _past_of(here: CommandContext, this: Project, path: str, at: str) -> dict[str, Any]:
+async def _past_of(here: CommandContext, this: Project, path: str, at: str) -> dict[str, object]:
     """Return the arguments of `memory_read` for the text that a document had at a time."""
     moment = moment_of(at, option="--at", is_end=True)
     async with here.client(this) as client:

@@ -367,7 +367,7 @@ async def without_daemon(
     began: float,
     *,
     is_behind: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Answer or queue a call on this device instead of the daemon.
 
     Raises `error`, or what `call` does.

@@ -227,7 +227,7 @@ def down(paths: ProxyPaths, error: ConfideError | TimeoutError) -> dict[str, obj
     return {"state": state, **local_link_fields(paths), "reason": str(told), "hint": told.hint}
 
 
-def local_link_fields(paths: ProxyPaths) -> dict[str, Any]:
+def local_link_fields(paths: ProxyPaths) -> dict[str, object]:
     """Return the link's fields that are known without a connection.
 
     `tls` says whether the address requires TLS, which the channel does not need. `daemonKey` is the

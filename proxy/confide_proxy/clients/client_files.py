@@ -191,7 +191,7 @@ class WriteReceipts:
     """Receipts of the writes to clients' files, to restore them; stored in a file of the proxy."""
 
     file: Path
-    _known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _known: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # A damaged or missing file only costs exactness (a blank more or less).

@@ -77,6 +77,6 @@ def learning() -> str:
     return ""
 
 
-def _object(found: Any, name: str) -> dict[str, Any]:
+def _object(found: Any, name: str) -> dict[str, object]:
     value = found.get(name) if isinstance(found, dict) else None
     return value if isinstance(value, dict) else {}

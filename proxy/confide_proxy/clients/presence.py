@@ -233,7 +233,7 @@ def _lost_plugin(client: KnownClient) -> Iterator[Path]:
                 yield Path(place)
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _json(file: Path) -> dict[str, object]:
     try:
         found = jsonc.read(client_files.read(file) or "")
     except (SetupError, jsonc.JsoncError):
@@ -244,7 +244,7 @@ def _json(file: Path) -> dict[str, Any]:
 def _has_plugin(client: KnownClient, project: Path) -> bool:
     match client.name:
         case "claude-code":
-            said: dict[str, Any] = {}
+            said: dict[str, object] = {}
             for file in _claude_settings(project):
                 enabled = _object(client, file).get("enabledPlugins")
                 said |= enabled if isinstance(enabled, dict) else {}
@@ -264,7 +264,7 @@ def _is_on(plugins: Mapping[str, object], is_on: Any) -> bool:
     return any(is_on(value) for name, value in plugins.items() if name.partition("@")[0] == NAME)
 
 
-def _object(client: KnownClient, file: Path) -> dict[str, Any]:
+def _object(client: KnownClient, file: Path) -> dict[str, object]:
     """Read an auxiliary file; an unreadable one counts as empty."""
     try:
         return _read(client, file)

@@ -97,7 +97,7 @@ def _prune(document: dict[str, object], path: Path) -> dict[str, object]:
     return document
 
 
-def _put_into(lines: list[str], own: _Section, keys: Mapping[str, Any], said: Mapping[str, str]) -> None:
+def _put_into(lines: list[str], own: _Section, keys: Mapping[str, object], said: Mapping[str, str]) -> None:
     """Set keys of an existing table, each in the line that set it before."""
     body = read("".join(lines[own.begin + 1 : own.end]))
     for key, line in said.items():
@@ -167,7 +167,7 @@ def _name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
-def _require_document(text: str, wanted: dict[str, Any]) -> str:
+def _require_document(text: str, wanted: dict[str, object]) -> str:
     try:
         is_right = read(text) == wanted
     except TomlError:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confide_memory.documents import is_note
 
@@ -56,7 +56,7 @@ class LateTies:
                 self._notes = TiedNotes(self._root, self._project, lambda: keyring.keys or keyring.last_keys)
             return self._notes
 
-    def of_call(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
+    def of_call(self, tool: str, arguments: Mapping[str, object]) -> Mapping[str, str] | None:
         """Return the parts of the project that the note which a tool call stores speaks of, each
         with its keyed hash and commit, for the note's field `seen`; None for a call without any.
         """
@@ -83,19 +83,19 @@ class LateTies:
         found = {path: notes.verdict(path, until=until) for path in dict.fromkeys(paths)}
         return {path: verdict.mark for path, verdict in found.items() if verdict is not None and verdict.mark}
 
-    def mark_result(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
+    def mark_result(self, tool: str, result: dict[str, object]) -> dict[str, object]:
         """Return a result with marks at outdated notes (`TiedNotes.mark_result`)."""
         return self.notes.mark_result(tool, result)
 
 
-def names_notes(result: Mapping[str, Any]) -> bool:
+def names_notes(result: Mapping[str, object]) -> bool:
     """Return True if a tool's result may name a note, so that it has to be looked at in a thread."""
     content = result.get("content")
     texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return any(isinstance(text, str) and ("mem_" in text or ".md" in text) for text in texts)
 
 
-def warn_unchecked(result: dict[str, Any]) -> dict[str, Any]:
+def warn_unchecked(result: dict[str, object]) -> dict[str, object]:
     """Return a tool's result with a warning that its notes were not checked."""
     content = result.get("content")
     return {**result, "content": [{"type": "text", "text": _UNKNOWN}, *(content if isinstance(content, list) else [])]}

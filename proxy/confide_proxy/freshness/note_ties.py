@@ -136,14 +136,14 @@ def part_of(name: str) -> ProjectPart | None:
     return ProjectPart(name, path, symbol, first, last) if first <= last else None
 
 
-def about_entries(fields: Mapping[str, Any]) -> list[str]:
+def about_entries(fields: Mapping[str, object]) -> list[str]:
     """Return the entries of a note's field `about`."""
     about = fields.get(ABOUT)
     items = about if isinstance(about, list) else [about]
     return [item.strip() for item in items if isinstance(item, str) and item.strip()][:MAX_SEEN]
 
 
-def seen_in(fields: Mapping[str, Any]) -> dict[str, str]:
+def seen_in(fields: Mapping[str, object]) -> dict[str, str]:
     """Return the entries of a note's field `seen` that are understood."""
     return seen_of(fields.get(SEEN))
 

@@ -127,7 +127,7 @@ class TiedNotes:
                 if found is not None:
                     yield path, found
 
-    def mark_result(self, tool: str, result: dict[str, Any]) -> dict[str, Any]:
+    def mark_result(self, tool: str, result: dict[str, object]) -> dict[str, object]:
         """Return a tool's result with a mark at each hit that is no longer what it was; the same
         object if there is none.
         """
@@ -141,7 +141,7 @@ class TiedNotes:
         more = {"structuredContent": self._with_warnings(found)} if isinstance(found, dict) else {}
         return {**result, "content": made, **more}
 
-    def _with_warnings(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _with_warnings(self, found: dict[str, object]) -> dict[str, object]:
         """Return a structured result with the marks among its warnings, if its tool has some."""
         warnings, results = found.get("warnings", []), found.get("results", [found])
         if not isinstance(warnings, list) or not isinstance(results, list) or "memories" in found or "id" in found:

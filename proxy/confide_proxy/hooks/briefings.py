@@ -17,7 +17,7 @@ from confide_proxy.hooks import block, hook_paths
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Final
+    from typing import Final
 
 MOST_BYTES: Final = 64 * 1024
 MOST_FOLDERS: Final = 256
@@ -72,7 +72,7 @@ def save(state: str, folder: str, name: str, lines: Sequence[str], *, now: float
             continue
 
 
-def _object(path: str) -> dict[str, Any]:
+def _object(path: str) -> dict[str, object]:
     try:
         found = json.loads(hook_paths.plain(path, MOST_BYTES * 4))
     except (OSError, ValueError, RecursionError):

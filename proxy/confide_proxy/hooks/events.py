@@ -183,7 +183,7 @@ def _only_adds(arguments: Any) -> bool:
     return shape in ("", "memory/0000-00-00.md") and mode in ("", "append")
 
 
-def _client(name: str, transcript: str, told: dict[str, Any]) -> str:
+def _client(name: str, transcript: str, told: dict[str, object]) -> str:
     if told.get("client") == "opencode":  # sent by Confide's own plugin
         return "opencode"
     if "cursor_version" in told or "conversation_id" in told:

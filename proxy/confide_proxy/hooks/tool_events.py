@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Final
+    from typing import Final
 
 EDITS: Final = frozenset(
     {
@@ -70,7 +70,7 @@ _CODES: Final = ("exit_code", "exitCode", "exit", "returncode", "code")
 _DEEPEST: Final = 4
 
 
-def describe_call(told: dict[str, Any], *, is_failure: bool) -> dict[str, object]:
+def describe_call(told: dict[str, object], *, is_failure: bool) -> dict[str, object]:
     """Return the tool call of an event as one dict.
 
     `tool`, `command` and `paths` are empty if there are none; `output` is what a finished call
@@ -78,7 +78,7 @@ def describe_call(told: dict[str, Any], *, is_failure: bool) -> dict[str, object
     """
     tool = told.get("tool_name")
     given = told.get("tool_input")
-    arguments: dict[str, Any] = given if isinstance(given, dict) else {"input": given}
+    arguments: dict[str, object] = given if isinstance(given, dict) else {"input": given}
     name = tool if isinstance(tool, str) else ""
     command = _command(arguments)
     is_edit = name in EDITS or "*** Begin Patch" in command
@@ -91,14 +91,14 @@ def describe_call(told: dict[str, Any], *, is_failure: bool) -> dict[str, object
     }
 
 
-def is_foreign(told: dict[str, Any], own: tuple[str, ...]) -> bool:
+def is_foreign(told: dict[str, object], own: tuple[str, ...]) -> bool:
     """Return True if third parties may have written what a tool call returns: a page of the web, a
     tool of another MCP server, or a file outside of the folders `own`.
     """
     name, given = told.get("tool_name"), told.get("tool_input")
     if not isinstance(name, str) or not name:
         return False
-    arguments: dict[str, Any] = given if isinstance(given, dict) else {}
+    arguments: dict[str, object] = given if isinstance(given, dict) else {}
     is_of_server = told.get("client") == "opencode" and "_" in name and not name.startswith(_OPENCODE)
     if name.startswith(_OTHERS) or "__" in name or is_of_server:
         return not _is_own(name)
@@ -136,7 +136,7 @@ def _is_here(address: str) -> bool:
     return "@" not in host and any(host == each or host.startswith(f"{each}:") for each in _HERE)
 
 
-def _command(arguments: dict[str, Any]) -> str:
+def _command(arguments: dict[str, object]) -> str:
     found = arguments.get("command", arguments.get("cmd"))
     if isinstance(found, list):  # ["bash", "-lc", "make test"]
         words = [word for word in found if isinstance(word, str)]
@@ -144,7 +144,7 @@ def _command(arguments: dict[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _edited_paths(arguments: dict[str, Any]) -> list[str]:
+def _edited_paths(arguments: dict[str, object]) -> list[str]:
     found = [path for key in _PATHS if isinstance(path := arguments.get(key), str)]
     for key in _PATCHES:
         patch = arguments.get(key)
@@ -179,7 +179,7 @@ def _clip(text: str) -> str:
     return f"{text[: MOST_OUTPUT // 4]}\n{text[-3 * MOST_OUTPUT // 4 :]}"
 
 
-def _has_failed(told: dict[str, Any]) -> bool | None:
+def _has_failed(told: dict[str, object]) -> bool | None:
     if told.get("error"):
         return True
     for key in _OUTPUTS:

@@ -214,7 +214,7 @@ class Link:
         """
         return await self._send(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
 
-    async def _send(self, ask: Callable[[Connection], Awaitable[Any]]) -> dict[str, Any]:
+    async def _send(self, ask: Callable[[Connection], Awaitable[Any]]) -> dict[str, object]:
         connection = self._connection
         if connection is None:
             raise ConnectionLost(truncated=False)
@@ -276,7 +276,7 @@ class Link:
         self.message_count += 1
         return await self._callbacks.on_request(op, body)
 
-    async def _on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, Any]:
+    async def _on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, object]:
         self.message_count += 1
         return await self._callbacks.on_stream(op, params, body)
 

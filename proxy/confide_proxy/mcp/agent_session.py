@@ -174,13 +174,13 @@ class AgentSession:
         for name, work in found.items():
             self._spawn(self.services.keep(name, work))
 
-    def _on_result(self, call: PendingCall, result: dict[str, Any]) -> None:
+    def _on_result(self, call: PendingCall, result: dict[str, object]) -> None:
         if call.tool not in COUNTED:
             return
         ms = int((time.monotonic() - call.began) * 1000)
         self._attempt("counting what notes are used for", lambda: self._count(call, result, ms))
 
-    async def _count(self, call: PendingCall, result: dict[str, Any], ms: int) -> None:
+    async def _count(self, call: PendingCall, result: dict[str, object], ms: int) -> None:
         if self._reads is None:  # not before the first answer
             reads = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.note_reads")
             self._reads = self._reads or reads.NoteReads(os.fspath(self._paths.state), self._project.name)

@@ -231,7 +231,7 @@ class CommandClient:
                 answer.set_exception(lost)
 
 
-def _content_of(tool: str, reply: Mapping[str, object]) -> dict[str, Any]:
+def _content_of(tool: str, reply: Mapping[str, object]) -> dict[str, object]:
     """Return the structured content of a response to a call of this tool, or raise its error."""
     match reply:
         case {"error": {"message": str(text)}}:
@@ -241,7 +241,7 @@ def _content_of(tool: str, reply: Mapping[str, object]) -> dict[str, Any]:
         case {"result": {"isError": True, "content": [{"text": str(text)}, *_]}}:
             raise ToolError(text)
         case {"result": {"structuredContent": dict(content)}}:
-            found: dict[str, Any] = results.read(catalogues.packaged_catalogue().outputs.get(tool, {}), content)
+            found: dict[str, object] = results.read(catalogues.packaged_catalogue().outputs.get(tool, {}), content)
             return found
     raise UnfitAnswerError
 

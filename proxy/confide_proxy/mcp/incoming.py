@@ -162,7 +162,7 @@ def refusal_of(result: dict[str, object]) -> RequestError | None:
     return (NotNowError if is_later else RequestError)(code, message, hint or None)
 
 
-def as_text(result: dict[str, Any]) -> bool:
+def as_text(result: dict[str, object]) -> bool:
     """Remove the structured content from the result of a call that did not ask for it; return True
     if there was any.
 

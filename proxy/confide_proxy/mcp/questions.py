@@ -127,7 +127,7 @@ class Questions:
 
     # -- the 2026-07-28 era ---------------------------------------------------------------------------------------
 
-    def in_place_of(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
+    def in_place_of(self, call: PendingCall, result: dict[str, object]) -> dict[str, object]:
         """Return the result to send for a call: its own, or the open question in place of it."""
         self.has_answered.set()
         if not call.is_modern or not self._is_modern:
@@ -143,7 +143,7 @@ class Questions:
         request = {"method": CREATE, "params": {"mode": "form", **asked.question.params}}
         return {"resultType": "input_required", "inputRequests": {FIELD: request}, "requestState": asked.identifier}
 
-    def taken_back(self, params: Mapping[str, Any]) -> dict[str, Any] | None:
+    def taken_back(self, params: Mapping[str, object]) -> dict[str, object] | None:
         """Take the answer from a repeated call; return the result that was kept for it.
 
         Returns None for a call that answers nothing, or no question of this session, and for one that

@@ -85,7 +85,7 @@ class Responses:
         """Write an error of JSON-RPC in place of a result."""
         self.send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
 
-    def respond(self, call: PendingCall, outcome: Mapping[str, Any], line: bytes | None = None) -> None:
+    def respond(self, call: PendingCall, outcome: Mapping[str, object], line: bytes | None = None) -> None:
         """Give the client the outcome of its call, `result` or `error` under its name; of a call for
         which it has a handle, when it asks. `line`: the encoded response, if there is one.
         """
@@ -100,7 +100,7 @@ class Responses:
         """Return True if the result shows notes whose truth in this checkout is to be looked at."""
         return self.mark is not None and call.tool in MARKED and names_notes(result)
 
-    async def with_marks(self, call: PendingCall, result: dict[str, Any]) -> dict[str, Any]:
+    async def with_marks(self, call: PendingCall, result: dict[str, object]) -> dict[str, object]:
         """Return a result with marks at outdated notes; the same object if it needs none."""
         if self.mark is None or not self.needs_marks(call, result):
             return result
@@ -128,7 +128,7 @@ class Responses:
             result = shown
         self.respond(call, {"result": result}, line)
 
-    def has_given(self, message: dict[str, Any]) -> bool:
+    def has_given(self, message: dict[str, object]) -> bool:
         """Return True if a call got its first result now, since the client repeated it with the
         answer to a question.
         """
@@ -171,6 +171,6 @@ class Responses:
         return self._handles
 
 
-def result_of(call: PendingCall, answer: ToolAnswer) -> dict[str, Any]:
+def result_of(call: PendingCall, answer: ToolAnswer) -> dict[str, object]:
     """Return an answer of this device in the form that the call's era of MCP has."""
     return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)

@@ -240,13 +240,13 @@ class SealedLog:
             self.live[identity] = RecordPosition(offset, len(line), head)
             self._live_bytes += len(line)
 
-    def _seal(self, record: dict[str, Any]) -> bytes:
+    def _seal(self, record: dict[str, object]) -> bytes:
 
         text = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return base64.b64encode(nonce + seal(text, self._label, nonce, self._key())) + b"\n"
 
-    def _decrypt_line(self, line: bytes) -> dict[str, Any] | None:
+    def _decrypt_line(self, line: bytes) -> dict[str, object] | None:
 
         try:
             data = base64.b64decode(line.strip(), validate=True)

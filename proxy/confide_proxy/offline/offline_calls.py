@@ -162,7 +162,7 @@ class Offline:
             lines.append(waiting)
         return ToolAnswer("\n".join(lines))
 
-    def _seal_arguments(self, entry: QueuedCall) -> Mapping[str, Any]:
+    def _seal_arguments(self, entry: QueuedCall) -> Mapping[str, object]:
         return self._sealed_calls.seal_for_display(ToolCall(entry.tool, entry.arguments, entry.project, entry.said))
 
     def _waiting(self, targets: frozenset[str]) -> list[QueuedCall]:

@@ -258,7 +258,7 @@ class QueueReplay:
             sent += 1
         return ReplayOutcome(sent, refused, why, is_for_keys=why is not None)
 
-    async def _arguments(self, entry: QueuedCall, link: RequestChannel) -> Mapping[str, Any]:
+    async def _arguments(self, entry: QueuedCall, link: RequestChannel) -> Mapping[str, object]:
         """Return the sealed arguments of a call. Raises RequestError for a text that the policy
         blocks; UnsealableError, ToolError, KeyFileError, RosterError, ConnectionLost, TimeoutError.
         """

@@ -212,7 +212,7 @@ async def answer(
     return ToolAnswer(value, {"id": secret_id.hex(), "kind": opened.kind, "value": value})
 
 
-async def answer_run(asked: Mapping[str, Any], link: RequestChannel, sealing: SessionSealing) -> dict[str, object]:
+async def answer_run(asked: Mapping[str, object], link: RequestChannel, sealing: SessionSealing) -> dict[str, object]:
     """Return a session's answer to a `session_values.request` or `page_request`; empty for any other
     message.
 

@@ -257,7 +257,7 @@ class SealedCalls:
         sealer = self.sealing.sealer
         return seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
-    def seal_for_display(self, called: ToolCall) -> Mapping[str, Any]:
+    def seal_for_display(self, called: ToolCall) -> Mapping[str, object]:
         """Return the arguments in sealed form, to display a queued call. May take a while. Raises
         BlockedError, UnsealableError, KeyFileError; ToolError: nested too deeply.
         """
@@ -365,7 +365,7 @@ def _day(said: str | None) -> str:
     return f"{moment:%Y-%m-%d}"
 
 
-def _written_parts(message: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _written_parts(message: Mapping[str, object]) -> list[tuple[str, Any]]:
     """Return the parts of a message that its agent wrote, by field name, without a tool's
     arguments.
     """

@@ -316,7 +316,7 @@ class Files:
             answer["skipped"] = [{**item, "path": sealer.seal_path(item["path"])} for item in answer["skipped"]]
         return answer
 
-    async def _apply(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _apply(self, body: dict[str, object]) -> dict[str, object]:
         replica = self._replicas.get(str(body.get("project")))
         if replica is None:
             raise RequestError("not_found", "this device does not keep that project here")

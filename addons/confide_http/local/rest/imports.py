@@ -102,7 +102,7 @@ async def _brought(gateway: GatewayShared, request: Request, brought: list[dict[
     return answer(stored)
 
 
-async def _imported(gateway: GatewayShared, body: bytes, suffix: str, *, is_confirmed: bool) -> dict[str, Any]:
+async def _imported(gateway: GatewayShared, body: bytes, suffix: str, *, is_confirmed: bool) -> dict[str, object]:
     bring = next(iter(await asyncio.to_thread(addons.each, "bring")), None)
     if bring is None:
         raise RefusalError(501, "unavailable", "nothing can be imported: this device has no add-on for that")

@@ -123,7 +123,7 @@ def _table(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def _texts(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _texts(body: Mapping[str, object], name: str) -> dict[str, object]:
     value = _table(body, name)
     for key in value:
         text(value, key)
@@ -135,17 +135,17 @@ def _named(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"name": text(value, "name"), "version": text(value, "version")}
 
 
-def _wanted(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _wanted(body: Mapping[str, object], name: str) -> dict[str, object]:
     """Read the filter of a stream of notifications, without the kinds that it does not want."""
     value = _table(body, name)
     kinds = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
-    wanted: dict[str, Any] = {kind: True for kind in kinds if optional(flag(), default=False)(value, kind)}
+    wanted: dict[str, object] = {kind: True for kind in kinds if optional(flag(), default=False)(value, kind)}
     if uris := optional(items(1_000_000), default=[])(value, "resourceSubscriptions"):
         wanted["resourceSubscriptions"] = [text({"uri": uri}, "uri") for uri in uris]
     return wanted
 
 
-def _known(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _known(body: Mapping[str, object], name: str) -> dict[str, object]:
     """Read the capabilities of a client, each of which must be an object."""
     value = _table(body, name)
     for kind in ("experimental", "sampling", "elicitation", "roots", "tasks", "extensions"):

@@ -86,7 +86,7 @@ async def perform(
     follow("checking", 0, 0)
     await space.upkeep.check(accept_losses=kind == "fix")
     found = await space.upkeep.found_since(since)
-    outcome: dict[str, Any] = {"found": dict(found), "health": space.upkeep.health().state}
+    outcome: dict[str, object] = {"found": dict(found), "health": space.upkeep.health().state}
     if kind == "fix":
         await space.upkeep.give_back()
         return outcome

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto import portable
 from confide_proxy.hooks import hook_paths, loopback
@@ -30,7 +30,9 @@ BACKLOG: Final = 128
 _PULSE_S: Final = 5.0
 
 
-async def listen_as_process(folder: Path, answer: Callable[[Mapping[str, Any]], Awaitable[dict[str, object]]]) -> None:
+async def listen_as_process(
+    folder: Path, answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
+) -> None:
     """Answer other processes of this user until cancelled, at a socket in a folder below `folder` that
     is named by this process. Folders of processes that have ended are removed. Also ends if the
     socket is removed. Raises OSError if there can be no socket.

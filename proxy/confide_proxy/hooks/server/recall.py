@@ -154,7 +154,7 @@ class PromptRecall:
         self._keep_shown()
         return answer
 
-    async def _briefing_answer(self, folder: str, session: str) -> dict[str, Any]:
+    async def _briefing_answer(self, folder: str, session: str) -> dict[str, object]:
         try:
             async with asyncio.timeout(DAEMON_S):
                 lines = await self._refresh_briefing(folder) if self._link.is_up else None
@@ -441,7 +441,7 @@ class PromptRecall:
 
     # -- the daemon -----------------------------------------------------------------------------------------------
 
-    async def _look_up(self, project: str, tool: str, arguments: Mapping[str, object]) -> dict[str, Any]:
+    async def _look_up(self, project: str, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
         return await _looked_up(self._link, project, tool, arguments)
 
     async def _project(self, folder: str) -> str | None:

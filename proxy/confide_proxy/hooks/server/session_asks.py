@@ -155,7 +155,7 @@ class SessionAsk:
             self._later[question] = _Later(asking, now + 2 * LATER_S)
         return {"later": True}
 
-    def _question(self, asked: Mapping[str, Any]) -> Question | None:
+    def _question(self, asked: Mapping[str, object]) -> Question | None:
         text, given, program = asked.get("text"), asked.get("choices"), asked.get("program")
         if not isinstance(text, str) or not isinstance(program, str) or not isinstance(given, list):
             return None
@@ -203,7 +203,7 @@ def _nearest(paths: ProxyPaths, cwd: Path | None, *, end: float) -> str:
     return min(found)[2] if found else ""
 
 
-def _ask_session(state: str, message: Mapping[str, object], *, end: float) -> dict[str, Any]:
+def _ask_session(state: str, message: Mapping[str, object], *, end: float) -> dict[str, object]:
     """Return a session's answer; empty if there is none in time."""
     try:
         connection = connect(state, CONNECT_S)

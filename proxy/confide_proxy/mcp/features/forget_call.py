@@ -11,7 +11,7 @@ import asyncio
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, ConnectionLost, RequestError, printable
 from confide_memory.documents import to_nfc
@@ -136,9 +136,10 @@ class ForgetCalls:
                 "arguments": {"id": name, "limit": 1},
             }
             found = (await LOOKUP.ask(self._place.link, asked, timeout_s=DEADLINE_S))["result"]
-            if not isinstance(found.get("project"), str) or not isinstance(found.get("path"), str):
+            of, at = found.get("project"), found.get("path")
+            if not isinstance(of, str) or not isinstance(at, str):
                 raise RequestError("not_found", f"there is no note {name}")
-            return found["project"], found["path"]
+            return of, at
         path = Path(to_nfc(name))
         if path.is_absolute():
             try:
@@ -193,7 +194,7 @@ def _result_text(plan: ForgetPlanned, done: Removal, receipt: KeptReceipt) -> To
         lines.append(f"Gone on {', '.join(waiting)} when it next connects.")
     if snapshots:
         lines.append(f"it is still in {_count_noun(snapshots, 'snapshot')} of the server: confide forget --backups")
-    structured: dict[str, Any] = {
+    structured: dict[str, object] = {
         "forgotten": not done.warnings,
         "total": plan["total"],
         "documents": [each["path"] for each in plan["documents"][:_MOST_TOLD]],

@@ -44,7 +44,7 @@ class NoteReads:
             await asyncio.to_thread(self._file.flush)
 
     def _change(
-        self, tool: str, arguments: Mapping[str, Any], text: str, ms: int
+        self, tool: str, arguments: Mapping[str, object], text: str, ms: int
     ) -> Callable[[usage.UsageState], bool] | None:
         now = time.time()
         if tool == SEARCH:

@@ -127,10 +127,10 @@ def news_after_break(stream: PendingCall) -> Iterator[dict[str, object]]:
     yield from news_of_change(stream, RESOURCES)
 
 
-def _filter_of(stream: PendingCall) -> dict[str, Any]:
+def _filter_of(stream: PendingCall) -> dict[str, object]:
     wanted = stream.params.get("notifications")
     return wanted if isinstance(wanted, dict) else {}
 
 
-def _news(method: str, stream: PendingCall, **more: Any) -> dict[str, Any]:
+def _news(method: str, stream: PendingCall, **more: Any) -> dict[str, object]:
     return {"jsonrpc": "2.0", "method": method, "params": {**more, "_meta": {STREAM_KEY: stream.identifier}}}

@@ -49,9 +49,9 @@ class _HeldCall:
     message: str = ""
     outcome: Mapping[str, Any] | None = None
 
-    def to_task(self) -> dict[str, Any]:
+    def to_task(self) -> dict[str, object]:
         """Return the `Task` of the extension."""
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "taskId": self.id,
             "status": self.status,
             "createdAt": iso(self.created_at),
@@ -90,7 +90,7 @@ class TaskHandles:
         task = self._tasks[call.task_id] = _HeldCall(call.task_id, call, now, now)
         return task.to_task() | {"resultType": "task"}
 
-    def settle(self, call: PendingCall, outcome: Mapping[str, Any]) -> None:
+    def settle(self, call: PendingCall, outcome: Mapping[str, object]) -> None:
         """Keep the outcome of a call until its client asks for it: `result` or `error` under its
         name.
         """
