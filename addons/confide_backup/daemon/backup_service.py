@@ -6,7 +6,7 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,15 +60,12 @@ class Backups:
         spaces: SpaceAccess,
         config: BackupConfig,
         config_file: Path | None,
-        *,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         """Prepare backups; `config_file` is daemon.toml, which each snapshot includes if it exists."""
         self._state = state
         self._spaces = spaces
         self._config_file = config_file
         self._config = config
-        self._clock = clock
         self._turn = asyncio.Lock()
 
     async def do(self, asked: BackupRequest, follow: Follow) -> dict[str, Any]:
@@ -124,7 +121,7 @@ class Backups:
             if not found:
                 return []
             # A snapshot states the second in which it began, and one of this second would count as older.
-            await asyncio.sleep(min(_SECOND_S, max(0.0, int(before) + _SECOND_S - self._clock())))
+            await asyncio.sleep(min(_SECOND_S, max(0.0, int(before) + _SECOND_S - time.time())))
             made, _ = await self._take(target, lambda *_: None)
             proof = await self._prove(target, made.id, lambda *_: None, is_full=False)
             if not proof.is_sound:
@@ -142,7 +139,7 @@ class Backups:
         target = target_of(self._config, "")
         file = await asyncio.to_thread(snapshot.keep_records, target, self._state.folder, space_id)
         if file is not None:
-            await self._run_after(file, f"{file.name}-{id_of(self._clock())}")
+            await self._run_after(file, f"{file.name}-{id_of(time.time())}")
 
     async def prove_unlocked(self, standing: BackupStatus) -> None:
         """Verify the spaces of the newest snapshot whose keys were missing at its verification and
@@ -166,7 +163,7 @@ class Backups:
         Raise ConfideError.
         """
         if self.has_target and path.parent == target_of(self._config, "").folder:
-            await self._run_after(path, f"{path.name}-{id_of(self._clock())}")
+            await self._run_after(path, f"{path.name}-{id_of(time.time())}")
 
     @property
     def has_target(self) -> bool:
@@ -176,7 +173,7 @@ class Backups:
     def is_due(self, standing: BackupStatus) -> bool:
         """Return True if the nightly snapshot is due."""
         minute = self._config.minute
-        return minute is not None and backup_schedule.is_due(self._clock(), minute, standing.newest_at)
+        return minute is not None and backup_schedule.is_due(time.time(), minute, standing.newest_at)
 
     def standing(self) -> BackupStatus:
         """Read the status of the snapshots in the configured target from disk.
@@ -188,7 +185,7 @@ class Backups:
         target = target_of(self._config, "")
         history = self.history(target)
         target.require_writable()
-        late = history.unproven(spaces, now=self._clock(), max_age_s=self._config.max_age_s)
+        late = history.unproven(spaces, now=time.time(), max_age_s=self._config.max_age_s)
         proven_at = next((float(one.made.at) for one in reversed(history.whole) if one.is_proven), 0.0)
         newest = history.newest
         if newest is None:
@@ -206,7 +203,7 @@ class Backups:
 
     async def _take(self, target: BackupTarget, follow: Follow) -> tuple[BackupManifest, list[str]]:
         made, behind = await snapshot.take(
-            self._state, self._spaces, self._config_file, target, clock=self._clock, follow=follow
+            self._state, self._spaces, self._config_file, target, clock=time.time, follow=follow
         )
         for space_id in made.spaces:
             await asyncio.to_thread(snapshot.keep_records, target, self._state.folder, space_id)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from confide_crypto.errors import RequestError
@@ -43,10 +42,9 @@ GUESSES_S: Final = 600.0
 class SignInRequests(SessionPart):
     """The sign-in requests of one connection."""
 
-    def __init__(self, session: SessionHost, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, session: SessionHost) -> None:
         self._session = session
         self._sign_ins = SignIns(session.registry)
-        self._clock = clock
         self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
         self.early = dict([SIGN_IN.by(self._look), SIGN_IN_APPROVE.by(self._approve), GATEWAY_END.by(self._end)])
 
@@ -89,7 +87,7 @@ class SignInRequests(SessionPart):
 
     async def _found(self, words: str) -> PendingSignIn:
         caller = await self._deciding()
-        now = self._clock()
+        now = time.monotonic()
         while self._wrong and now - self._wrong[0] > GUESSES_S:
             self._wrong.popleft()
         if len(self._wrong) == MOST_GUESSES:

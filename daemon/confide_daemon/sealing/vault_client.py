@@ -59,11 +59,10 @@ class _Token:
 
 
 class VaultClient:
-    """A client of one vault, safe to use from any thread. `clock` returns monotonic seconds."""
+    """A client of one vault, safe to use from any thread."""
 
-    def __init__(self, settings: VaultConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: VaultConfig) -> None:
         self._settings = settings
-        self._clock = clock
         self._own = threading.local()
         self._logging_in = threading.Lock()
         self._token: _Token | None = None
@@ -71,7 +70,7 @@ class VaultClient:
     def read(self, path: str, deadline: float) -> dict[str, Any] | None:
         """Return the newest version of the secret at `path`, or None.
 
-        `deadline` is a time of the clock and covers retries. Raises VaultError if the secret cannot
+        `deadline` is in monotonic seconds and covers retries. Raises VaultError if the secret cannot
         be read now.
         """
 
@@ -109,12 +108,12 @@ class VaultClient:
         try:
             with self._locked(deadline):
                 token = self._token
-                if token is not None and token.until <= self._clock():
+                if token is not None and token.until <= time.monotonic():
                     token = self._renewed(token, deadline) if token.is_renewable else None
                 self._token = token = token or self._log_in(deadline)
         except Exception as error:
             raise _explained(error, self._settings) from None
-        return max(SHORTEST_LEASE_S / 2, token.until - self._clock())
+        return max(SHORTEST_LEASE_S / 2, token.until - time.monotonic())
 
     def _lying(self, client: hvac.Client, path: str) -> dict[str, object] | None:
         try:
@@ -147,7 +146,7 @@ class VaultClient:
             except Exception as error:
                 tries += 1
                 pause = random.uniform(0, min(MAX_BACKOFF_S, BACKOFF_S * 2**tries))  # noqa: S311 - no secret
-                if not _is_passing(error) or tries == TRIES or self._clock() + pause > deadline:
+                if not _is_passing(error) or tries == TRIES or time.monotonic() + pause > deadline:
                     raise _explained(error, self._settings) from None
                 time.sleep(pause)
 
@@ -186,15 +185,15 @@ class VaultClient:
         value = auth.get("client_token")
         if not isinstance(value, str) or not value:
             raise _NonsenseError
-        return _Token(value, self._clock() + _half(auth.get("lease_duration")))
+        return _Token(value, time.monotonic() + _half(auth.get("lease_duration")))
 
     def _looked_up(self, value: str, deadline: float) -> _Token:
         """Return the token with its lease. If its policy forbids the lookup, it isn't renewed."""
         try:
             data = _object_of(self._client(value, deadline).auth.token.lookup_self(), "data")
         except hvac.exceptions.Forbidden:
-            return _Token(value, self._clock() + LONGEST_LEASE_S)
-        return _Token(value, self._clock() + _half(data.get("ttl")), data.get("renewable") is True)
+            return _Token(value, time.monotonic() + LONGEST_LEASE_S)
+        return _Token(value, time.monotonic() + _half(data.get("ttl")), data.get("renewable") is True)
 
     def _renewed(self, token: _Token, deadline: float) -> _Token | None:
         """Renew a token; return None if it has expired, so that its file is read again."""
@@ -202,7 +201,7 @@ class VaultClient:
             auth = _object_of(self._client(token.value, deadline).auth.token.renew_self(), "auth")
         except hvac.exceptions.Forbidden:
             return None
-        return _Token(token.value, self._clock() + _half(auth.get("lease_duration")), True)
+        return _Token(token.value, time.monotonic() + _half(auth.get("lease_duration")), True)
 
     def _file_token(self) -> str:
         if self._settings.token_file:
@@ -230,13 +229,13 @@ class VaultClient:
             )
         client.token = token
         assert isinstance(client.session, _BoundedSession)
-        client.session.left_s = deadline - self._clock()
+        client.session.left_s = deadline - time.monotonic()
         return client
 
     @contextmanager
     def _locked(self, deadline: float) -> Iterator[None]:
         """Prevent other threads from logging in while the context is active."""
-        if not self._logging_in.acquire(timeout=max(0.0, deadline - self._clock())):
+        if not self._logging_in.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise VaultError(_LATE, hint=_LATE_HINT)
         try:
             yield

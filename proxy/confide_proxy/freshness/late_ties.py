@@ -50,10 +50,12 @@ class LateTies:
         """The notes; the first use loads the module."""
         with self._lock:
             if self._notes is None:
+                from confide_proxy.freshness.note_ties import ProjectTies
                 from confide_proxy.freshness.tied_notes import TiedNotes
 
                 keyring = self._sealing.keyring
-                self._notes = TiedNotes(self._root, self._project, lambda: keyring.keys or keyring.last_keys)
+                ties = ProjectTies(self._root, lambda: keyring.keys or keyring.last_keys)
+                self._notes = TiedNotes(self._root, self._project, ties)
             return self._notes
 
     def of_call(self, tool: str, arguments: Mapping[str, object]) -> Mapping[str, str] | None:

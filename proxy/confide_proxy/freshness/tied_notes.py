@@ -8,12 +8,11 @@ speaks of. The daemon has no part in them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory import front_matter, note_names
 from confide_memory.documents import NOTES, TASKS, is_memory, is_note
 from confide_memory.markdown_blocks import is_sensitive
@@ -52,13 +51,11 @@ class TiedNotes:
 
     budget_s = BUDGET_S
 
-    def __init__(self, root: Path, project: str, keys: Callable[[], SpaceKeys | None]) -> None:
-        """`root`: the project's folder on this device. `keys` returns the keys of the space, if this
-        device has any.
-        """
+    def __init__(self, root: Path, project: str, ties: ProjectTies) -> None:
+        """`root`: the project's folder on this device, whose parts `ties` compares."""
         self._root = root
         self._project = project
-        self.ties = ProjectTies(root, keys)
+        self.ties = ties
         self._listings: dict[str, _Listing] = {}
         self._cached: dict[str, _KnownTies] = {}
 

@@ -97,6 +97,10 @@ class Sealer:
         """Number of known values. If it has grown, texts checked before may contain one."""
         return self._known_values.count if self._known_values is not None else 0
 
+    def fingerprint(self, kind: str, value: str) -> str:
+        """Return the keyed hash of a value by which this device allows and redacts it."""
+        return self._fingerprints().of(kind, value)
+
     def knows(self, said: Any) -> bool:
         """Return True if a JSON value contains a known value. May take a while."""
         return self._known_values is not None and self._known_values.are_in(said)
@@ -108,7 +112,7 @@ class Sealer:
         found = []
         for each in scanner.outside(text, self._findings(text)):
             value = text[each.start : each.end]
-            fingerprint = self._fingerprints().of(each.kind, value) if self._policy.allow else None
+            fingerprint = self.fingerprint(each.kind, value) if self._policy.allow else None
             action = self._policy.action(source, each.confidence, fingerprint)
             if action != "allow":
                 found.append((each.start, each.end, each.kind, action))
@@ -138,7 +142,7 @@ class Sealer:
         return self._seal(text, source, is_whole=is_whole) if self.known_count > count else sealed
 
     def _seal(self, text: str, source: str, *, is_whole: bool, is_lookup: bool = False) -> Sealed:
-        making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
+        making = _Making(self, self._keys(), source, may_redact=is_lookup or source in _MAY_WAIT)
         if not is_whole:
             return making.seal(self._parts(text, making))
         begin = markdown_blocks.end_of_front_matter(text)
@@ -148,7 +152,7 @@ class Sealer:
         """Seal all of a text, including what looks like front matter. Raises BlockedError,
         UnsealableError, KeyFileError.
         """
-        making = _Making(self._keys(), source, self._fingerprints, may_redact=is_lookup or source in _MAY_WAIT)
+        making = _Making(self, self._keys(), source, may_redact=is_lookup or source in _MAY_WAIT)
         return making.seal(list(_whole(text, 0, making)))
 
     def restore(self, text: str, values: Mapping[str, str], source: str, *, before: str | None = None) -> str:
@@ -181,7 +185,7 @@ class Sealer:
         policy = self._policy
         for found in scanner.outside(text, self._findings(text)):
             value = text[found.start : found.end]
-            fingerprint = self._fingerprints().of(found.kind, value) if policy.allow else None
+            fingerprint = self.fingerprint(found.kind, value) if policy.allow else None
             action = policy.action(making.source, found.confidence, fingerprint)
             if action == "allow":
                 continue
@@ -201,13 +205,11 @@ class Sealer:
 
 
 class _Making:
-    def __init__(
-        self, keys: SpaceKeys | None, source: str, fingerprints: Callable[[], Fingerprints], *, may_redact: bool
-    ) -> None:
+    def __init__(self, sealer: Sealer, keys: SpaceKeys | None, source: str, *, may_redact: bool) -> None:
         self.source = source
         self._keys = keys
         self._may_redact = may_redact
-        self._fingerprints = fingerprints
+        self._sealer = sealer
         self._secrets: dict[Secret, None] = {}
         self._values: dict[str, str] = {}
 
@@ -219,7 +221,7 @@ class _Making:
         elif action == "seal" and not self._may_redact:
             raise UnsealableError(kind)
         else:
-            placeholder = f"(redacted:{kind}:{self._fingerprints().of(kind, value)})"
+            placeholder = f"(redacted:{kind}:{self._sealer.fingerprint(kind, value)})"
         self._values[placeholder] = value
         return placeholder
 

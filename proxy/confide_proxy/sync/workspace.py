@@ -131,7 +131,7 @@ class Files:
             folder,
             ledger,
             self._link,
-            before_write=self._before_write,
+            observer=self,
             records=self._records,
             own_addresses=self._config.own_addresses,
             seen=self.seen_functions.get(folder.project),
@@ -349,7 +349,8 @@ class Files:
         if replica is not None:
             await replica.flush(path)
 
-    async def _before_write(self, folder: Folder) -> None:
+    async def before_write(self, folder: Folder) -> None:
+        """Make git ignore the memory of a project, once, if it is configured so."""
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
             said = await asyncio.to_thread(_ignore_memory, folder.root)

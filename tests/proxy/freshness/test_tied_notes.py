@@ -10,6 +10,7 @@ import pytest
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.note import MAX_SEEN, SEEN_VALUE, seen_of
 from confide_memory.tools.call import CLASS, OPERATION, SEEN_PARTS
+from confide_proxy.freshness.note_ties import ProjectTies
 from confide_proxy.freshness.tied_notes import TiedNotes
 from confide_proxy.mcp.jsonrpc import without_claims
 
@@ -22,7 +23,7 @@ class Shop:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.notes = TiedNotes(root, "shop", lambda: KEYS)
+        self.notes = TiedNotes(root, "shop", ProjectTies(root, lambda: KEYS))
         (root / "memory/notes").mkdir(parents=True)
         for number, name in enumerate(("kept", "other", "lost")):
             (root / f"{name}.py").write_text("x = 1\n")

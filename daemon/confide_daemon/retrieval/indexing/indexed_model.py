@@ -148,13 +148,9 @@ PROBE = "hello"
 class BudgetedModel:
     """A model together with the token budget of one space."""
 
-    def __init__(
-        self, model: LoadedModel, budget: MonthlyBudget, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`clock`: monotonic, in seconds."""
+    def __init__(self, model: LoadedModel, budget: MonthlyBudget) -> None:
         self.model = model
         self._budget = budget
-        self._clock = clock
         self._down_since: float | None = None
         self._spent_month = ""  # the month whose budget is spent
 
@@ -210,7 +206,7 @@ class BudgetedModel:
 
     def standing(self) -> ModelStatus:
         condition = self._condition()
-        now = self._clock()
+        now = time.monotonic()
         if condition is not Condition.DOWN:
             self._down_since = None
         elif self._down_since is None:

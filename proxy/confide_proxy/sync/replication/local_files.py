@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from confide_memory.documents import REMOVED, text_hash
 from confide_memory.wire.files import Upon
@@ -52,6 +52,14 @@ class Lacking(NamedTuple):
     passed_by: list[tuple[str, str]]
 
 
+class WriteObserver(Protocol):
+    """The holder of the folders of a link, which may have to prepare one before a text is written there."""
+
+    async def before_write(self, folder: Folder) -> None:
+        """Prepare a folder for a text from the daemon, which is written next."""
+        ...
+
+
 class LocalFiles:
     """The files of one folder, beside their ledger.
 
@@ -66,14 +74,14 @@ class LocalFiles:
         ledger: SyncLedger,
         absence: Absence,
         *,
-        before_write: Callable[[Folder], Awaitable[None]] | None = None,
+        observer: WriteObserver | None = None,
     ) -> None:
-        """`before_write` is called with the folder before each write of a text from the daemon."""
+        """`observer` is called before each write of a text from the daemon."""
         self.folder = folder
         self.ledger = ledger
         self.absence = absence
         self.paths = path_locks(ledger.locks)
-        self._before_write = before_write
+        self._observer = observer
 
     async def git_is_done(self) -> None:
         """Wait while git changes the folder: it writes the files first and `HEAD` last."""
@@ -172,8 +180,8 @@ class LocalFiles:
         Raises ChangedMeanwhileError: the file has another text now; FolderError: it cannot be
         written, or the folder has too many files.
         """
-        if self._before_write:
-            await self._before_write(self.folder)
+        if self._observer:
+            await self._observer.before_write(self.folder)
         if local is None and text is not None and await asyncio.to_thread(self.ledger.count) >= MAX_FILES:
             raise FolderError(path, f"would be one of more than {MAX_FILES:,} files")
         await through(self._write_and_confirm, path, text, revision, local)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from confide_proxy.sync.absence.rule import Absence, Verdict
 from confide_proxy.sync.folder import MAX_FILES, Folder
 from confide_proxy.sync.ledger import Confirmed, SyncLedger, SyncReport, scan
 from confide_proxy.sync.replication.file_transfer import FORGOTTEN, FileTransfer, Seen
-from confide_proxy.sync.replication.local_files import Lacking, LocalFiles
+from confide_proxy.sync.replication.local_files import Lacking, LocalFiles, WriteObserver
 from confide_proxy.sync.replication.missing_files import MissingFiles
 from confide_proxy.sync.steps import Step, Steps, through
 from confide_proxy.sync.walk import FILE
@@ -65,8 +65,8 @@ class _Comparison:
 
 
 class Replica:
-    """Sync of one folder with one daemon. `before_write` is called with the folder before each
-    write of a text from the daemon.
+    """Sync of one folder with one daemon. `observer` is called before each write of a text from
+    the daemon.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Replica:
         link: RequestChannel,
         *,
         absence: Absence | None = None,
-        before_write: Callable[[Folder], Awaitable[None]] | None = None,
+        observer: WriteObserver | None = None,
         records: Deposit | None = None,
         own_addresses: Sequence[str] = (),
         seen: Seen | None = None,
@@ -90,7 +90,7 @@ class Replica:
         self._records = records
         self._ledger = ledger
         self._link = RetryingLink(link)
-        self._files = LocalFiles(folder, ledger, self.absence, before_write=before_write)
+        self._files = LocalFiles(folder, ledger, self.absence, observer=observer)
         self._transfer = FileTransfer(self._files, self._link, records, own_addresses, seen)
         self._missing = MissingFiles(self._files, self._transfer)
         self._steps = Steps()
