@@ -113,7 +113,7 @@ class Spaces(SpaceHost):
         self._entries: dict[str, SpaceSlot] = {}
         self._room = OpenSpaceLimit(self, most_open, close_after_s)
         self._unreadable: set[str] = set()  # spaces whose keys' keeper is unknown
-        self._standing = StandingFile(state.folder.standing, self._standings)
+        self._standing = StandingFile(state.folder.standing, self)
         self.rosters = Rosters(state.registry)
         self.host = SpacesHost()
         sweep(state.folder.spaces)
@@ -657,7 +657,8 @@ class Spaces(SpaceHost):
             return  # it was never open
         await self._close(space_id, space)
 
-    def _standings(self) -> dict[str, CustodyStatus]:
+    def standings(self) -> dict[str, CustodyStatus]:
+        """Return the lock states of the spaces whose key a device keeps, by their ids."""
         return {
             space_id: CustodyStatus(self.is_locked(space_id), entry.locks_at, entry.stranded)
             for space_id, entry in self._entries.items()

@@ -45,6 +45,10 @@ class FrozenSpace:
 class SpaceOpener(Protocol):
     """The functions of the pool that a slot uses for its own space."""
 
+    def standings(self) -> Mapping[str, CustodyStatus]:
+        """Return the lock states that a daemon writes down, by the ids of the spaces."""
+        ...
+
     def epoch(self, space_id: str) -> int:
         """Return the newest epoch of the space's roster, or 0 without a roster; waits for the disk."""
 
@@ -226,13 +230,10 @@ class StandingFile:
     in the background.
     """
 
-    def __init__(self, path: Path, standings: Callable[[], Mapping[str, CustodyStatus]]) -> None:
-        """Make the file's writer.
-
-        `standings`: returns the states to write, by the ids of the spaces.
-        """
+    def __init__(self, path: Path, spaces: SpaceOpener) -> None:
+        """Make the writer of the file about these spaces."""
         self._path = path
-        self._standings = standings
+        self._spaces = spaces
         self._written: Mapping[str, CustodyStatus] = {}
         self._writing: asyncio.Task[None] | None = None
         self._is_due = False
@@ -252,7 +253,7 @@ class StandingFile:
     async def _write(self) -> None:
         while self._is_due:
             self._is_due = False
-            standings = dict(self._standings())
+            standings = dict(self._spaces.standings())
             if standings == self._written:
                 continue
             said = {space_id: [one.is_locked, one.locks_at, one.stranded] for space_id, one in standings.items()}
