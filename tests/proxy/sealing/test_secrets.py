@@ -479,3 +479,16 @@ def test_an_address_on_a_chain_is_public(form: str) -> None:
         assert scan(f"private_key: {longer}")
         assert scan(f"password: {address}")
         assert scan(f"API_TOKEN={address[2:]}")
+    checked = "".join(chance.choices("023456789acdefghjklmnpqrstuvwxyz", k=38))
+    assert not scan(form.format(f"bc1q{checked}")), form
+    assert not scan(form.format(f"addr1{checked}{checked}")), form
+    assert scan(f"password: bc1q{checked}")
+
+
+def test_the_private_key_of_a_wallet_is_known_by_its_form() -> None:
+    """Whoever has it has all that the wallet holds (BIP 32). The public one beside it is for others to see."""
+    body = "".join(random.Random(1).choices("123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", k=107))
+    text = f"the wallet is xprv{body}, on the shelf"
+    (found,) = scan(text)
+    assert (found.kind, text[found.start : found.end]) == ("wallet-key", f"xprv{body}")
+    assert not [found for found in scan(f"the wallet shows xpub{body}") if found.kind == "wallet-key"]

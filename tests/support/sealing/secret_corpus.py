@@ -158,6 +158,7 @@ TOKENS: dict[str, Callable[[random.Random], str]] = {
     "tailscale-key": _form("ts" + "key-auth-", (ALNUM, 12), "CNTRL-", (ALNUM, 32)),
     "atlassian-token": _form("ATA" + "TT3xFfGF0", (URL64, 170), "=", (HEX.upper(), 8)),
     "age-key": _form("AGE-" + "SECRET-KEY-1", ("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", 58)),
+    "wallet-key": _form("xpr" + "v", ("123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", 107)),
     "private-key": _private_key,
     "jwt": _jwt,
 }

@@ -31,9 +31,9 @@ _PATH: Final = r"^(?:~?/|\.{1,2}/|[A-Za-z]:\\)[\w.@ /\\-]{1,200}(?:$|\.\w{2,4}[:
 """A path alone, or with its suffix before further text: `/etc/ssl/server.pem:method=…`."""
 _ENTRY_POINT: Final = r"^[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,8}:[A-Za-z_]\w{0,60}(?:\.\w{1,40})?$"
 """`package.module:Class`"""
-_ON_A_CHAIN: Final = r"^0[xX][0-9a-fA-F]{40}$"
-"""A blockchain address of a contract or an account, which is public: `fromToken: '0x…'` names a
-token to trade and gives no access.
+_ON_A_CHAIN: Final = r"^(?:0[xX][0-9a-fA-F]{40}|(?:bc|tb|ltc|addr|cosmos|osmo)1[02-9ac-hj-np-z]{38,100})$"
+"""A blockchain address of a contract or an account (with Bech32's prefix, BIP 173, or as Ethereum
+writes it), which is public: `fromToken: '0x…'` names a token to trade and gives no access.
 """
 _UUID: Final = r"^\{?[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\}?$"
 _HEX: Final = r"^[0-9a-fA-F]+$"

@@ -159,6 +159,7 @@ PREFIXED: Final[tuple[Prefixed, ...]] = (
     Prefixed("mapbox-token", ("sk.eyJ1",), r"[A-Za-z0-9_-]{40,200}\.[A-Za-z0-9_-]{22}"),
     Prefixed("infracost-key", ("ico-",), rf"{_W}{{32}}"),
     Prefixed("age-key", ("AGE-SECRET-KEY-1",), r"[QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L]{58}"),
+    Prefixed("wallet-key", ("xprv", "yprv", "zprv", "tprv", "uprv", "vprv"), r"[1-9A-HJ-NP-Za-km-z]{107,108}"),
     Prefixed("discord-webhook", ("https://discord.com/api/webhooks/", "https://discordapp.com/api/webhooks/"), rf"\d{{17,20}}/{_U}{{60,80}}"),
     Prefixed("azure-storage-key", ("AccountKey=", "SharedAccessKey=", "SharedSecret="), r"([A-Za-z0-9+/]{42,86}={1,2})"),
 )  # fmt: skip
