@@ -49,6 +49,7 @@ from confide_proxy.clients.presence import Presence, Start
 from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import FolderError
 from confide_proxy.hooks import counts
+from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
 from confide_proxy.link import daemon, founding, local_process, services
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link.connection_terms import attach_body
@@ -254,6 +255,7 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
         yield problem("link", error)
         return
     version, out = "", None
+    removals: list[str] = []
     more: list[DoctorFinding] = []
     asked = await asyncio.to_thread(addons.each, "doctor")
     try:
@@ -269,6 +271,7 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
                     out = space.keyring.problem
                 for find in asked:
                     more += await find(space.connection)
+                removals = await waiting_removals(paths, space.keyring, space.connection)
     except TimeoutError:
         yield problem(
             "link", LinkError(f"{shown_url(pinned.url)} does not answer in time", hint="is confided running there?")
@@ -281,6 +284,9 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
     yield _versions(version)
     if out is not None:
         yield problem("devices", out)
+    if removals:
+        hint = "it goes on by itself; confide forget --verify RECEIPT shows how far what was forgotten is"
+        yield DoctorFinding("removals", "hint", "; ".join(removals), hint)
     for each in more:
         yield each
 

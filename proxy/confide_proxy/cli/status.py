@@ -32,6 +32,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
+from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
 from confide_proxy.link import daemon
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link.restore_detection import DaemonReceipts
@@ -68,15 +69,18 @@ def status(
         from confide_proxy.offline.journal import Journal, JournalCounts
 
         link = down(here.paths, error)
+        removals = asyncio.run(_local_removals(here.paths)) if link["state"] == "down" else []
         try:
             waiting = Journal(here.paths.journal).counts()
         except ConfideError:
             waiting = JournalCounts()  # its journal cannot be read
         if as_json:
             places = places_of(here.paths)
-            print_json({"link": link, "queuedOffline": waiting.queued, "deadLetters": waiting.dead, "paths": places})
+            counts = {"queuedOffline": waiting.queued, "deadLetters": waiting.dead}
+            print_json({"link": link, **counts, "removals": removals, "paths": places})
         elif not isinstance(error, NotSetUpError):
-            _say_all(status_lines.down_summary(link, status_lines.waiting_line(waiting.queued, waiting.dead)))
+            line = status_lines.waiting_line(waiting.queued, waiting.dead)
+            _say_all(status_lines.down_summary(link, line, removals))
         if verbose and not as_json:
             _say_all(["", *status_lines.details({"paths": places_of(here.paths)})])
         raise  # ends with the reason, the hint and the exit code
@@ -144,10 +148,23 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
         local |= {"claim": project.claim} if project.claim else {}
         result["lastSync"] = result["lastSync"] or await asyncio.to_thread(files.compared_at)
         keyring = client.sealing.keyring
+        local["removals"] = await waiting_removals(here.paths, keyring, client.connection)
         of_keyring = {**result.get("sealing", {}), **sealing(keyring)}
         link = {**result["link"], **up(here.paths, client), "device": await _device(keyring)}
         facts = {**result, **local, "sealing": of_keyring, "link": link, "paths": places_of(here.paths)}
         return facts, more
+
+
+async def _local_removals(paths: ProxyPaths) -> list[str]:
+    """Return the removals that wait, as far as this device knows without the daemon."""
+    from confide_proxy.devices.keyring import Keyring
+    from confide_proxy.link.key_rotation import MachineKeys
+
+    keyring = Keyring(paths, MachineKeys(paths))
+    with suppress(ConfideError, OSError):
+        await keyring.recall()
+        return await waiting_removals(paths, keyring, None)
+    return []
 
 
 async def _unsealed_counts(client: CommandClient) -> dict[str, object] | None:

@@ -33,12 +33,13 @@ def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> l
         _label_line("project", _project(facts)),
         _label_line("index", _index(facts)),
         _label_line("waiting", _waiting(facts)),
+        *_labelled_all("removals", _removals(facts)),
         *(line for told in more for line in _labelled_all(told.heading, told.rows)),
         *_labelled_all("problems", _problems(facts)),
     ]
 
 
-def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
+def down_summary(link: Mapping[str, Any], waiting: str, removals: Sequence[str] = ()) -> list[str]:
     """Return the summary without a link; the error that ends the command gives the reason."""
     where = link["address"] or "this device's own, which is started when it is needed"
     words = link["words"] or "its key cannot be read"
@@ -46,6 +47,7 @@ def down_summary(link: Mapping[str, Any], waiting: str) -> list[str]:
         _label_line("daemon", f"{where}, link {link['state']}"),
         _label_line("device", words),
         _label_line("waiting", waiting),
+        *_labelled_all("removals", removals),
     ]
 
 
@@ -117,6 +119,11 @@ def _waiting(facts: Mapping[str, Any]) -> str:
         transcripts = f"{size(pending)} of transcripts"
         return transcripts if message == "nothing" else f"{message}; {transcripts}"
     return message
+
+
+def _removals(facts: Mapping[str, Any]) -> Sequence[str]:
+    found: Sequence[str] = facts.get("removals", ())
+    return found
 
 
 def _problems(facts: Mapping[str, Any]) -> list[str]:

@@ -53,3 +53,27 @@ def test_an_open_session_of_a_lost_laptop_ends_and_gets_nothing_more(tmp_path: P
             assert "revoked" in said
         assert not (laptop.project / "memory/since.md").exists()
         assert "thief" not in ann.run("search", "word of the thief")
+
+
+def test_status_and_doctor_name_who_a_removal_waits_for(tmp_path: Path) -> None:
+    """A laptop that has not connected since something was forgotten; and one that is lost while the daemon is away."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        laptop = Inside(tmp_path, "laptop")
+        laptop.call_project("shared")
+        laptop.run("join", ann.json("device", "invite", "laptop", "--no-wait")["invite"])
+        ann.write("memory/log.md", "# Log\n\nThe zanzibar plan begins at dawn.\n")
+        ann.run("sync")
+        laptop.run("sync")
+        assert "removals" not in ann.run("status")
+        ann.run("forget", "memory/log.md", "--yes")
+        for command in ("status", "doctor"):
+            assert "laptop still has what was forgotten since 20" in " ".join(ann.run(command).split())
+        (waiting,) = ann.json("status")["removals"]
+        assert waiting.startswith("laptop still has")
+        laptop.run("sync")
+        laptop.run("status")  # tells the daemon that it has removed it
+        assert "removals" not in ann.run("status")
+        assert ann.json("status")["removals"] == []
+    ann.run("device", "lost", "laptop", "--yes", code=5)
+    assert "laptop is declared lost, and has access" in " ".join(ann.run("status", code=5).split())

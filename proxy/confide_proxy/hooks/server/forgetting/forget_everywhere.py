@@ -36,6 +36,7 @@ from confide_memory.forgetting import (
 from confide_memory.globs import is_glob
 from confide_memory.wire.forgotten import FORGET_BACKUPS, FORGET_PLAN, FORGET_RECEIPT, ForgetPlanned
 from confide_memory.wire.revisions import FORGET
+from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import InputError, SpaceKeysError
 from confide_proxy.hooks.server.forgetting import forgotten_texts
 from confide_proxy.hooks.server.forgetting.forgotten_texts import ForgetRecords, KnownRecord
@@ -67,7 +68,7 @@ class ForgetPlace(NamedTuple):
 
     def receipt_file(self, identity: bytes) -> Path:
         """Return where this device keeps the receipt of a record."""
-        return self.paths.forget_receipts / f"{identity.hex()}.json"
+        return _receipt_file(self.paths, identity)
 
     @property
     def roster(self) -> Roster:
@@ -223,11 +224,16 @@ async def drop_from_backups(place: ForgetPlace, done: Removal) -> None:
 
 
 async def receipt_for(place: ForgetPlace, signed: SignedRecord) -> KeptReceipt:
+    """Fetch a receipt, as `fetch_receipt` does."""
+    return await fetch_receipt(place.paths, place.sealing.keyring, place.link, signed)
+
+
+async def fetch_receipt(paths: ProxyPaths, keyring: Keyring, link: RequestChannel, signed: SignedRecord) -> KeptReceipt:
     """Fetch the receipt of a record, sign it, and keep it. Raises UnfitAnswerError: it is not of this
     very record, or the daemon has not signed it.
     """
     identity = signed.record.id
-    answer = await FORGET_RECEIPT.ask(place.link, {"id": identity}, timeout_s=DEADLINE_S)
+    answer = await FORGET_RECEIPT.ask(link, {"id": identity}, timeout_s=DEADLINE_S)
     try:
         body: dict[str, Any] = json.loads(answer["receipt"])
         is_fit = (
@@ -241,14 +247,14 @@ async def receipt_for(place: ForgetPlace, signed: SignedRecord) -> KeptReceipt:
         is_fit = False
     if not is_fit:
         raise UnfitAnswerError
-    own = await place.sealing.keyring.identity()
+    own = await keyring.identity()
     whole = {
         "receipt": body,
         "device": own.public_key.hex(),
         "daemonSignature": answer["signature"].hex(),
         "deviceSignature": own.sign(RECEIPT_LABEL, answer["receipt"]).hex(),
     }
-    file = place.receipt_file(identity)
+    file = _receipt_file(paths, identity)
 
     def write() -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -256,6 +262,10 @@ async def receipt_for(place: ForgetPlace, signed: SignedRecord) -> KeptReceipt:
 
     await asyncio.to_thread(write)
     return KeptReceipt(file, body)
+
+
+def _receipt_file(paths: ProxyPaths, identity: bytes) -> Path:
+    return paths.forget_receipts / f"{identity.hex()}.json"
 
 
 async def _refuse_globs(link: RequestChannel, targets: ForgetTargets) -> None:
