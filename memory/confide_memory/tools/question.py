@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -205,8 +205,14 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
     if text != raw:
         forming.take_unfolded(raw)
     found = forming.finish(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
-    plain = [one for one in in_order[:MOST_COMPOUNDS] if one not in of_dates and not skipped.issuperset(parts(one))]
-    return replace(found, day=_day_term(days), numbered=tuple(dict.fromkeys(numbered_things(plain)))[:MOST_TERMS])
+    numbered = _numbered(in_order[:MOST_COMPOUNDS], of_dates, skipped)
+    return replace(found, day=_day_term(days), numbered=numbered)
+
+
+def _numbered(compounds: Iterable[str], of_dates: Container[str], skipped: set[str]) -> tuple[tuple[str, str], ...]:
+    """Return the things that the query names by a number, such as a chapter, but no day."""
+    plain = [one for one in compounds if one not in of_dates and not skipped.issuperset(parts(one))]
+    return tuple(dict.fromkeys(numbered_things(plain)))[:MOST_TERMS]
 
 
 def _day_term(days: Iterable[str]) -> Term | None:

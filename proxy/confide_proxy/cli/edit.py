@@ -119,9 +119,7 @@ async def rm(
         outage(error, began)
         targets = await asyncio.to_thread(_found_here, here, this, list(dict.fromkeys(names)), is_global)
         await require_consent(_question(targets), is_sure=yes)
-        asked = [_tool_call("memory_delete", _arguments(target)) for target in targets]
-        answers = [await without_daemon(here, this, each, error, began) for each in asked]
-        done = [_outcome(*each) for each in zip(targets, answers, strict=True)]
+        done = [await _delete_later(here, this, target, error, began) for target in targets]
     for target in targets:
         await asyncio.to_thread(usage.forget, here.paths.state, target.project, [target.path])
     warnings = [warning for each in done for warning in each["warnings"]]
@@ -132,6 +130,14 @@ async def rm(
             row(_sentence(each))
 
     return Output({"project": this.name, "deleted": done}, print_text, warnings, exit_code=0 if is_done else 1)
+
+
+async def _delete_later(
+    here: CommandContext, this: Project, target: EditTarget, error: Exception, began: float
+) -> DeleteOutcome:
+    """Queue the deletion of a file that was found here, for when the daemon is there again."""
+    call = _tool_call("memory_delete", _arguments(target))
+    return _outcome(target, await without_daemon(here, this, call, error, began))
 
 
 @command

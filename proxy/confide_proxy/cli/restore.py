@@ -69,18 +69,19 @@ async def restore(
     """Make an older text of a file its newest revision, restore deleted files, or bring back memory
     as it was at a time, on every device.
     """
-    asked = list(dict.fromkeys(to_project_path(here, project or Path(), name) for name in names or ()))
+    place = project or Path()
+    asked = list(dict.fromkeys(to_project_path(here, place, name) for name in names or ()))
     moment = None if since is None else datetime.fromisoformat(moment_of(since))
     then = None if at is None else moment_of(at, option="--at", is_end=True)
     if then is not None and (revision is not None or moment is not None or is_list):
         raise typer.BadParameter("goes without --revision, --since and --list", param_hint="--at")
     if is_list:
-        return await _list_deleted(here, asked, moment, is_global=is_global, project=project or Path())
+        return await _list_deleted(here, asked, moment, is_global=is_global, project=place)
     _check_named(asked, is_all=moment is not None or project is not None or is_global)
     is_one = moment is None and _is_one_file(asked)
     if revision is not None and not is_one:
         raise typer.BadParameter("goes with one file", param_hint="--revision")
-    this = await project_of(here, project or Path())
+    this = await project_of(here, place)
     async with here.client(this) as client:
         name = GLOBAL_PROJECT if is_global else this.name
         if is_one and not dry_run and then is None:

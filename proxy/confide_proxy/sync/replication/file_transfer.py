@@ -128,21 +128,9 @@ class FileTransfer:
                 if by_git in _WAITING:
                     raise FolderError(path, _WAITING[by_git])
                 sent = await asyncio.to_thread(self._ledger.sent_hashes, path)
-                # A confirmed text is in the daemon's history, so it may be replaced even if the
-                # daemon used another base. Unless the daemon was restored from an older copy since:
-                # then this file may be the only copy.
-                ours = (body["hash"], body["baseHash"])
-                # A late revision, whose base text a newer one has again, would pass for its
-                # successor.
-                is_late = known is not None and known.revision > revision and not sent
+                is_nobodys = by_git is GitChange.PUT_BACK
                 if local is not None and not (
-                    local.hash == body["hash"]
-                    or by_git is GitChange.PUT_BACK
-                    or (local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]) and not is_late)
-                    or (
-                        is_confirmed(known, local, sent)
-                        and (is_compared or (known is not None and known.hash in ours and not is_late))
-                    )
+                    is_nobodys or _may_replace(body, local, known, sent, is_compared=is_compared)
                 ):
                     check_sendable(self._folder, path, known, local)
                     await self._deposit(path, local)
@@ -509,6 +497,25 @@ class FileTransfer:
                 raise
             return False
         return True
+
+
+def _may_replace(
+    body: Mapping[str, Any], local: Content, known: Confirmed | None, sent: tuple[str, ...], *, is_compared: bool
+) -> bool:
+    """Return True if a revision from the daemon (`apply`) may replace this text, which the daemon
+    has.
+    """
+    # A late revision, whose base text a newer one has again, would pass for its successor.
+    is_late = known is not None and known.revision > int(body["revision"]) and not sent
+    if local.hash == body["hash"]:
+        return True
+    if local.hash == body["baseHash"] and (not sent or local.hash == sent[-1]) and not is_late:
+        return True
+    # A confirmed text is in the daemon's history, so it may be replaced even if the daemon used
+    # another base. Unless the daemon was restored from an older copy since: then this file may be
+    # the only copy.
+    is_ours = known is not None and known.hash in (body["hash"], body["baseHash"]) and not is_late
+    return is_confirmed(known, local, sent) and (is_compared or is_ours)
 
 
 def _is_the_daemons(local: Content, known: Confirmed | None, before: Confirmed | None, told: str | None) -> bool:
