@@ -267,7 +267,7 @@ async def test_who_puts_changes_aside_and_applies_them_again_finds_the_file_as_g
     assert (report.is_held, (home.root / PLAN).read_text(), await home.plan()) == (False, WITH_ANN, WITH_ANN)
 
 
-async def test_a_revision_that_comes_before_anybody_looked_is_written_over_what_git_put_back(
+async def test_a_revision_that_comes_before_anybody_looked_is_not_merged_with_what_git_put_back(
     home: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rule, "LONGEST_HOLD_S", 0.0)
@@ -276,8 +276,23 @@ async def test_a_revision_that_comes_before_anybody_looked_is_written_over_what_
     text = WITH_ANN + "- how: by bus\n"
     made = await home._desktop.put(PLAN, text, base=3)
     change = {"path": PLAN, "revision": made["revision"], "hash": text_hash(text), "baseHash": text_hash(WITH_ANN)}
-    assert await home.replica.apply({**change, "text": text}) == {"applied": True}
+    with pytest.raises(FolderError, match="put back"):
+        await home.replica.apply({**change, "text": text})
+    await home.look(is_watched=True)
     assert (home.root / PLAN).read_text() == await home.plan() == text
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_the_next_commit_is_meant_though_it_was_noted_before_its_texts_were(
+    home: Repository, is_watched: bool
+) -> None:
+    """Between the text that was sent and the look at git's `HEAD`, a checkout moved on."""
+    home.git("checkout", "-q", "-b", "two")
+    (home.root / PLAN).write_text(WITH_ANN)
+    home.commit("two")
+    home.replica.absence.note_commits()
+    await home.look(is_watched=is_watched)
+    assert (home.root / PLAN).read_text() == await home.plan() == WITH_ANN
 
 
 async def test_who_types_the_committed_text_again_means_it(home: Repository) -> None:

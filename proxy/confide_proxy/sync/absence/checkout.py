@@ -129,6 +129,14 @@ class Checkout:
         """Return True if the newest stash has another text of a file than this blob."""
         return bool(self.stash()) and self.blob_in("refs/stash", path) not in ("", blob)
 
+    def has_committed(self, path: str, text: str, like: str) -> bool:
+        """Return True if `HEAD` or a commit before it has this text of a file. `like` is any blob id
+        of the repository.
+        """
+        asked = ("log", "-1", "--format=%H", f"--find-object={blob_of(text, like)}", "HEAD", "--", path)
+        code, said = git_says(self._root, "--literal-pathspecs", *asked)
+        return code == 0 and bool(said.strip())
+
     def is_in_conflict(self, path: str, text: str) -> bool:
         """Return True if a file has the markers of a conflict that git wrote and that waits for its
         user; a text that only mentions such markers has none.

@@ -285,6 +285,13 @@ class Absence:
         is_recent = 0 <= time.time() - state.st_mtime < LONGEST_HOLD_S
         return GitChange.JUST_PUT_BACK if is_recent or self._checkout.is_amid() else GitChange.PUT_BACK
 
+    def is_committed(self, path: str, text: str) -> bool:
+        """Return True if git has this text of a file, which it put another one in place of, in the
+        present commit or one before: then no text went missing, and the change is meant.
+        """
+        like = self._put_back.get(path, "")
+        return bool(like) and self._checkout.has_committed(self._folder.spelling_of(path), text, like)
+
     def note_agreed(self, path: str) -> None:
         """Record that device and daemon have agreed on a file again, whatever git did to it."""
         self._put_back.pop(path, None)

@@ -125,13 +125,11 @@ class FileTransfer:
                     return {"applied": True}
                 is_agreed = known.matches(local.hash) if known and local else known is None and local is None
                 by_git = GitChange.NONE if is_agreed else await asyncio.to_thread(self._absence.change_by_git, path)
-                if by_git in _WAITING:
-                    raise FolderError(path, _WAITING[by_git])
+                if by_git in _WAITING or by_git is GitChange.PUT_BACK:
+                    # The next comparison, or the file's own event, asks if its text went missing.
+                    raise FolderError(path, _WAITING.get(by_git, _JUST_PUT_BACK))
                 sent = await asyncio.to_thread(self._ledger.sent_hashes, path)
-                is_nobodys = by_git is GitChange.PUT_BACK
-                if local is not None and not (
-                    is_nobodys or _may_replace(body, local, known, sent, is_compared=is_compared)
-                ):
+                if local is not None and not _may_replace(body, local, known, sent, is_compared=is_compared):
                     check_sendable(self._folder, path, known, local)
                     await self._deposit(path, local)
                     said = await asyncio.to_thread(self._files.base_with_sent, path, known)
@@ -311,6 +309,10 @@ class FileTransfer:
         Raises FolderError: git will give the file its text back, or its user has a conflict to resolve.
         """
         by_git = await asyncio.to_thread(self._absence.change_by_git, path)
+        if by_git in (GitChange.STASHED, GitChange.JUST_PUT_BACK, GitChange.PUT_BACK) and known is not None:
+            before = await self._text_of(path, known.revision, known.hash)
+            if before is None or await asyncio.to_thread(self._absence.is_committed, path, before):
+                return ""
         is_older = by_git is not GitChange.SET_BACK
         if not is_older:
             found = await self._revision_with(path, content.hash)
