@@ -32,7 +32,6 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
-from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
 from confide_proxy.link import daemon
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link.restore_detection import DaemonReceipts
@@ -148,6 +147,9 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
         local |= {"claim": project.claim} if project.claim else {}
         result["lastSync"] = result["lastSync"] or await asyncio.to_thread(files.compared_at)
         keyring = client.sealing.keyring
+        # Late: what it needs of devices and hooks takes 0.1 s to load.
+        from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
+
         local["removals"] = await waiting_removals(here.paths, keyring, client.connection)
         of_keyring = {**result.get("sealing", {}), **sealing(keyring)}
         link = {**result["link"], **up(here.paths, client), "device": await _device(keyring)}
@@ -163,6 +165,8 @@ async def _local_removals(paths: ProxyPaths) -> list[str]:
     keyring = Keyring(paths, MachineKeys(paths))
     with suppress(ConfideError, OSError):
         await keyring.recall()
+        from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
+
         return await waiting_removals(paths, keyring, None)
     return []
 

@@ -181,9 +181,11 @@ def test_the_steps_of_a_sign_in_may_be_taken_at_different_nodes(nodes: Nodes, tm
     page = there.page()
     machine.run("gateway", "approve", here.words(page), "--yes", "--name", "chat")
     code = there.code(page)
-    # The browser's own second visit gets no other code, at the node that has shown the page before either.
-    wait_until("the page to have ended", lambda: at(first).request("GET", page).status == 404)
+    # The browser's own second visit gets the same code, at the node that has shown the page before too, until it is used.
+    wait_until("the other node to know it", lambda: at(first).request("GET", page).status == 302)
+    assert here.code(page) == code
     tokens = here.exchange(code).json
+    wait_until("the page to have ended", lambda: at(second).request("GET", page).status == 404)
     assert call(at(second), tokens["access_token"], "memory_status").status == 200  # type: ignore[arg-type]
     # The answer may have been lost with its node: the other one gives the same, for a code and for a refresh token.
     assert there.exchange(code).json["refresh_token"] == tokens["refresh_token"]
