@@ -170,7 +170,7 @@ class AgentSession:
     async def _begin_beside(self) -> None:
         # Loaded in a thread, as hooks are, and only for sessions with learning on.
         client = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.client")
-        found = await asyncio.to_thread(client.beside, self._paths, self._config)
+        found = await asyncio.to_thread(client.background_services, self._paths, self._config)
         for name, work in found.items():
             self._spawn(self.services.keep(name, work))
 
