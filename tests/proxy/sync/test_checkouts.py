@@ -248,6 +248,28 @@ async def test_a_text_that_git_throws_away_comes_back(
     assert "git had put back the committed one" in home.told()
 
 
+async def test_confide_writes_no_file_outside_of_memory_whatever_git_or_a_full_disk_did_to_it(
+    home: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule, "LONGEST_HOLD_S", 0.0)
+    pages = [f"docs/{number}.md" for number in range(5)]
+    home.write(*pages)
+    home.commit("docs")
+    home.restart("docs/*.md")
+    await home.replica.compare()
+    for page in pages:
+        (home.root / page).write_text("# Another\n")
+    await home.replica.send_changes(pages)
+    home.git("checkout", "-q", ".")
+    await home.replica.send_changes(pages)
+    texts = [str((await home._desktop.request("pull", {"project": "proj", "path": page}))["text"]) for page in pages]
+    assert [(home.root / page).read_text() for page in pages] == texts == [f"- what {page} says\n" for page in pages]
+    for page in pages:
+        (home.root / page).write_bytes(b"")
+    await home.replica.send_changes(pages)
+    assert [(home.root / page).read_bytes() for page in pages] == [b""] * len(pages)
+
+
 async def test_who_puts_changes_aside_and_applies_them_again_finds_the_file_as_git_left_it(home: Repository) -> None:
     """As pre-commit does, with a patch of its own; a rebase with `--autostash` takes longer."""
     await edited(home)

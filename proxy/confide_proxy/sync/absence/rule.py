@@ -158,6 +158,8 @@ class Absence:
         self._checkout = Checkout(folder.root)
         self._removal_times: deque[float] = deque(maxlen=_MOST_TOLD)
         self._came_back: deque[float] = deque(maxlen=_MOST_TOLD)
+        self._emptied: dict[str, float] = {}
+        """When files were last judged to be empty all at once, by path."""
         self._put_back: dict[str, str] = {}
         """Blob ids of the texts that git put back, by path: the bases of edits until one is sent."""
         self.notice = Notice(ledger.notice)
@@ -254,7 +256,12 @@ class Absence:
     def change_by_git(self, path: str) -> GitChange:
         """Return what git did to a file that differs from the last confirmed text. Reads the file,
         and asks git about it.
+
+        Files outside of memory (globs of `extra`) are as they are: Confide only
+        reads them.
         """
+        if not self._folder.is_memory(path):
+            return GitChange.NONE
         try:
             text = self._folder.own_text(path)
         except FolderError:
@@ -274,7 +281,10 @@ class Absence:
         entry = self._checkout.indexed(spelled)
         if entry is None or blob_of(text, entry.blob) != entry.blob:
             return GitChange.NONE
-        state = os.lstat(self._folder.root / spelled)
+        try:
+            state = os.lstat(self._folder.root / spelled)
+        except OSError:
+            return GitChange.NONE  # removed since, which has an event of its own
         is_of_git = (entry.mtime_ns, entry.size) == (state.st_mtime_ns, state.st_size)
         # What a commit or a pull since the last look changed is meant.
         if not is_of_git or self._checkout.blob_in(commit, spelled) != entry.blob:
@@ -303,20 +313,25 @@ class Absence:
         return self.change_by_git(path) in (GitChange.SET_BACK, GitChange.STASHED)
 
     def is_emptied(self, path: str) -> bool:
-        """Return True if this file is one of many that are empty and were not: more than a user
-        empties by hand.
+        """Return True if this file of the memory is one of many that are empty and were not: more
+        than a user empties by hand.
         """
         confirmed = self._ledger.all()
-        if not (known := confirmed.get(path)) or not known.size:
+        if not self._folder.is_memory(path) or not (known := confirmed.get(path)) or not known.size:
             return False
-        since = self._clock() - HOLD_S
-        emptied = sum(1 for at in self._came_back if at >= since)
+        now = self._clock()
+        # Files are judged side by side: those that have their texts again count as well.
+        emptied = {other for other, at in self._emptied.items() if at >= now - HOLD_S}
         for other, was in confirmed.items():
             with suppress(OSError):
-                emptied += was.size > 0 and not os.lstat(self._folder.root / self._folder.spelling_of(other)).st_size
-            if emptied > MOST:
+                if was.size and not os.lstat(self._folder.root / self._folder.spelling_of(other)).st_size:
+                    emptied.add(other)
+            if len(emptied) > MOST:
                 break
-        return is_wholesale(emptied, len(confirmed))
+        if not is_wholesale(len(emptied), len(confirmed)):
+            return False
+        self._emptied = dict.fromkeys(emptied, now)
+        return True
 
     def note_came_back(self, why: str) -> None:
         """Count a file whose newest text was fetched over a text that no user meant; write the

@@ -309,16 +309,16 @@ class FileTransfer:
         Raises FolderError: git will give the file its text back, or its user has a conflict to resolve.
         """
         by_git = await asyncio.to_thread(self._absence.change_by_git, path)
-        if by_git in (GitChange.STASHED, GitChange.JUST_PUT_BACK, GitChange.PUT_BACK) and known is not None:
+        if by_git is GitChange.SET_BACK:
+            found = await self._revision_with(path, content.hash)
+            if not found or (known is not None and found >= known.revision):
+                return ""
+        elif by_git not in (GitChange.NONE, GitChange.CONFLICT) and known is not None:
             before = await self._text_of(path, known.revision, known.hash)
             if before is None or await asyncio.to_thread(self._absence.is_committed, path, before):
                 return ""
-        is_older = by_git is not GitChange.SET_BACK
-        if not is_older:
-            found = await self._revision_with(path, content.hash)
-            is_older = found > 0 and (known is None or found < known.revision)
         report.is_held |= by_git is GitChange.JUST_PUT_BACK
-        if by_git in _WAITING and is_older:
+        if by_git in _WAITING:
             raise FolderError(path, _WAITING[by_git])
         if known is None:
             return ""
