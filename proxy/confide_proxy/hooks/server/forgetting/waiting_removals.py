@@ -22,6 +22,8 @@ from confide_proxy.paths import ProxyPaths
 
 _MOST_RECEIPTS: Final = 20
 """The newest ones that are looked at: each that waits costs a request."""
+_ASKED_S: Final = 5.0
+"""Seconds for all of these requests; receipts without an answer by then count as they were."""
 _MOST_BYTES: Final = 8 << 20
 _PENDING: Final = "pending"
 _WHEN_IT_CONNECTS: Final = "gone when it connects"
@@ -37,8 +39,9 @@ async def waiting_removals(paths: ProxyPaths, keyring: Keyring, link: RequestCha
     bodies = await asyncio.to_thread(lambda: [body for body in _receipts(paths) if _waits_for(body, roster)])
     found: list[str] = []
     since: dict[str, int] = {}
+    until = asyncio.get_running_loop().time() + _ASKED_S
     for body in bodies:
-        for name in _waits_for(await _present(body, paths, keyring, link), roster):
+        for name in _waits_for(await _present(body, paths, keyring, link, until), roster):
             since[name] = min(body["record"]["at"], since.get(name, body["record"]["at"]))
     for name, at in since.items():
         day = time.strftime("%Y-%m-%d", time.localtime(at))
@@ -91,14 +94,17 @@ def _waits_for(body: dict[str, Any], roster: Roster | None) -> list[str]:
 
 
 async def _present(
-    body: dict[str, Any], paths: ProxyPaths, keyring: Keyring, link: RequestChannel | None
+    body: dict[str, Any], paths: ProxyPaths, keyring: Keyring, link: RequestChannel | None, until: float
 ) -> dict[str, Any]:
-    """Return a receipt's content as it is now, or as it was if the daemon does not say."""
+    """Return a receipt's content as it is now, or as it was if the daemon does not say by `until`, a
+    time of the event loop.
+    """
     if link is None:
         return body
     signed = SignedRecord(canonical(body["record"]), bytes.fromhex(body["recordSignature"]))
     try:
-        return (await fetch_receipt(paths, keyring, link, signed)).body
+        async with asyncio.timeout_at(until):
+            return (await fetch_receipt(paths, keyring, link, signed)).body
     except (ConfideError, TimeoutError):
         return body
 
