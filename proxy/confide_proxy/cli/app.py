@@ -202,7 +202,6 @@ COMMANDS: Final[Groups] = {
             "confide run --file KUBECONFIG=secret:7a1c -- kubectl get pods\n"
             "confide run --stdin secret:registry -- docker login --username me --password-stdin registry.example.com",
         ),
-        Entry("audit", "secret_uses:audit", "List which commands and agents used which secrets, without values."),
         Entry(
             "secrets",
             "",
@@ -226,6 +225,9 @@ COMMANDS: Final[Groups] = {
                     "secrets",
                     "Decrypt one sealed secret, and print it.",
                     "confide secrets show '(sealed:github-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)'",
+                ),
+                Entry(
+                    "audit", "secret_uses:audit", "List which commands and agents used which secrets, without values."
                 ),
             ),
         ),

@@ -24,6 +24,7 @@ MOVED: Final[Moved] = {
     "pin": "join --pin",
     "scan": "secrets scan",
     "secrets rescan": "secrets scan --stored",
+    "audit": "secrets audit",
     "deleted": "restore --list",
     "log": "history --changes",
     "watch": "sync --watch",

@@ -1,4 +1,4 @@
-"""`confide audit`: the uses of secrets on this device."""
+"""`confide secrets audit`: the uses of secrets on this device."""
 
 from __future__ import annotations
 

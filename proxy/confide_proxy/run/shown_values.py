@@ -59,7 +59,7 @@ def approve_showing(paths: ProxyPaths, policy: str, named: str) -> str:
         named: how the user knows the secret.
 
     Returns:
-        who approved it, for `confide audit`.
+        who approved it, for `confide secrets audit`.
 
     Raises RunRefusedError if the agent may not.
     """

@@ -27,7 +27,7 @@ NEED_NOTHING = {
     ("http", "token", "ls"),
     ("learn", "transcripts"),
     ("stats",),
-    ("audit",),
+    ("secrets", "audit"),
     ("secrets", "scan"),
     ("secrets", "scan", "--all"),
 }

@@ -101,7 +101,7 @@ def test_a_command_uses_a_secret_that_nobody_sees(desk: Machine) -> None:
         assert part not in ended.stdout + ended.stderr
     assert ended.stdout.startswith("(sealed:password:")
     assert "(sealed:github-token:" in ended.stdout
-    (use,) = desk.json("audit")
+    (use,) = desk.json("secrets", "audit")
     assert use["by"].endswith("/sh")
     assert use["approved"] == "proxy.toml"
 
@@ -183,7 +183,7 @@ def test_an_agent_has_its_user_asked_and_never_sees_the_value(desk: Machine) -> 
         # An agent's shell has a terminal session of its own for each command; the answer holds for the agent's session.
         again = run(desk, "--env", "DB=secret:db", "--", "printenv", "DB", start_new_session=True)
         assert again.stdout.startswith("(sealed:password:"), again.stderr
-        assert desk.json("audit")[0]["approved"] == "before"
+        assert desk.json("secrets", "audit")[0]["approved"] == "before"
         for is_yes in (False, True):
             wire.send(
                 {
@@ -237,7 +237,7 @@ def test_an_agents_shell_shows_a_value_only_after_a_yes(desk: Machine) -> None:
             assert "show the value of db (sealed:password:" in asked["params"]["message"]
             answered(wire, asked, is_yes=is_yes)
             assert (showing.result(DEADLINE_S).stdout == PASSWORD) == is_yes
-    newest = next(one for one in desk.json("audit") if one["by"] == "confide secrets show")
+    newest = next(one for one in desk.json("secrets", "audit") if one["by"] == "confide secrets show")
     assert newest["approved"] == "agent's client"
 
 
@@ -283,7 +283,7 @@ def test_a_running_session_has_the_value_for_this_device_alone(desk: Machine) ->
             )
             assert ended.returncode == 3, ended.stderr
             assert re.fullmatch(r"\(sealed:password:[0-9a-f]+\) \(sealed:github-token:[0-9a-f]+\)\n", ended.stdout)
-        assert desk.json("audit")[0]["approved"] == "proxy.toml"
+        assert desk.json("secrets", "audit")[0]["approved"] == "proxy.toml"
         assert run(desk, "--env", "DB=secret:db", "--", "cat", "/dev/null").returncode == 7  # no rule, nobody to ask
         (desk.project / ".confide.toml").write_text("run = false\n")
         assert run(desk, "--env", "DB=secret:db", "--", "sh", "-c", "exit 0").returncode == 7

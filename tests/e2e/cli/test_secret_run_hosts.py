@@ -75,6 +75,6 @@ def test_a_command_that_never_gets_the_value_uses_it_at_a_host(desk: Machine, ap
     assert away.returncode == 7  # no rule for curl
     away = run(desk, *rule, "--", "sh", "-c", f"curl -ksS -H 'Authorization: secret:db' https://127.0.0.1:{api.port}/")
     assert (away.returncode, api.got) == (0, ["secret:db"])
-    assert desk.json("audit")[0]["by"].endswith(f"sh as authorization of {api.host}")
+    assert desk.json("secrets", "audit")[0]["by"].endswith(f"sh as authorization of {api.host}")
     for wrong in ("api.example.com=secret:db", "api.example.com:Host=secret:db", "127.0.0.1:X-Key=secret:db"):
         assert run(desk, "--http", wrong, "--", "true").returncode == 2

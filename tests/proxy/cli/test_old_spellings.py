@@ -20,7 +20,7 @@ from confide_proxy.cli.old_spellings import MOVED
 
 ROOT = Path(__file__).parents[3]
 OLD = {**{old: new for each in of_addons()[0] for old, new in each.moved.items()}, **MOVED}
-MOST_AT_THE_TOP, MOST_IN_ALL = 30, 70
+MOST_OF_THE_CORE, MOST_AT_THE_TOP, MOST_IN_ALL = 24, 30, 70
 COLUMNS, LINES = 80, 24
 
 
@@ -57,13 +57,19 @@ def test_help_fits_on_one_screen(machine: Machine) -> None:
             assert bool(re.search(rf"^  {entry.name}\b", whole, re.MULTILINE)) != entry.is_hidden
 
 
+def test_the_core_has_few_commands() -> None:
+    """At the top, as `confide help all` lists them without add-ons."""
+    entries = [entry for each in COMMANDS.values() for entry in each if not entry.is_hidden]
+    assert len(entries) <= MOST_OF_THE_CORE
+
+
 @pytest.mark.addons
 def test_there_are_few_commands() -> None:
-    """At the top, without the tasks' group, which has a heading of its own; and in all."""
+    """At the top, those of add-ons too; and in all."""
     entries = [
         entry for each in place_addons(COMMANDS, of_addons()[0]).values() for entry in each if not entry.is_hidden
     ]
-    assert len([entry for entry in entries if entry.name != "task"]) <= MOST_AT_THE_TOP
+    assert len(entries) <= MOST_AT_THE_TOP
     assert len(list(leaves(tuple(entries)))) <= MOST_IN_ALL
 
 

@@ -73,7 +73,7 @@ ARGUMENTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "secrets show": ((SECRET, "--raw"),),
     "secrets name": (("npm", SECRET), ("--remove", "npm")),
     "run": (("--env", f"X={SECRET}", "--", "true"),),
-    "audit": ((),),
+    "secrets audit": ((),),
     "learn transcripts": ((), ("--forget", "session-1", "--yes")),
     "learn now": ((), ("--status",)),
     "learn ls": ((),),
