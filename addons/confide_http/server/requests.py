@@ -50,6 +50,8 @@ class SignInRequests(SessionPart):
 
     async def _look(self, asked: SignInRequest) -> SignIn:
         found = await self._found(asked["words"])
+        if found.granted is not None:
+            raise self._answered(found)
         return {
             "application": found.application.name,
             "registered": found.application.is_registered,
@@ -76,7 +78,7 @@ class SignInRequests(SessionPart):
         )
         done = await asyncio.to_thread(self._sign_ins.approve, found, granted)
         if done is None:
-            raise _unknown()
+            raise self._answered(await self._found(asked["words"]))
         return {"scope": done.scope, "days": done.days}
 
     async def _end(self, asked: EndRequest) -> Nothing:
@@ -98,6 +100,18 @@ class SignInRequests(SessionPart):
             raise _unknown()
         return found
 
+    def _answered(self, found: PendingSignIn) -> RequestError | NotFoundError:
+        """Return the error for a request that has its approval, with what was approved."""
+        granted = found.granted
+        if granted is None:  # it has expired just now
+            return _unknown()
+        mine = granted.by == self._session.caller_now().public_key.hex()
+        may = "read and write" if granted.scope == "write" else "read"
+        where = "on this device" if mine else "on another device"
+        what = f"{found.application.name} may {may}, for {granted.days} day{'s' if granted.days > 1 else ''}"
+        hint = "the page in your browser goes on by itself; confide http ls shows who has signed in"
+        return RequestError("conflict", f"these words were approved {where} already: {what}", hint)
+
     async def _deciding(self) -> Caller:
         """Return the caller if it may decide for the whole space. Raises GrantError: it may not."""
         caller = self._session.caller_now()
@@ -110,5 +124,5 @@ class SignInRequests(SessionPart):
 
 
 def _unknown() -> NotFoundError:
-    hint = "they are on the page that the program has opened, for ten minutes; begin there again"
+    hint = "they are on the page that the program has opened, for ten minutes; begin there again. confide http ls shows who has signed in"
     return NotFoundError("no sign-in with these words waits", hint=hint)

@@ -66,7 +66,7 @@ async def device_rm(here: CommandContext, name: Name, added: Added = False, yes:
     async with connect_to_space(here) as space:
         keyring = space.keyring
         assert keyring.roster is not None
-        device = find(keyring.roster, name)
+        device = _once_removed(keyring.roster, name) or find(keyring.roster, name)
         return await _remove(here, space, device, takes_added=added, is_sure=yes)
 
 
@@ -150,7 +150,7 @@ async def _remove(
 
 def _once_removed(roster: Roster, name: str) -> Device | None:
     """Return a removed device with this name or these words, if no device of the roster has them:
-    its removal may have waited for the daemon.
+    its removal may have waited for the daemon, or its answer was lost.
     """
     if any(name in (each.name, fingerprint_words(each.key)) for each in roster.devices.values()):
         return None

@@ -93,7 +93,8 @@ def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
     if len(found) == 1:
         return found[0]
     if any(name in (device.name, fingerprint_words(device.key)) for device in members.values()):
-        raise DeviceError(f"{name} is a device of the space already", hint="confide device ls shows its words")
+        hint = "if it cannot open secrets yet, run confide device confirm on it; confide device ls here shows the words of the change"
+        raise DeviceError(f"{name} is a device of the space already", hint=hint)
     names = ", ".join(one.name for one in joiners)
     hint = f"waiting: {names}" if names else "it has to join and connect first: run confide device ls on it"
     raise DeviceError(f"no device called {name} waits for approval", hint=hint)

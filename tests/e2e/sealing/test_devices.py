@@ -154,7 +154,12 @@ def test_a_device_that_is_removed_opens_nothing_new(tmp_path: Path) -> None:
         assert names(ann)[1:] == []
         for command in (("device", "ls"), ("status",)):
             assert "revoked" in bob.run(*command, code=6)
-        assert "no device is called bob" in ann.run("device", "rm", "bob", "--yes", code=7)
+        # Whoever has lost the answer asks again, and is told the same.
+        again = ann.json("device", "rm", "bob", "--yes")
+        assert (again["removed"]["words"], again["epoch"]) == (removed["removed"]["words"], 2)
+        assert [one["id"] for one in again["exposed"]] == [exposed["id"]]
+        assert "(before)" in ann.run("device", "rm", "bob", "--yes")
+        assert "no device is called carl" in ann.run("device", "rm", "carl", "--yes", code=7)
 
 
 def test_a_device_that_is_lost_while_the_daemon_is_away_is_out_before_it_can_send(tmp_path: Path) -> None:

@@ -213,14 +213,14 @@ class SignIns:
         than `source` would have.
         """
         rows: list[Any] = database.execute(
-            "SELECT digest, application = ?, granted IS NULL FROM sign_ins ORDER BY expires_at", (application,)
+            "SELECT digest, application = ? FROM sign_ins WHERE granted IS NULL ORDER BY expires_at", (application,)
         ).fetchall()
-        self._sources = {digest: self._sources.get(digest) for digest, _, _ in rows}
+        self._sources = {digest: self._sources.get(digest) for digest, _ in rows}
         mine = [row for row in rows if row[1]]
         if len(mine) < MOST_ASKED_EACH and len(rows) < MOST_ASKED:
             return
         crowded = mine if len(mine) >= MOST_ASKED_EACH else rows
-        unanswered = [digest for digest, _, is_open in crowded if is_open]
+        unanswered = [digest for digest, _ in crowded]
         held = Counter(self._sources[digest] for digest in unanswered)
         fullest, count = max(held.items(), key=lambda one: one[1], default=(None, 0))
         if held[source] + 1 >= count:
@@ -233,13 +233,12 @@ class SignIns:
         return sought(self._registry, lambda database: self._waiting(database, _digest(identifier)))
 
     def of_words(self, words: str, space: str) -> PendingSignIn | None:
-        """Return the request with these six words; None if there is none, or if it is for another
-        space or approved already.
+        """Return the request with these six words, even if it was approved; None if there is none, or
+        if it is for another space.
         """
         wanted = _digest(typed_words(words))
         found = sought(self._registry, lambda database: self._of_words(database, wanted))
-        is_it = found is not None and found.granted is None and found.application.space == space
-        return found if is_it else None
+        return found if found is not None and found.application.space == space else None
 
     def _of_words(self, database: apsw.Connection, wanted: bytes) -> PendingSignIn | None:
         rows: list[Any] = database.execute("SELECT digest, words FROM sign_ins").fetchall()
@@ -249,13 +248,16 @@ class SignIns:
 
     def approve(self, waiting: PendingSignIn, granted: ApprovedGrant) -> ApprovedGrant | None:
         """Approve a request, and return the approved rights: those in `granted`, but only reading if
-        the request asks for no more, and `MOST_DAYS` at most. None: it was approved before, or has
-        expired.
+        the request asks for no more, and `MOST_DAYS` at most. The same approval again, whose answer
+        was lost, returns the same. None: it was approved otherwise before, or has expired.
         """
         scope: SignInScope = "read" if "read" in (granted.scope, waiting.asked.scope) else "write"
         granted = replace(granted, scope=scope, days=min(granted.days, MOST_DAYS))
         with self._registry.transaction() as database:
             now = self._registry.clock()
+            before = self._waiting(database, waiting.digest)
+            if before is not None and before.granted == granted:
+                return granted
             database.execute(
                 "UPDATE sign_ins SET granted = ? WHERE digest = ? AND granted IS NULL AND expires_at > ?",
                 (json.dumps(asdict(granted)), waiting.digest, now),
@@ -269,8 +271,9 @@ class SignIns:
         return granted
 
     def hand_out(self, identifier: str) -> Code | None:
-        """Replace an approved request by an authorization code, and return the code; a browser that
-        asks again gets the same code while it is unused, since the response may have been lost.
+        """Make an authorization code of an approved request, and return it; a browser that asks again
+        gets the same code while it is unused, since the response may have been lost. The request stays
+        until it expires, so that a device whose answer was lost learns that it is approved.
 
         None: the request was not approved, has expired, or its code was used.
         """
@@ -279,10 +282,9 @@ class SignIns:
             now = self._registry.clock()
             fresh = self._waiting(database, _digest(identifier))
             if fresh is not None and fresh.granted is not None:
-                database.execute("DELETE FROM sign_ins WHERE digest = ?", (fresh.digest,))
                 asked, granted = json.dumps(asdict(fresh.asked)), json.dumps(asdict(fresh.granted))
                 database.execute(
-                    "INSERT INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
+                    "INSERT OR IGNORE INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
                     (_digest(text), fresh.application.id, asked, granted, now + CODE_S),
                 )
             code = _code(database, text)

@@ -397,9 +397,20 @@ def test_words_are_approved_by_a_device_of_the_space_that_decides(house: House, 
     assert "may read the memory but not write it" in house.reader.run("gateway", "rm", "chat", code=6)
     assert chat.words(page) == words
     house.approve(words)
-    assert "no sign-in" in house.approve(words, code=7)
     assert chat.words(other)
     assert chat.exchange(chat.code(page)).status == 200
+
+
+def test_whoever_approves_again_is_told_that_it_is_approved(house: House, chat: Program) -> None:
+    """The answer may have been lost, and the page in the browser has gone on meanwhile, or not yet."""
+    page = chat.page()
+    words = chat.words(page)
+    house.approve(words, "--scope", "read", "--days", "30")
+    said = "these words were approved on this device already: Chat may read, for 30 days"
+    assert said in house.approve(words, code=7)
+    assert chat.exchange(chat.code(page)).status == 200
+    assert said in house.approve(words, code=7)
+    assert "no sign-in with these words waits" in house.approve(words, by=house.stranger, code=7)
 
 
 async def test_wrong_words_are_few(house: House, chat: Program) -> None:
