@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench import house
 
 ROOT = Path(__file__).parent.parent
 CORE = {
@@ -37,6 +38,7 @@ HEAVY = {
     "markdown_it",
 }
 
+MOST_IMPORTS_APART = 300
 SERVING = {"starlette", "uvicorn", "h11", "jinja2"}
 
 
@@ -275,3 +277,9 @@ def test_the_page_of_what_tests_share_names_all_of_it() -> None:
         for name in named
         if "/" in name and not name.endswith("/") and not (ROOT / name).exists() and Path(name) not in there
     ] == []
+
+
+def test_few_imports_are_late_or_for_types_alone() -> None:
+    """Each hides from a reader, and from mypy or the program, what a module needs."""
+    late, for_types = house.imports(house.modules(*house.CORE, "addons"))
+    assert late + for_types <= MOST_IMPORTS_APART

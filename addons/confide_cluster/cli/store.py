@@ -10,8 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
+from confide_cluster.daemon.spaces import node_bootstrap
+from confide_cluster.daemon.store import Postgres
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import EXIT_CONFIG, ConfideError
+from confide_daemon.access.registry import open_master
 from confide_daemon.cli.console import CommandContext, Output, command, remark, say
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.errors import AlreadyServedError, BadNameError, ConfigError
@@ -53,8 +57,6 @@ def store(
 
 
 def _status(here: CommandContext) -> Output:
-    from confide_cluster.daemon.log.configured import durability, open_engine, standing_of
-
     config = here.config().table(StoreConfig)
     _require(config.url)
     with here.opened() as state, closing(open_engine(config)) as engine:
@@ -111,12 +113,6 @@ def _status(here: CommandContext) -> Output:
 
 def _move(here: CommandContext, to: str | None) -> Output:
     """Move all spaces into the store at the address `to`, or out of the store for None."""
-
-    from confide_cluster.daemon.log.configured import open_engine
-    from confide_cluster.daemon.spaces import node_bootstrap
-    from confide_cluster.daemon.store import Postgres
-    from confide_daemon.access.registry import open_master
-
     to_files = to is None
     config = here.config().table(StoreConfig)
     if to is not None:
@@ -152,7 +148,7 @@ def _move(here: CommandContext, to: str | None) -> Output:
 
 
 def _accept(here: CommandContext) -> Output:
-    from confide_cluster.daemon.log import log_snapshot
+    from confide_cluster.daemon.log import log_snapshot  # needs the driver
 
     _require(here.config().table(StoreConfig).url)
     with here.opened() as state:
@@ -169,8 +165,6 @@ def _accept(here: CommandContext) -> Output:
 
 
 def _release(here: CommandContext, space: str) -> Output:
-    from confide_cluster.daemon.log.configured import open_engine
-
     config = here.config().table(StoreConfig)
     _require(config.url)
     with here.opened() as state:

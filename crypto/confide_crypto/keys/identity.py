@@ -16,6 +16,17 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_decrypt,
+    crypto_aead_xchacha20poly1305_ietf_encrypt,
+    crypto_scalarmult_base,
+    crypto_sign,
+    crypto_sign_open,
+    crypto_sign_seed_keypair,
+)
+from nacl.exceptions import CryptoError
+
 from confide_crypto.errors import KeyFileError, KeyTextError, PassphraseError
 from confide_crypto.keys import bech32m
 from confide_crypto.keys.identity_file import SEALED_PREFIX, SEED_PREFIX, identity_line, is_pem, no_identity
@@ -104,8 +115,6 @@ class Identity:
     @property
     def public_key(self) -> bytes:
         """The Ed25519 public key, 32 bytes, which identifies the device or daemon."""
-        from nacl.bindings import crypto_sign_seed_keypair
-
         return bytes(crypto_sign_seed_keypair(self.seed)[0])
 
     @property
@@ -118,8 +127,6 @@ class Identity:
     @property
     def static_key(self) -> bytes:
         """The X25519 public Noise static key, 32 bytes, which clients pin."""
-        from nacl.bindings import crypto_scalarmult_base
-
         return bytes(crypto_scalarmult_base(self.static_secret))
 
     def sign(self, label: bytes, data: bytes) -> bytes:
@@ -127,8 +134,6 @@ class Identity:
 
         The label prevents a signature for one purpose from being used for another.
         """
-        from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
-
         secret = crypto_sign_seed_keypair(self.seed)[1]
         return bytes(crypto_sign(_with_label(label, data), secret)[:SIGNATURE_LENGTH])
 
@@ -158,8 +163,6 @@ class SealedKey:
         Raises PassphraseError: the passphrase is too short or too long, or there is not enough
         memory.
         """
-        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt
-
         if len(passphrase) < SHORTEST_PASSPHRASE:
             raise PassphraseError(
                 f"a passphrase has at least {SHORTEST_PASSPHRASE} characters", hint="four or five random words are good"
@@ -196,9 +199,6 @@ class SealedKey:
         Raises PassphraseError: the passphrase is wrong (or the file was changed), or there is not
         enough memory.
         """
-        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt
-        from nacl.exceptions import CryptoError
-
         key = self._key(passphrase)
         try:
             seed = crypto_aead_xchacha20poly1305_ietf_decrypt(
@@ -225,7 +225,6 @@ class SealedKey:
     def _key(self, passphrase: str) -> bytes:
         import unicodedata  # a megabyte of tables, not needed for a key without a passphrase
 
-        from nacl.exceptions import CryptoError
         from nacl.pwhash import argon2id
 
         # The same word typed on two devices may have different code points.
@@ -246,9 +245,6 @@ def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bo
 
     Small-order and non-canonical keys never verify.
     """
-    from nacl.bindings import crypto_sign_open
-    from nacl.exceptions import CryptoError
-
     if len(public_key) != KEY_LENGTH or len(signature) != SIGNATURE_LENGTH:
         return False
     try:
@@ -345,7 +341,6 @@ def _parse(text: str, prefix: str, what: str) -> bytes:
 
 
 def _seed_from_pem(path: Path, data: bytes) -> bytes:
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -17,7 +17,7 @@ import typer
 from confide_crypto.errors import ConfideError, RequestError, UnreachableError
 from confide_crypto.keys.identity import fingerprint_words, format_daemon_key
 from confide_crypto.transport.dial import shown_url
-from confide_memory.documents import local_time
+from confide_memory.documents import RequestChannel, local_time
 from confide_memory.wire.sealing import UNSEALED
 from confide_proxy import addons
 from confide_proxy.cli import status_lines
@@ -34,6 +34,7 @@ from confide_proxy.devices.keyring import Keyring
 from confide_proxy.errors import NotSetUpError, SpaceLockedError, ToolError
 from confide_proxy.link import daemon
 from confide_proxy.link import device_identity as identities
+from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.link.restore_detection import DaemonReceipts
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp.client import CommandClient
@@ -147,10 +148,7 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
         local |= {"claim": project.claim} if project.claim else {}
         result["lastSync"] = result["lastSync"] or await asyncio.to_thread(files.compared_at)
         keyring = client.sealing.keyring
-        # Late: what it needs of devices and hooks takes 0.1 s to load.
-        from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
-
-        local["removals"] = await waiting_removals(here.paths, keyring, client.connection)
+        local["removals"] = await _removals(here.paths, keyring, client.connection)
         of_keyring = {**result.get("sealing", {}), **sealing(keyring)}
         link = {**result["link"], **up(here.paths, client), "device": await _device(keyring)}
         facts = {**result, **local, "sealing": of_keyring, "link": link, "paths": places_of(here.paths)}
@@ -159,16 +157,19 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
 
 async def _local_removals(paths: ProxyPaths) -> list[str]:
     """Return the removals that wait, as far as this device knows without the daemon."""
-    from confide_proxy.devices.keyring import Keyring
-    from confide_proxy.link.key_rotation import MachineKeys
-
     keyring = Keyring(paths, MachineKeys(paths))
     with suppress(ConfideError, OSError):
         await keyring.recall()
-        from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
-
-        return await waiting_removals(paths, keyring, None)
+        return await _removals(paths, keyring, None)
     return []
+
+
+async def _removals(paths: ProxyPaths, keyring: Keyring, connection: RequestChannel | None) -> list[str]:
+    """Return the removals that wait, after what the daemon says of them over `connection`."""
+    # Late: what it needs of devices and hooks takes 0.1 s to load.
+    from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
+
+    return await waiting_removals(paths, keyring, connection)
 
 
 async def _unsealed_counts(client: CommandClient) -> dict[str, object] | None:

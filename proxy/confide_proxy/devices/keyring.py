@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from confide_crypto.errors import ConfideError, ForkedRosterError, KeyFileError, LinkError, RequestError
 from confide_crypto.keys.identity import MAX_NAME, Identity, fingerprint_words
@@ -26,7 +26,12 @@ from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
 from confide_memory.documents import RequestChannel
 from confide_memory.wire.sealing import EndedCaller
 from confide_memory.wire.session import Attached, Devices
+from confide_proxy.devices import roster_client
+from confide_proxy.devices.device_pairing import Joining
+from confide_proxy.devices.duties import Duties, are_due
+from confide_proxy.devices.fork import Fork
 from confide_proxy.devices.roster_cache import RosterCache
+from confide_proxy.devices.roster_client import ShownRoster
 from confide_proxy.errors import (
     AnotherSpaceError,
     KeyLockedError,
@@ -37,11 +42,6 @@ from confide_proxy.errors import (
 )
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import ProxyPaths
-
-if TYPE_CHECKING:
-    from confide_proxy.devices.device_pairing import Joining
-    from confide_proxy.devices.fork import Fork
-    from confide_proxy.devices.roster_client import ShownRoster
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +94,6 @@ class Keyring:
 
     @functools.cached_property
     def _cache(self) -> RosterCache:
-        # Imported late: a start without a space doesn't need it.
-
         return RosterCache(self._paths.rosters)
 
     def load(self) -> None:
@@ -239,8 +237,6 @@ class Keyring:
             RosterError, WrapError: the changes cannot be made.
             Errors of `refresh`.
         """
-        from confide_proxy.devices import roster_client
-
         async with self._turn:
             identity = await self.identity()
             for _ in range(TRIES):
@@ -266,8 +262,6 @@ class Keyring:
         """Show this device to the others although it trusts no roster, so that a user can approve
         it there. Raises RequestError, ConnectionLost, TimeoutError.
         """
-        from confide_proxy.devices.device_pairing import Joining
-
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, await self.identity())
         await joining.show_card(link)
 
@@ -357,12 +351,9 @@ class Keyring:
         """Return True if the files of this device show that it may have duties in the space.
         Blocks.
         """
-        # Most devices have no invite or rotation and need not load the module.
         with suppress(OSError):
             if not any(path.suffix in (".invite", ".json") for path in self._paths.rosters.iterdir()):
                 return False
-        from confide_proxy.devices.duties import are_due
-
         return are_due(self._paths.rosters, self.space)
 
     def _take(self, roster: Roster, identity: Identity) -> None:
@@ -404,8 +395,6 @@ class Keyring:
     # The daemon's state
 
     async def _refresh(self, link: RequestChannel) -> None:
-        from confide_proxy.devices.duties import Duties
-
         await self._look(link)
         assert self.daemon_roster is not None
         identity = await self.identity()
@@ -427,9 +416,6 @@ class Keyring:
 
     async def _look(self, link: RequestChannel) -> None:
         """Fetch the roster's changes and trust or refuse them."""
-        from confide_proxy.devices import roster_client
-        from confide_proxy.devices.device_pairing import Joining
-
         identity = await self.identity()
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, identity)
         await asyncio.to_thread(self._catch_up)
@@ -485,9 +471,6 @@ class Keyring:
         raise _too_fast()
 
     async def _find_fork(self, link: RequestChannel) -> Fork | None:
-        from confide_proxy.devices import roster_client
-        from confide_proxy.devices.fork import Fork
-
         shown = await roster_client.roster(link, 0)
         await asyncio.to_thread(self._enter, shown.space)
         await asyncio.to_thread(self._catch_up)
@@ -501,8 +484,6 @@ class Keyring:
         """Verify a whole roster; return it, and True if there is a reason to trust it. Raises
         RosterError.
         """
-        from confide_proxy.devices import roster_client
-
         roster = Roster.read(entries, pin=self._cache.pin(self.space))
         # Looked up by its own id too: under another name, a daemon could show an older state from
         # before a device was removed.
@@ -528,8 +509,6 @@ class Keyring:
     # Duties of a device
 
     async def _extend(self, link: RequestChannel, make: Make) -> Roster:
-        from confide_proxy.devices import roster_client
-
         for _ in range(TRIES):
             roster = self.roster
             if roster is None:
@@ -550,8 +529,6 @@ class Keyring:
 
     async def _hand_over(self, link: RequestChannel) -> None:
         """Send the daemon the database keys that it needs, if the devices keep them or start to."""
-        from confide_proxy.devices import roster_client
-
         shown, keys = self.daemon_roster, self.keys
         if shown is None or keys is None:
             return

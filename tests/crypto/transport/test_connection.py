@@ -202,9 +202,9 @@ async def test_an_exception_of_the_message_handler_reaches_the_caller_of_serve(d
 
 
 def test_importing_the_light_modules_loads_nothing_heavy() -> None:
-    """`confide mcp` imports these before its first answer."""
+    """Hooks and `confide mcp` import some of these before their first answer; `keys.identity` is for what uses a key."""
     code = (
-        "import sys; from confide_crypto import errors, keys, limits; from confide_crypto.keys import private_files, identity; "
+        "import sys; from confide_crypto import errors, keys, limits; from confide_crypto.keys import private_files, identity_file; "
         "from confide_crypto.handshake import invite;"
         "print([m for m in ('websockets', 'cryptography', 'nacl', 'asyncio', 'ssl') if m in sys.modules])"
     )

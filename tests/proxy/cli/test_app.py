@@ -34,10 +34,8 @@ OTHERS = {
     "confide_proxy.mcp.tunnel",
     "confide_proxy.mcp.agent_session",
     "confide_proxy.offline.journal",
-    "confide_proxy.devices.duties",
-    "confide_proxy.devices.device_pairing",
 }
-"""What an agent's session needs, or a machine that has something to do for its space."""
+"""What an agent's session needs."""
 
 
 PROGRAMS: dict[str, tuple[Any, dict[str, Entry], OtherWords]] = {
