@@ -15,9 +15,11 @@ The person at this device may do what the commands may, so a session has all sco
 that it stores have class `owner` (docs/agents.md). Recovery codes, key rotation and the custody of
 the database key are left to commands, since one click must not be enough for them.
 
-A client that shows MCP apps gets one page of it beside results, without the server: `result_view`.
+A client that shows MCP apps gets one page of it beside results, without the server: `views`.
+`confided` offers it to clients of its own gateway (`daemon_addon`).
 
-Layers: links, markdown_html, drawing < browser_sessions < rendering < page_context < daemon_status,
-document_links < pages < news < panel_app. A page is a function of a `PageContext`. Those of
-`pages/` are listed in `panel_app.PAGES`, those of other add-ons in `Addon.pages`.
+Layers: views < addon, daemon_addon; links, markdown_html, drawing < browser_sessions < rendering
+< page_context < daemon_status, document_links < pages < news < panel_app. A page is a function of a
+`PageContext`. Those of `pages/` are listed in `panel_app.PAGES`, those of other add-ons in
+`Addon.pages`.
 """

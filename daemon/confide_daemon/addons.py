@@ -35,6 +35,7 @@ from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.tool_context import Prompt, Tool
 from confide_memory.forms import Carried
+from confide_memory.tools.result_views import ResultView
 from confide_memory.wire.operation import Answerer, Operation
 
 
@@ -398,10 +399,12 @@ class Addon:
     Attributes:
         toolsets: its tools, by the groups that clients select.
         prompts: prompts for the client's menu.
+        views: pages that clients of other add-ons' services show beside results; without their tools, which are a device's.
     """
 
     toolsets: ClassVar[Mapping[str, Sequence[Tool]]] = {}
     prompts: ClassVar[Sequence[Prompt]] = ()
+    views: ClassVar[Sequence[ResultView]] = ()
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
         """Return its parts for a space that is being opened."""

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from confide_memory.commands.entries import Command
 from confide_memory.commands.spelling import OtherWords
 from confide_memory.errors import AddonError
+from confide_memory.tools.result_views import ResultView
 
 GROUP: Final = "confide.addons.proxy"
 
@@ -61,38 +62,6 @@ class Pages(NamedTuple):
     after: Sequence[str]
     routes: Sequence[tuple[str, str, str]]
     templates: Path
-
-
-class ViewTool(NamedTuple):
-    """A tool that a view calls, and no model sees.
-
-    Attributes:
-        definition: its entry of `tools/list`.
-        answer: `async (arguments, place) -> ToolAnswer`, as `module:attribute`; `place` is a
-            `DecisionPlace`. Raises ConfideError.
-    """
-
-    definition: Mapping[str, object]
-    answer: str
-
-
-class ResultView(NamedTuple):
-    """A page that an agent's client shows beside the results of tools, by MCP's extension for apps
-    (`mcp.features.result_views`).
-
-    Attributes:
-        uri: its address, which begins with `ui://`.
-        title: what a person calls it.
-        html: `() -> str`, the whole page, as `module:attribute`. Blocks.
-        shows: names of the tools whose results it shows.
-        tools: further tools, for its buttons.
-    """
-
-    uri: str
-    title: str
-    html: str
-    shows: Sequence[str]
-    tools: Sequence[ViewTool] = ()
 
 
 class Addon(NamedTuple):

@@ -63,10 +63,6 @@ CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """Name of the extension for calls that take long, which a session declares (`task_handles`)."""
-VIEWS_EXTENSION: Final = "io.modelcontextprotocol/ui"
-"""Name of the extension for pages beside results, which a client declares (`result_views`)."""
-VIEW_TYPE: Final = "text/html;profile=mcp-app"
-"""Media type of these pages."""
 READ_RESOURCE: Final = "resources/read"
 
 _NAMED: Final = (("tools", "tools"), ("prompts", "prompts"), ("resourceTemplates", "resources"))
@@ -137,14 +133,6 @@ class ToolCatalogue:
             "ttlMs": 0,
             "_meta": {SERVER_INFO_KEY: self.data["serverInfo"]},
         }
-
-
-def shows_views(capabilities: object) -> bool:
-    """Return True if a client that declares these capabilities shows pages beside results."""
-    extensions = capabilities.get("extensions") if isinstance(capabilities, Mapping) else None
-    said = extensions.get(VIEWS_EXTENSION) if isinstance(extensions, Mapping) else None
-    types = said.get("mimeTypes") if isinstance(said, Mapping) else None
-    return isinstance(types, list) and VIEW_TYPE in types
 
 
 def packaged_catalogue(toolsets: Collection[str] = ALL) -> ToolCatalogue:

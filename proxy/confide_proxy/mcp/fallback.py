@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confide_crypto.errors import ConfideError, ConnectionLost
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.tools.call import ToolAnswer
+from confide_memory.tools.result_views import ResultViews
 from confide_memory.wire.session import PING
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from confide_proxy.hooks.server.session_asks import PersonQuestions
     from confide_proxy.mcp.features.forget_call import ForgetCalls
     from confide_proxy.mcp.features.person_approval import PersonApproval
-    from confide_proxy.mcp.features.result_views import ResultViews
     from confide_proxy.offline.offline_calls import Offline
     from confide_proxy.offline.queued_writes import QueueReplay
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from confide_memory.tools.call import ToolAnswer
+from confide_memory.tools.result_views import ResultViews, shows_views
 from confide_proxy.freshness.late_ties import MARKED, names_notes, warn_unchecked
 from confide_proxy.mcp import incoming
-from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, VERSION_KEY, shows_views
+from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, VERSION_KEY
 from confide_proxy.mcp.incoming import PROGRESS
 from confide_proxy.mcp.jsonrpc import PendingCall, encode_message
 
 if TYPE_CHECKING:
-    from confide_proxy.mcp.features.result_views import ResultViews
     from confide_proxy.mcp.features.task_handles import TaskHandles
     from confide_proxy.mcp.questions import Questions
 
@@ -67,9 +67,9 @@ class Responses:
             said = None
         if not shows_views(said):
             return None
-        from confide_proxy.mcp.features import result_views
+        from confide_proxy.mcp.features import installed_views
 
-        return result_views.installed_views()
+        return installed_views.of_addons()
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ It forwards messages and is not a second MCP server. It acts in these cases only
   session of the daemon;
 - it gives a client that knows MCP's tasks a handle for a call that takes long (`task_handles`);
 - it seals credentials in the messages to the daemon (`sealing.sealed_calls`);
-- it offers add-ons' pages to a client that shows pages beside results (`result_views`);
+- it offers add-ons' pages to a client that shows pages beside results (`installed_views`);
 - it puts this device's own questions to the client (`questions`);
 - it marks hits that are no longer true of this checkout (`freshness`).
 

@@ -12,13 +12,12 @@ from tests.support.programs.processes import Machine, wait_until
 from tests.support.programs.wire import OPENING, Wire
 
 from confide_memory.documents import has_clash, marked_clash
-from confide_panel import result_view
-from confide_proxy.mcp.catalogue import VIEW_TYPE, VIEWS_EXTENSION
-from confide_proxy.mcp.features.result_views import MOST_BYTES
+from confide_memory.tools.result_views import EXTENSION, MEDIA_TYPE, MOST_BYTES
+from confide_panel.views import result_view
 
-SHOWS = {"extensions": {VIEWS_EXTENSION: {"mimeTypes": [VIEW_TYPE]}}}
+SHOWS = {"extensions": {EXTENSION: {"mimeTypes": [MEDIA_TYPE]}}}
 CLASH = marked_clash(["We deploy on Mondays.\n"], ["We deploy on Tuesdays.\n"], ("ann, revision 1", "bob, revision 2"))
-STATIC = Path(result_view.__file__).parent / "static"
+STATIC = Path(result_view.__file__).parents[1] / "static"
 
 
 def test_only_its_own_script_and_style_are_allowed() -> None:

@@ -23,11 +23,11 @@ from confide_http.local.upstream import PROTOCOL, Message, Params, ToolResponse
 from confide_http.local.upstream import News as Follower
 from confide_memory.classes import UNTRUSTED
 from confide_memory.tools.call import STRUCTURED
+from confide_memory.tools.result_views import NONE, ResultViews, shows_views
 from confide_proxy.mcp import catalogue as catalogues
 from confide_proxy.mcp import jsonrpc
 from confide_proxy.mcp.catalogue import ToolCatalogue
-from confide_proxy.mcp.features import result_views, task_handles, view_calls
-from confide_proxy.mcp.features.result_views import ResultViews
+from confide_proxy.mcp.features import installed_views, task_handles, view_calls
 from confide_proxy.mcp.features.subscriptions import (
     CHANGED,
     LISTEN,
@@ -73,7 +73,7 @@ class StreamableEndpoint:
         # In the form that this device's toolsets have for an agent.
         self._listed = catalogues.packaged_catalogue(gateway.config.toolsets)
         # Their tools decide with the rights of this device, which only a trusted token has.
-        self._views = result_views.installed_views()
+        self._views = installed_views.of_addons()
         self._views_of_limited = self._views.without_tools()
         gateway.counts["sessions"] = lambda: len(self._sessions)
 
@@ -279,8 +279,8 @@ class StreamableEndpoint:
 
     def _views_for(self, identity: RequestIdentity, capabilities: object) -> ResultViews:
         """Return the pages for a client with these capabilities."""
-        if not catalogues.shows_views(capabilities):
-            return result_views.NONE
+        if not shows_views(capabilities):
+            return NONE
         is_trusted = identity.has(WRITE) and not identity.is_limited and identity.class_ != UNTRUSTED
         return self._views if is_trusted else self._views_of_limited
 

@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from confide_daemon.server.mcp import mcp_protocol
 from confide_daemon.server.mcp.agent_server import RESOURCE_UPDATED, RESOURCES_CHANGED
 from confide_daemon.server.mcp.mcp_protocol import Handler, Message, ProtocolError
+from confide_http.server.answering.offered_views import OfferedViews
 
 SESSION_HEADER: Final = "mcp-session-id"
 PARAMS: Final[Mapping[str, type[Any]]] = {
@@ -51,7 +52,7 @@ class MethodHandler(NamedTuple):
 class Served:
     """Replaces the SDK's own server, which is a web server, too.
 
-    `middleware` stays empty: the SDK's spans would send tool arguments to any installed exporter.
+    `middleware` has nothing of the SDK's: its spans would send tool arguments to any installed exporter.
     """
 
     def __init__(self, described: Message, handlers: Mapping[str, Handler]) -> None:
@@ -59,7 +60,7 @@ class Served:
         described: `serverInfo`, `instructions` and `capabilities`, as on the wire.
         handlers: by method of `PARAMS`; `ping` and `server/discover` are answered here.
         """
-        self.middleware: list[Any] = []
+        self.middleware: list[Any] = [OfferedViews(described["serverInfo"])]
         self.cache_hints: dict[str, object] = {}
         self._described = described
         own = {"ping": mcp_protocol.pong, "server/discover": mcp_protocol.discovering(described)}

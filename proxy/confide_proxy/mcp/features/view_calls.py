@@ -7,9 +7,9 @@ from typing import Final
 
 from confide_crypto.errors import ConfideError
 from confide_memory.tools.call import ToolAnswer
+from confide_memory.tools.result_views import ResultViews
 from confide_proxy import addons
 from confide_proxy.hooks.server.pending_decisions import DecisionPlace
-from confide_proxy.mcp.features.result_views import ResultViews
 
 ANSWER_S: Final = 9.0
 """Seconds for an answer, within the ten seconds of a call."""

@@ -13,7 +13,8 @@ from tests.support.programs.gateway import Gateway
 from tests.support.programs.mcp_session import ERAS, Era
 
 from confide_http.local.upstream import ENVELOPE, PROTOCOL
-from confide_proxy.mcp.catalogue import CAPABILITIES_KEY, VIEW_TYPE, VIEWS_EXTENSION
+from confide_memory.tools.result_views import EXTENSION, MEDIA_TYPE
+from confide_proxy.mcp.catalogue import CAPABILITIES_KEY
 
 LATER = {"MCP-Protocol-Version": PROTOCOL, "Accept": "application/json, text/event-stream"}
 
@@ -70,7 +71,7 @@ async def test_a_reader_is_shown_what_it_may_call(gateway: Gateway, reader: str)
     assert tools == {"memory_search", "memory_read", "memory_status"}
 
 
-SHOWS = {"extensions": {VIEWS_EXTENSION: {"mimeTypes": [VIEW_TYPE]}}}
+SHOWS = {"extensions": {EXTENSION: {"mimeTypes": [MEDIA_TYPE]}}}
 PAGE = "ui://confide/memory"
 
 
@@ -94,9 +95,7 @@ def asked(gateway: Gateway, token: str, era: Era, capabilities: dict[str, Any], 
             token=token,
             headers=accept,
         )
-        assert (VIEWS_EXTENSION in opened.json["result"]["capabilities"].get("extensions", {})) is (
-            capabilities == SHOWS
-        )
+        assert (EXTENSION in opened.json["result"]["capabilities"].get("extensions", {})) is (capabilities == SHOWS)
         meta, headers = {}, {**accept, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
     return gateway.request("POST", "/mcp", message, token=token, headers=headers).json
@@ -113,7 +112,7 @@ def test_a_client_that_shows_pages_gets_one(gateway: Gateway, writer: str, era: 
         linked = {tool["name"] for tool in listed if tool.get("_meta", {}).get("ui", {}).get("resourceUri") == PAGE}
         assert linked == {"memory_search", "memory_status"} | (buttons if may_decide else set())
         (content,) = asked(gateway, token, era, SHOWS, "resources/read", uri=PAGE)["result"]["contents"]
-        assert content["mimeType"] == VIEW_TYPE
+        assert content["mimeType"] == MEDIA_TYPE
         waiting = asked(gateway, token, era, SHOWS, "tools/call", name="memory_decisions", arguments={})
         assert ("result" in waiting) is may_decide
         if may_decide:

@@ -7,10 +7,13 @@ from typing import Any
 
 import mcp_types
 import pytest
+from mcp.client.extension import advertise
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.door_attacks import LISTEN, listen
 from tests.support.programs.mcp_session import ERAS, Era
 from tests.support.programs.server_gateway import ServerGateway
+
+from confide_memory.tools.result_views import EXTENSION, MEDIA_TYPE
 
 READING = {"memory_search", "memory_read", "memory_status"}
 WRITING = {"memory_store", "memory_update", "memory_delete"}
@@ -51,6 +54,51 @@ async def test_a_trusted_token_speaks_for_an_agent(gateway: ServerGateway) -> No
         found = await client.call_tool("memory_search", {"query": "numbats termites"})
     assert found.structured_content is not None
     assert found.structured_content["results"][0]["class"] == "agent"
+
+
+PAGE = "ui://confide/memory"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_shows_pages_gets_one_without_buttons(gateway: ServerGateway, era: Era) -> None:
+    """It shows results and conflicts; what waits for a decision is on a device, even for a trusted token."""
+    token = gateway.token("trusted", "--scope", "write", "--trusted")
+    shows = [advertise(EXTENSION, {"mimeTypes": [MEDIA_TYPE]})]
+    async with gateway.session(token, era, extensions=shows) as client:
+        assert client.server_capabilities.extensions == {EXTENSION: {}}
+        linked = {tool.name: tool.meta for tool in (await client.list_tools()).tools if tool.meta and "ui" in tool.meta}
+        assert {name: meta["ui"] for name, meta in linked.items()} == {
+            "memory_search": {"resourceUri": PAGE},
+            "memory_status": {"resourceUri": PAGE},
+        }
+        (page,) = (await client.read_resource(PAGE)).contents
+        assert isinstance(page, mcp_types.TextResourceContents)
+        assert page.mime_type == MEDIA_TYPE
+        assert page.meta is not None
+        assert not any(page.meta["ui"]["csp"].values())
+        assert "<title>Memory" in page.text
+        await text_of(client, "memory_store", content="Dugongs graze.", path="memory/dugongs.md", project="sea")
+        found = await client.session.call_tool("memory_search", {"query": "dugongs graze"})
+        assert found.structured_content is not None
+        assert found.structured_content["results"][0]["path"] == "memory/dugongs.md"
+        stored = await client.session.call_tool("memory_read", {"path": "memory/dugongs.md", "project": "sea"})
+        assert stored.structured_content is None
+        with pytest.raises(Exception, match="unknown tool"):
+            await client.call_tool("memory_decisions", {})
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_any_other_client_sees_no_page(gateway: ServerGateway, writer: str, era: Era) -> None:
+    others = [advertise(EXTENSION, {"mimeTypes": ["text/plain"]})]
+    for extensions in (others, None):
+        async with gateway.session(writer, era, extensions=extensions) as client:
+            assert EXTENSION not in (client.server_capabilities.extensions or {})
+            tools = (await client.list_tools()).tools
+            assert not any("ui" in (tool.meta or {}) for tool in tools)
+            found = await client.session.call_tool("memory_search", {"query": "dugongs"})
+            assert found.structured_content is None
+            with pytest.raises(Exception, match="no such resource"):
+                await client.read_resource(PAGE)
 
 
 @pytest.mark.parametrize("era", ERAS)

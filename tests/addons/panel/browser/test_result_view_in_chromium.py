@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from tests.addons.panel.browser.conftest import AXE, EVIL
 from tests.support.deadline import DEADLINE_S
-from tests.support.programs.gateway import Gateway, serving
+from tests.support.programs.door_attacks import ACCEPTS, ENVELOPE
+from tests.support.programs.gateway import Door, Gateway, serving
 from tests.support.programs.processes import Machine, wait_until
+from tests.support.programs.server_gateway import ServerGateway, served
 
 from confide_memory.documents import has_clash, marked_clash
 
@@ -69,7 +71,7 @@ def learning(tmp_path: Path) -> Iterator[Gateway]:
 
 
 @contextmanager
-def showing(learning: Gateway, host: bytes, token: str) -> Iterator[str]:
+def showing(door: Door, host: bytes, token: str) -> Iterator[str]:
     """The host's page, and the way to the gateway beside it: the gateway refuses pages of other origins."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -85,7 +87,7 @@ def showing(learning: Gateway, host: bytes, token: str) -> Iterator[str]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             sent = {name: value for name, value in self.headers.items() if name.lower() in PASSED}
-            answer = learning.request("POST", "/mcp", body, token=token, headers=sent)
+            answer = door.request("POST", "/mcp", body, token=token, headers=sent)
             kept = ("content-type", "mcp-session-id")
             self._respond(
                 answer.status, {name: answer.headers[name] for name in kept if name in answer.headers}, answer.body
@@ -179,3 +181,39 @@ def test_a_client_that_may_not_decide_shows_results(learning: Gateway, host: byt
         view.get_by_text("1 file in conflict: memory/deploys.md").wait_for()
         view.get_by_text("What waits for you is in the panel").wait_for()
     page.close()
+
+
+def store(gateway: ServerGateway, token: str, **given: str) -> None:
+    params = {"name": "memory_store", "arguments": given, "_meta": ENVELOPE}
+    headers = {**ACCEPTS, "Mcp-Method": "tools/call", "Mcp-Name": "memory_store"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = gateway.request("POST", "/mcp", message, token=token, headers=headers)
+    assert not answer.json["result"].get("isError"), answer.body
+
+
+def test_the_daemons_own_gateway_shows_results(tmp_path: Path, host: bytes, chromium: Any) -> None:
+    """A search, a further one in the page, and conflicts; a decision needs a device, and the page says so."""
+    gateway = served(tmp_path / "home")
+    page = chromium.new_page()
+    try:
+        token = gateway.token("host", "--scope", "write", "--trusted")
+        with showing(gateway, host, token) as site:
+            page.goto(site)
+            clash = marked_clash(["Mondays.\n"], ["Tuesdays.\n"], ("ann, revision 1", "bob, revision 2"))
+            for path, text in (("otters", f"Otters hold hands. {EVIL}"), ("deploys", "".join(["# Deploys\n", *clash]))):
+                store(gateway, token, content=text, path=f"memory/{path}.md", project="zoo")
+            policy = page.evaluate("showTool('memory_search', {query: 'how do otters sleep'}, 'dark')")
+            assert policy == {f"{kind}Domains": [] for kind in ("connect", "resource", "frame", "baseUri")}
+            view = page.frame_locator("iframe")
+            hit = view.locator("#found li", has_text="Otters hold hands")
+            hit.wait_for()
+            assert hit.locator("a, img, script").count() == 0
+            view.locator("#q").fill("when do we deploy")
+            view.locator("#q").press("Enter")
+            view.locator("#found li", has_text="Mondays").first.wait_for()
+            page.evaluate("showTool('memory_status', {}, 'light')")
+            view.get_by_text("1 file in conflict: memory/deploys.md").wait_for()
+            view.get_by_text("What waits for you is in the panel").wait_for()
+    finally:
+        page.close()
+        gateway.confided.end()

@@ -13,18 +13,17 @@ from tests.support.daemon.scripted import CALL, Client, Message, running
 from tests.support.programs.wire import OPENING
 
 from confide_memory.errors import AddonError
+from confide_memory.tools.result_views import EXTENSION, MEDIA_TYPE, NONE, ResultView, ResultViews
 from confide_proxy import addons
-from confide_proxy.addons import ResultView
 from confide_proxy.mcp import catalogue
-from confide_proxy.mcp.catalogue import VIEW_TYPE, VIEWS_EXTENSION
-from confide_proxy.mcp.features import result_views
+from confide_proxy.mcp.features import installed_views
 
 VERSION = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
-SHOWS = {"extensions": {VIEWS_EXTENSION: {"mimeTypes": [VIEW_TYPE]}}}
+SHOWS = {"extensions": {EXTENSION: {"mimeTypes": [MEDIA_TYPE]}}}
 NOT: tuple[Message, ...] = (
     {},
-    {"extensions": {VIEWS_EXTENSION: {"mimeTypes": ["text/plain"]}}},
-    {"extensions": {VIEWS_EXTENSION: 1}},
+    {"extensions": {EXTENSION: {"mimeTypes": ["text/plain"]}}},
+    {"extensions": {EXTENSION: 1}},
 )
 PAGE = "ui://confide/memory"
 OF_THE_PAGE = ["memory_decisions", "memory_decide"]
@@ -52,7 +51,7 @@ async def test_a_client_that_shows_pages_is_offered_one(tmp_path: Path, is_moder
             opened = await said(client, "initialize", **{**OPENING, "capabilities": SHOWS})
         else:
             opened = await said(client, "server/discover", **params)
-        assert opened["result"]["capabilities"]["extensions"][VIEWS_EXTENSION] == {}
+        assert opened["result"]["capabilities"]["extensions"][EXTENSION] == {}
         tools = {tool["name"]: tool for tool in (await said(client, "tools/list", **params))["result"]["tools"]}
         linked = {name: tool["_meta"]["ui"] for name, tool in tools.items() if "ui" in tool.get("_meta", {})}
         of_page = {"resourceUri": PAGE, "visibility": ["app"]}
@@ -63,7 +62,7 @@ async def test_a_client_that_shows_pages_is_offered_one(tmp_path: Path, is_moder
         }
         read = (await said(client, "resources/read", uri=PAGE, **params))["result"]
         (content,) = read["contents"]
-        assert (content["uri"], content["mimeType"]) == (PAGE, VIEW_TYPE)
+        assert (content["uri"], content["mimeType"]) == (PAGE, MEDIA_TYPE)
         assert content["_meta"]["ui"]["csp"] == {
             f"{kind}Domains": [] for kind in ("connect", "resource", "frame", "baseUri")
         }
@@ -113,7 +112,7 @@ async def test_a_daemon_adds_no_page_and_answers_for_none(tmp_path: Path) -> Non
 @pytest.mark.parametrize("html", ["no_such_module:html", "confide_proxy.mcp.catalogue:packaged_catalogue"])
 def test_a_page_that_cannot_be_made_is_none(html: str) -> None:
     """The session goes on without it."""
-    views = result_views.ResultViews([ResultView("ui://broken/page", "Broken", html, ("memory_search",))])
+    views = ResultViews([ResultView("ui://broken/page", "Broken", html, ("memory_search",))])
     assert views.resource("ui://broken/page") is None
 
 
@@ -121,17 +120,17 @@ def test_an_add_on_that_cannot_be_loaded_leaves_no_page(monkeypatch: pytest.Monk
     def fail() -> None:
         raise AddonError("broken", ValueError("x"))
 
-    result_views.installed_views.cache_clear()
+    installed_views.of_addons.cache_clear()
     monkeypatch.setattr(addons, "installed", fail)
-    assert result_views.installed_views() is result_views.NONE
-    result_views.installed_views.cache_clear()
+    assert installed_views.of_addons() is NONE
+    installed_views.of_addons.cache_clear()
 
 
 def test_the_first_answer_waits_for_no_event_loop() -> None:
     """A client that shows pages gets it about as soon as any other, and its page without what the buttons need."""
     script = (
-        "import sys\nfrom confide_proxy.mcp.features import result_views\n"
-        "assert result_views.installed_views().resource('ui://confide/memory')\n"
+        "import sys\nfrom confide_proxy.mcp.features import installed_views\n"
+        "assert installed_views.of_addons().resource('ui://confide/memory')\n"
         "print({'asyncio', 'nacl', 'confide_proxy.freshness.note_ties'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

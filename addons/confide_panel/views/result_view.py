@@ -14,7 +14,7 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-_STATIC: Final = Path(__file__).parent / "static"
+_STATIC: Final = Path(__file__).parents[1] / "static"
 
 
 def html() -> str:

@@ -3,23 +3,21 @@
 
 Only a client that declares the extension sees any of it: `_meta.ui` at the tools whose results a
 page shows, the page itself as a resource, and the tools that only the page calls. The client has to
-keep those from its model. Since this device cannot know who calls, they do only what the agent's own
-tools could do as well (`PendingDecision.is_open_to_agents`).
+keep those from its model. Since a server cannot know who calls, they do only what the agent's own
+tools could do as well.
 
-The client's first answer waits for this module to load; `view_calls` answers the calls.
+Standard library only, and little of it: a client's first answer waits for this module to load.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from confide_memory.errors import AddonError
-from confide_proxy import addons
-from confide_proxy.addons import ResultView
-from confide_proxy.mcp.catalogue import DISCOVER, INITIALIZE, LIST_TOOLS, VIEW_TYPE, VIEWS_EXTENSION
-
+EXTENSION: Final = "io.modelcontextprotocol/ui"
+"""Name of the extension, which a client declares."""
+MEDIA_TYPE: Final = "text/html;profile=mcp-app"
+"""Media type of the pages."""
 MOST_BYTES: Final = 128 * 1024
 NO_NETWORK: Final[Mapping[str, Sequence[str]]] = {
     "connectDomains": [],
@@ -28,6 +26,46 @@ NO_NETWORK: Final[Mapping[str, Sequence[str]]] = {
     "baseUriDomains": [],
 }
 """The content security policy of each page: it reaches no host."""
+_OPENINGS: Final = frozenset({"initialize", "server/discover"})
+
+
+def shows_views(capabilities: object) -> bool:
+    """Return True if a client that declares these capabilities shows pages beside results."""
+    extensions = capabilities.get("extensions") if isinstance(capabilities, Mapping) else None
+    said = extensions.get(EXTENSION) if isinstance(extensions, Mapping) else None
+    types = said.get("mimeTypes") if isinstance(said, Mapping) else None
+    return isinstance(types, list) and MEDIA_TYPE in types
+
+
+class ViewTool(NamedTuple):
+    """A tool that a view calls, and no model sees.
+
+    Attributes:
+        definition: its entry of `tools/list`.
+        answer: `async (arguments, place) -> ToolAnswer`, as `module:attribute`; `place` is the
+            device's `DecisionPlace`. Raises ConfideError.
+    """
+
+    definition: Mapping[str, object]
+    answer: str
+
+
+class ResultView(NamedTuple):
+    """A page that an agent's client shows beside the results of tools.
+
+    Attributes:
+        uri: its address, which begins with `ui://`.
+        title: what a person calls it.
+        html: `() -> str`, the whole page, as `module:attribute`. Blocks.
+        shows: names of the tools whose results it shows.
+        tools: further tools, for its buttons. Only a device has them.
+    """
+
+    uri: str
+    title: str
+    html: str
+    shows: Sequence[str]
+    tools: Sequence[ViewTool] = ()
 
 
 class ResultViews:
@@ -52,12 +90,14 @@ class ResultViews:
         return isinstance(tool, str) and tool in self._tools
 
     def extend(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a method of the catalogue for a client that shows pages."""
-        if method in (INITIALIZE, DISCOVER) and self._views:
+        """Return the result of a method that describes a server, for a client that shows pages; any
+        other result unchanged.
+        """
+        if method in _OPENINGS and self._views:
             capabilities = result["capabilities"]
-            extensions = {**capabilities.get("extensions", {}), VIEWS_EXTENSION: {}}
+            extensions = {**capabilities.get("extensions", {}), EXTENSION: {}}
             return {**result, "capabilities": {**capabilities, "extensions": extensions}}
-        if method == LIST_TOOLS:
+        if method == "tools/list":
             return {**result, "tools": [*map(self._link_view, result["tools"]), *self._extend_tools(result["tools"])]}
         return result
 
@@ -86,7 +126,7 @@ class ResultViews:
         if not page:
             return None
         ui = {"csp": NO_NETWORK, "prefersBorder": True}
-        return {"contents": [{"uri": view.uri, "mimeType": VIEW_TYPE, "text": page, "_meta": {"ui": ui}}]}
+        return {"contents": [{"uri": view.uri, "mimeType": MEDIA_TYPE, "text": page, "_meta": {"ui": ui}}]}
 
     def answer_of(self, tool: str) -> str:
         """Return the function that answers a tool that `has` names, as `module:attribute`."""
@@ -97,33 +137,19 @@ NONE: Final = ResultViews(())
 """For a client that shows no pages."""
 
 
-@cache
-def installed_views() -> ResultViews:
-    """Return the pages of the installed add-ons; none if one of these cannot be loaded. The first
-    call blocks.
-    """
-    try:
-        return ResultViews([addon.view for addon in addons.installed() if addon.view is not None])
-    except AddonError as error:
-        _warn(str(error))
-        return NONE
-
-
 def _page(view: ResultView) -> str:
     """Return the whole page; "" if it cannot be loaded or is too large."""
+    import logging  # imported late: the client's first answer waits for this module
+    from pkgutil import resolve_name
+
+    log = logging.getLogger(__name__)
     try:
-        page: str = addons.load_object(view.html)()
+        page: str = resolve_name(view.html)()
         size_bytes = len(page.encode())
     except Exception as error:  # an add-on may raise anything; the session goes on without its page
-        _warn(f"the page {view.uri} cannot be loaded: {type(error).__name__}")
+        log.warning("the page %s cannot be loaded: %s", view.uri, type(error).__name__)
         return ""
     if size_bytes > MOST_BYTES:
-        _warn(f"the page {view.uri} has more than {MOST_BYTES} bytes")
+        log.warning("the page %s has more than %d bytes", view.uri, MOST_BYTES)
         return ""
     return page
-
-
-def _warn(problem: str) -> None:
-    import logging  # imported late: the client's first answer waits for this module
-
-    logging.getLogger(__name__).warning("%s", problem)
