@@ -279,6 +279,7 @@ class Latency(NamedTuple):
         alone: `confide run … -- true` without a session of this device, so that it makes a link of its own.
         beside: the same beside a session.
         printing: `confide run … -- echo text` beside one.
+        http: `confide run --http … -- true` beside one, with a proxy for the command that has made its certificate.
     """
 
     bare: float
@@ -286,13 +287,15 @@ class Latency(NamedTuple):
     alone: float
     beside: float
     printing: float
+    http: float
 
     def __str__(self) -> str:
         return (
             f"confide run … -- true: {self.beside - self.bare:.0f} ms more than true beside a session, "
             f"{self.beside / self.python:.1f} times a bare Python ({self.python:.0f} ms); "
             f"{self.alone - self.bare:.0f} ms, {self.alone / self.python:.1f} times without a session; "
-            f"-- echo: {self.printing - self.bare:.0f} ms, {self.printing / self.python:.1f} times"
+            f"-- echo: {self.printing - self.bare:.0f} ms, {self.printing / self.python:.1f} times\n"
+            f"confide run --http over the bare command: {self.http - self.bare:.0f} ms, {self.http / self.python:.1f} times a bare Python"
         )
 
 
@@ -300,11 +303,13 @@ def latency(folder: Path, rounds: int = 15) -> Latency:
     """The latency of the whole command, on a device with a daemon of its own that is set up in a folder."""
     machine = Machine(folder, "desk")
     run = [CONFIDE, "run", "--env", "TOKEN=secret:token", "--"]
+    by_proxy = [CONFIDE, "run", "--http", "api.example.com:authorization=secret:token", "--"]
     kinds = {
         "bare": ["true"],
         "python": [sys.executable, "-c", ""],
         "run": [*run, "true"],
         "echo": [*run, "echo", "a text"],
+        "http": [*by_proxy, "true"],
     }
     try:
         machine.run("store", "DB_PASSWORD=xK7mQ2vR9tLw4zz is for the database")
@@ -333,10 +338,10 @@ def latency(folder: Path, rounds: int = 15) -> Latency:
             session.open()
             session.tool("memory_status", {})
             wait_until("the session to answer", lambda: connect(str(machine.home / "proxy"), 1.0))
-            bare, python, beside, printing = middles("bare", "python", "run", "echo")
+            bare, python, beside, printing, http = middles("bare", "python", "run", "echo", "http")
     finally:
         machine.stop_local_daemon()
-    return Latency(bare, python, alone, beside, printing)
+    return Latency(bare, python, alone, beside, printing, http)
 
 
 def main() -> None:
