@@ -290,8 +290,7 @@ def call_request(event: events.HookEvent, state: str, config: str, *, client_pid
     tool = call["tool"]
     if tool in tool_events.READS or (is_foreign and not call["command"]):
         return {}
-    is_own = isinstance(tool, str) and tool.startswith(events.OURS)
-    if is_own or not (call["command"] or call["paths"] or call["output"]):
+    if tool_events.is_own(event.fields) or not (call["command"] or call["paths"] or call["output"]):
         return {}
     return {"kind": event.kind, "client": event.client, "session": event.session, "cwd": event.cwd, **call}
 

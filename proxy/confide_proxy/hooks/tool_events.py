@@ -35,12 +35,18 @@ _WEB: Final = ("web", "fetch", "browser", "codesearch")
 _FETCHES: Final = frozenset({"curl", "wget", "lynx", "w3m", "gh", "glab"})
 """Programs that print web pages, or issues of a forge."""
 _HERE: Final = ("localhost", "127.0.0.1", "[::1]")
-_OTHERS: Final = ("mcp__", "mcp_", "MCP:")
-"""Prefixes of tools of MCP servers."""
+_OTHERS: Final = ("mcp__", "mcp_", "mcp:")
+"""Prefixes of tools of MCP servers, in lower case."""
+_JOINS: Final = ("__", "/", ":", ".", "-")
+"""Marks between the names of a server and of its tool; no tool of the clients' own has one."""
 _OPENCODE: Final = ("plan_", "apply_")
 """Beginnings of OpenCode's own tools with a "_" in their names; the others' begin with the server's."""
-_OWN: Final = ("mcp__confide__", "mcp__plugin_confide_confide__", "mcp_confide_", "confide__", "confide_")
-"""Prefixes of Confide's own tools in all clients. A server may be called `confident-ai`, or `confide_docs`."""
+_OWN: Final = ("plugin_confide_confide", "confide")
+"""Names of Confide's server, by the plugin and by `confide setup`. Another may be called
+`confident-ai`, `confide_docs` or `evil_confide`.
+"""
+_SERVER: Final = "mcp_server_name"
+"""Field that names the server beside a tool, where the tool's name does not (Cursor)."""
 _OWN_TOOLS: Final = ("memory_", "entity_", "task_", "context_info", "project_summary", "secret_get")
 """Beginnings of their names."""
 _PATHS: Final = (
@@ -100,8 +106,8 @@ def is_foreign(told: dict[str, object], own: tuple[str, ...]) -> bool:
         return False
     arguments: dict[str, object] = given if isinstance(given, dict) else {}
     is_of_server = told.get("client") == "opencode" and "_" in name and not name.startswith(_OPENCODE)
-    if name.startswith(_OTHERS) or "__" in name or is_of_server:
-        return not _is_own(name)
+    if name.lower().startswith(_OTHERS) or any(join in name for join in _JOINS) or _SERVER in told or is_of_server:
+        return not is_own(told)
     if any(word in name.lower() for word in _WEB):
         return True
     if name in READS:
@@ -110,8 +116,25 @@ def is_foreign(told: dict[str, object], own: tuple[str, ...]) -> bool:
     return name not in EDITS and _fetches(_command(arguments)[:MOST_COMMAND])
 
 
-def _is_own(name: str) -> bool:
-    return any(name.startswith(_OWN_TOOLS, len(prefix)) for prefix in _OWN if name.startswith(prefix))
+def is_own(told: dict[str, object]) -> bool:
+    """Return True if a tool call surely is of one of Confide's tools, in any client's form of the
+    name: `mcp__confide__memory_search`, `MCP:confide:memory_search`, `confide/memory_search`.
+
+    Cursor's `MCP:memory_search` names no server, so it may be another's, unless a field names it.
+    """
+    name, server = told.get("tool_name"), told.get(_SERVER)
+    if not isinstance(name, str):
+        return False
+    mark = next((each for each in _OTHERS if name.lower().startswith(each)), "")
+    rest = name[len(mark) :]
+    if isinstance(server, str):
+        return server in _OWN and any(_is_own_tool(rest, each) for each in ("", *_OWN))
+    return any(_is_own_tool(rest, each) for each in _OWN)
+
+
+def _is_own_tool(name: str, server: str) -> bool:
+    befores = [server + join for join in ((*_JOINS, "_") if server else ("",))]
+    return any(name.startswith(_OWN_TOOLS, len(before)) for before in befores if name.startswith(before))
 
 
 def _is_below(path: str, folders: tuple[str, ...]) -> bool:

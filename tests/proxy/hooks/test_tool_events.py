@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide_proxy.hooks import events
+from confide_proxy.hooks.hook_process import call_request
 from confide_proxy.hooks.tool_events import MOST_OUTPUT, MOST_PATHS, describe_call, is_foreign
 from confide_proxy.mcp.catalogue import packaged_catalogue
 
@@ -140,6 +141,17 @@ OWN = ("/home/ann/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
         ("mcp__confide__fetch_page", {}),
         ("mcp__plugin_confide_docs__memory_search", {}),
         ("mcp_confide_docs_get", {}),
+        ("MCP:memory_search", {}),
+        ("MCP:evil_confide:memory_search", {}),
+        ("mcp:github:get_issue", {}),
+        ("github/get_issue", {}),
+        ("github.get_issue", {}),
+        ("github-get_issue", {}),
+        ("evil_confide/memory_search", {}),
+        ("evil/confide/memory_search", {}),
+        ("evil-confide-memory_search", {}),
+        ("confide-docs.memory_search", {}),
+        ("confide.fetch_page", {}),
         ("Read", {"file_path": "/tmp/page.html"}),
         ("Read", {"file_path": "/home/ann/app/../other/x.md"}),
         ("Read", {"file_path": "/home/ann/application/x.md"}),
@@ -162,12 +174,20 @@ def test_what_third_parties_may_have_written(tool: str, arguments: Any) -> None:
     assert is_foreign({"tool_name": tool, "tool_input": arguments}, OWN)
 
 
+OWN_FORMS = (
+    *("MCP:confide:", "MCP:confide/", "mcp:confide:", "mcp_confide__"),
+    *("confide__", "confide_", "confide/", "confide.", "confide-", "confide:"),
+)
+"""What clients write before the name of a tool of the server confide."""
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
         ("mcp__confide__memory_search", {}),
         ("mcp__plugin_confide_confide__memory_read", {}),
         *((f"mcp_confide_{name}", {}) for name in packaged_catalogue(["all"]).tools),
+        *((f"{before}memory_search", {}) for before in OWN_FORMS),
         ("Read", {"file_path": "/home/ann/app/src/x.py"}),
         ("Read", {"file_path": "/home/ann/app"}),
         ("Read", {"file_path": "src/x.py"}),
@@ -191,3 +211,21 @@ def test_what_third_parties_may_have_written(tool: str, arguments: Any) -> None:
 )
 def test_what_is_the_users_own(tool: Any, arguments: Any) -> None:
     assert not is_foreign({"tool_name": tool, "tool_input": arguments}, OWN)
+
+
+@pytest.mark.parametrize(("server", "expected"), [("confide", False), ("evil_confide", True), (7, True)])
+def test_a_server_that_the_event_names_beside_the_tool(server: object, expected: bool) -> None:
+    """Cursor's names of tools have no server."""
+    told = {"tool_name": "MCP:memory_search", "mcp_server_name": server}
+    assert is_foreign(told, OWN) is expected
+    assert is_foreign({**told, "tool_name": "MCP:fetch_page"}, OWN)
+    assert is_foreign({**told, "tool_name": "confide_memory_search"}, OWN) is (server == "evil_confide")
+
+
+def test_an_answer_of_an_own_tool_asks_for_no_note(tmp_path: Path) -> None:
+    """In any client's form of the name."""
+    told = {"hook_event_name": "postToolUse", "conversation_id": "c", "tool_output": "Error: not found"}
+    for tool, is_asked in (("Shell", True), ("MCP:confide:memory_read", False), ("mcp_confide_memory_read", False)):
+        event = events.parse_event({**told, "tool_name": tool})
+        assert event is not None
+        assert bool(call_request(event, str(tmp_path), str(tmp_path / "proxy.toml"))) is is_asked
