@@ -128,6 +128,17 @@ def is_in_memory(path: str) -> bool:
     return path in MEMORY_FILES or path.startswith(f"{MEMORY_FOLDER}/")
 
 
+def with_plain_suffix(path: str) -> str:
+    """Return the path of a markdown file with `.md` as its suffix, where it ends in `.MD`, `.Md` or
+    `.markdown`; any other path as it is.
+
+    Only `.md` names a document: with the others, two files could have the same name on a file system
+    that ignores case.
+    """
+    stem, dot, suffix = path.rpartition(".")
+    return f"{stem}.md" if dot and suffix.lower() in ("md", "markdown") else path
+
+
 def path_problem(path: str) -> str | None:
     """Return the reason why no document may be written at this path; None if it may."""
     return stored_path_problem(path) or unkept(path)

@@ -45,6 +45,8 @@ _PART = "confide-part"
 _SYMLINK = "is a symlink"
 _NO_FILE = "is not a regular file"
 _TWIN = "has the name of another file, spelled otherwise in Unicode, or spelled in a mixture: rename it"
+_SUFFIX = "does not end in .md: rename it"
+_SPELLING = f"is not spelled {MEMORY_FOLDER} or {MEMORY_FILES[0]}, so it is no memory: rename it"
 OWN_PROJECT = "is a project of its own"
 """The reason why a folder is left out that `extra` would cover: a yes to the files of one project
 does not hold for another's, which may exclude files itself.
@@ -243,7 +245,24 @@ class Folder:
             elif (why := self._why_passed_by(path, spelled, entry, rules)) is not None:
                 passed_by.append((printable(spelled), why))
         passed_by += [(printable(spelled), OWN_PROJECT) for spelled in others]
+        passed_by += [(spelled, _SPELLING) for spelled in self._misspelled()]
         return FolderListing(found, passed_by)
+
+    def _misspelled(self) -> Iterator[str]:
+        """Yield files and folders with a name of memory in another case, where the disk distinguishes
+        it from the right one: `Memory.md`, or `Memory/` with notes in it.
+        """
+        for name, entry in list_entries(self.root, ""):
+            plain = documents.with_plain_suffix(name.lower())
+            if plain not in (MEMORY_FOLDER, MEMORY_FILES[1]) or name in (MEMORY_FOLDER, *MEMORY_FILES):
+                continue
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_folder is (plain != MEMORY_FOLDER) or any(
+                _is_same(entry.path, self.root / one) for one in (MEMORY_FOLDER, *MEMORY_FILES)
+            ):
+                continue
+            if not is_folder or any(one.endswith(".md") for one, _ in list_entries(self.root, name)):
+                yield name
 
     def passed_by(self) -> list[tuple[str, str]]:
         """Return (path, reason) of the files that a walk skips, for the user; hidden files are not
@@ -273,8 +292,11 @@ class Folder:
         if entry.is_symlink():
             is_here = self._is_watched(path, rules) or self._is_watched(f"{path}/x.md", rules)
             return _SYMLINK if is_here else None
-        if not path.endswith(".md") or documents.is_hidden(path) or not self._could_be(path, rules):
+        plain = documents.with_plain_suffix(path)
+        if not plain.endswith(".md") or documents.is_hidden(path) or not self._could_be(plain, rules):
             return None  # not markdown, an editor's file, or outside the memory
+        if path != plain:  # *.md as a glob means no .markdown, but a folder of memory is for both
+            return _SUFFIX if documents.is_in_memory(path) or path.lower().endswith(".md") else None
         if documents.path_problem(path) is not None:
             return self.why_not(path)
         if not entry.is_file(follow_symlinks=False):
@@ -536,6 +558,13 @@ class Folder:
     def could_hold(self, path: str) -> bool:
         """Return True if `path` is watched as a file or as a folder."""
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
+
+
+def _is_same(one: str, other: Path) -> bool:
+    try:
+        return os.path.samestat(os.lstat(one), os.lstat(other))
+    except OSError:
+        return False
 
 
 def _plain(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:

@@ -134,9 +134,12 @@ def test_files_that_cannot_be_sent_are_said_to_be(daemon: Daemon, machine: Machi
     (machine.project / "memory/binary.md").write_bytes(b"\x89PNG\0\xff")
     (machine.project / "memory/huge.md").write_bytes(b"x" * (5 * 2**20))
     (machine.project / "memory/link.md").symlink_to("/etc/hosts")
+    machine.write("memory/Terns.MD", "A line about terns.\n")
     machine.run("join", daemon.invite("odd"))
     result = machine.json("sync")
-    assert {item["path"] for item in result["skipped"]} == {"memory/binary.md", "memory/huge.md", "memory/link.md"}
+    left = {f"memory/{name}" for name in ("binary.md", "huge.md", "link.md", "Terns.MD")}
+    assert {item["path"] for item in result["skipped"]} == left
+    assert "memory/Terns.MD: does not end in .md: rename it" in machine.run("sync")
     assert "herons" in machine.run("search", "herons")
 
 

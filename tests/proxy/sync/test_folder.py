@@ -382,6 +382,31 @@ def test_names_that_the_rule_refuses_are_told_of(folder: Folder) -> None:
     assert paths(folder) == []
 
 
+def test_files_that_look_like_memory_but_are_not_are_told_of(folder: Folder) -> None:
+    """By their suffix, or by the case of their names; another file of that kind elsewhere is not."""
+    left = ("memory/Note.MD", "memory/notes/a.Md", "memory/b.markdown", "docs/c.MD", "Memory.md")
+    others = ("memory/x.txt", "memory/.y.MD", "memory/md", "docs/d.markdown", "e.MD", "MEMORY", "Memory.txt")
+    for path in (*left, *others):
+        (folder.root / path).parent.mkdir(exist_ok=True)
+        (folder.root / path).write_text("x")
+    told = dict(folder.passed_by())
+    assert sorted(told) == sorted(left)
+    assert told["memory/Note.MD"] == "does not end in .md: rename it"
+    assert "no memory: rename it" in told["Memory.md"]
+    assert paths(folder) == []
+
+
+def test_a_folder_with_the_name_of_memory_in_another_case_is_told_of(folder: Folder) -> None:
+    """If it holds notes: it may be a project's code."""
+    (folder.root / "Memory").mkdir()
+    if (folder.root / "memory").samefile(folder.root / "Memory"):
+        pytest.skip("this disk does not tell them apart")
+    (folder.root / "Memory/pool.c").write_text("x")
+    assert folder.passed_by() == []
+    (folder.root / "Memory/a.md").write_text("x")
+    assert [path for path, _ in folder.passed_by()] == ["Memory"]
+
+
 def test_a_save_that_leaves_size_and_time_as_they_were_is_seen_before_its_file_is_replaced(folder: Folder) -> None:
     """A program may give a file the time that it had; what it holds is looked at, and a person's text neither overwritten nor deleted."""
     file = folder.root / "memory/a.md"

@@ -20,7 +20,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 from watchdog.utils import UnsupportedLibcError
 
-from confide_memory.documents import MEMORY_FOLDER, path_problem, to_nfc
+from confide_memory.documents import MEMORY_FOLDER, path_problem, to_nfc, with_plain_suffix
 from confide_memory.globs import fixed_part, is_deep
 from confide_proxy.sync.absence.folder_identity import seen_as
 from confide_proxy.sync.folder import Folder
@@ -214,7 +214,7 @@ class Watcher(events.FileSystemEventHandler):
         if not is_directory:
             if self._folder.is_watched(document := to_nfc(relative)):
                 self._note_file(document)
-            elif document.endswith(".md") and path_problem(document) is not None:
+            elif with_plain_suffix(document).endswith(".md") and path_problem(document) is not None:
                 self._be_unsure()  # its name is not allowed, which a comparison reports
             return
         if event_type in ("deleted", "moved"):
