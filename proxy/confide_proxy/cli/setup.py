@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
+from confide_crypto.errors import printable
 from confide_memory.commands.spelling import nearest_name
 from confide_proxy import addons
 from confide_proxy.cli import markdown_offer
@@ -34,7 +35,7 @@ from confide_proxy.clients import hooks as hooking
 from confide_proxy.clients import rules as ruling
 from confide_proxy.clients.client_files import FileChange, WriteReceipts
 from confide_proxy.clients.config_entries import ConfigEntry, Items
-from confide_proxy.clients.known_clients import CLIENTS, KnownClient, program
+from confide_proxy.clients.known_clients import CLIENTS, OWN_VARIABLES, KnownClient, program
 from confide_proxy.clients.server_entry import ServerEntry
 from confide_proxy.errors import SetupError
 from confide_proxy.sync import project as projects
@@ -241,12 +242,26 @@ def _add(here: CommandContext, client: KnownClient, folder: Path, parts: Parts, 
         _in_place_of_another(each) if isinstance(each, ServerEntry) else each
         for each in _entries(client, folder, parts, for_user=for_user, has_plugin=had.has_plugin)
     ]
+    for each in entries:
+        if isinstance(each, ServerEntry):
+            _note_what_stays(client, each, for_user=for_user)
     changes = client_files.changes_to_add(entries)
     _preview(changes, entries)
     changes = [each for each in changes if each.is_one or each.path not in _of_the_user(entries)]
     if not for_user and (top := _top(folder)) is not None:
         note(f"this applies to sessions that start in {folder}, not in {top}; --user applies to all folders")
     _carry_out(here, client, changes, parts, folder, for_user=for_user)
+
+
+def _note_what_stays(client: KnownClient, entry: ServerEntry, *, for_user: bool) -> None:
+    """Name the arguments and the memory of an entry that is there already, and how to replace it."""
+    kept = client_files.ask_entry(entry, lambda text: entry.kept(text, OWN_VARIABLES))
+    if kept is not None:
+        again = f"confide setup {client.name}{' --user' if for_user else ''}"
+        note(
+            f"{entry.file} has an entry that starts confide with {printable(kept)}: that stays",
+            f"hint: to replace it, run {again} --remove, then {again} --write",
+        )
 
 
 def _in_place_of_another(entry: ServerEntry) -> ServerEntry:

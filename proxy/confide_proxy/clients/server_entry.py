@@ -8,7 +8,8 @@ so, and otherwise left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -100,6 +101,20 @@ class ServerEntry:
         program = command(found)
         return f"starts {program}" if program and not _is_own(program) else None
 
+    def kept(self, text: str, variables: Collection[str]) -> str | None:
+        """Return what the user's own entry for this program has of its own and keeps, as arguments
+        and variables (those in `variables` alone); None if there is nothing. Raises JsoncError,
+        TomlError.
+        """
+        found = self.of(text)
+        if self.replaces or self.is_anothers(text) is not None or command(found) is None:
+            return None
+        args = arguments(found)
+        stays = {*variables} - self.environment.keys()
+        parts = [f"{name}={value}" for name, value in environment_of(found, self.key).items() if name in stays]
+        parts += [shlex.join(args[1:])] if args[:1] == ("mcp",) and args[1:] else []
+        return " ".join(parts) or None
+
     def add_to(self, text: str) -> str:
         if not self.is_toml and not self.has_comments and not jsonc.is_plain(text):
             raise jsonc.JsoncError("is not readable as JSON")
@@ -136,6 +151,9 @@ class ServerEntry:
         args = old.get("args")
         if isinstance(args, list) and args[:1] == ["mcp"] and "args" in self.value:
             new["args"] = args
+        words, own = old.get("command"), self.value.get("command")
+        if isinstance(words, list) and isinstance(own, list) and words[1:2] == ["mcp"]:
+            new["command"] = [*own[:1], *words[1:]]
         if new.get("disabled") is True:
             del new["disabled"]
         if new.get("enabled") is False:

@@ -333,6 +333,29 @@ def test_an_entry_that_calls_a_server_is_left_or_replaced_whole(machine: Machine
     assert config.read_text() == before
 
 
+@pytest.mark.parametrize("name", ["cursor", "opencode"])
+def test_an_entry_of_confide_for_another_memory_or_project_is_named(machine: Machine, name: str) -> None:
+    """It stays, as whoever wrote it may want it so; how to replace it is said too."""
+    del machine.env["CONFIDE_HOME"]
+    machine.env |= {"XDG_DATA_HOME": str(machine.home)}
+    client, other = CLIENTS[name], str(machine.home / "other")
+    confide(machine, "setup", name, "--write")
+    config = machine.project / client.file(Path(), for_user=False)
+    plain = config.read_text()
+    assert "that stays" not in confide(machine, "setup", name, "--write").err
+    entry = json.loads(plain)[client.group]["confide"]
+    entry["command" if name == "opencode" else "args"] += ["--project", "/my shop"]
+    entry[client.environment_key]["CONFIDE_HOME"] = other
+    config.write_text(json.dumps({client.group: {"confide": entry}}))
+    ended = confide(machine, "setup", name, "--write")
+    assert f"starts confide with CONFIDE_HOME={other} --project '/my shop': that stays" in ended.err
+    assert json.loads(config.read_text())[client.group]["confide"] == entry
+    assert f"confide setup {name} --remove" in ended.err
+    confide(machine, "setup", name, "--remove")
+    confide(machine, "setup", name, "--write")
+    assert json.loads(config.read_text()) == json.loads(plain)
+
+
 def test_the_doctor_sees_which_memory_an_entry_leads_to(machine: Machine) -> None:
     """A client that passes few variables on has only what stands in the entry."""
     confide(machine, "setup", "codex", "--write")
