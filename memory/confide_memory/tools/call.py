@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 OFFLINE: Final = "confide/offline"
@@ -143,6 +144,15 @@ def spelled_out(arguments: Any) -> Any:
 def canonical(value: Any) -> bytes:
     """Return JSON with sorted keys and no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def off_sentences(tool: str, toolset: str, shown: Sequence[str]) -> tuple[str, str]:
+    """Return that a tool is in a toolset that is switched off, and how to switch it on beside those
+    that are `shown`.
+    """
+    wanted = ", ".join(f'"{name}"' for name in (*shown, toolset))
+    what = f"{tool} is in the toolset {toolset}, which is switched off"
+    return what, f"set toolsets = [{wanted}] in proxy.toml on this device, and begin a new session"
 
 
 def catalogue_hash(catalogue: Any) -> str:

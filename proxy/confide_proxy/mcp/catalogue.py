@@ -155,6 +155,17 @@ def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
     return [name for name in toolsets if name not in TOOLSETS and name not in ALL]
 
 
+def switched_off(tool: str, toolsets: Collection[str]) -> tuple[str, str] | None:
+    """Return that a tool is in a toolset that is not among these, and how to switch it on; None if it
+    is in one of these, or unknown.
+    """
+    shown = _packaged_data(toolsets)["toolsets"]
+    of = next((name for name, tools in _packaged_data(ALL)["toolsets"].items() if tool in tools), None)
+    if of is None or any(tool in tools for tools in shown.values()):
+        return None
+    return call_keys.off_sentences(tool, of, list(shown))
+
+
 def common_catalogue(listing: Any, toolsets: Collection[str], digest: str) -> ToolCatalogue:
     """Return the catalogue of a session whose daemon sent `listing`: the entries that both know,
     with the packaged texts.

@@ -24,7 +24,7 @@ from confide_memory.wire.session import PING
 from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.link.daemon_link import Link
-from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, unknown_toolsets
+from confide_proxy.mcp.catalogue import CORE, NOTE_SETS, switched_off, unknown_toolsets
 from confide_proxy.mcp.jsonrpc import PendingCall
 from confide_proxy.offline.completing import Completion
 from confide_proxy.offline.outage import Outage
@@ -150,9 +150,7 @@ class Fallback:
         `progress`: reports to the client how much is done, and of how much.
         """
         if not self._offered[str(call.tool)]:
-            return ToolAnswer(
-                f"{call.tool} is not among the tools of this session\nhint: toolsets in proxy.toml names them"
-            )
+            return ToolAnswer("\nhint: ".join(switched_off(str(call.tool), self._config.toolsets) or ("unknown tool",)))
         if call.tool == FORGET:
             return await self._forget_for_good(call)
         return await (self._secret(call) if call.tool == SECRET else self._import(call, progress))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,18 @@ async def test_a_slip_in_the_toolsets_takes_no_memory_away(laptop: Machine) -> N
     async with laptop.mcp() as client:
         status = await client.call_tool("memory_status", {})
     assert "toolsets in proxy.toml has 'nots'" in str(status.structured_content)
+
+
+async def test_a_tool_of_a_toolset_that_is_off_is_named_with_it(laptop: Machine) -> None:
+    """With what to write where; what is no tool at all is told the tools that there are."""
+    await laptop.attach("proj", toolsets=["core", "entities"])
+    async with laptop.mcp() as client:
+        for tool, said in (
+            ("memory_list", 'toolset notes, which is switched off; set toolsets = ["core", "entities", "notes"] in'),
+            ("memory_lst", "unknown tool"),
+        ):
+            with pytest.raises(Exception, match=re.escape(said)):
+                await client.call_tool(tool, {})
 
 
 async def test_a_file_goes_up_once_and_compares_equal_after(laptop: Machine) -> None:

@@ -158,7 +158,9 @@ def test_a_yes_is_for_what_was_shown_and_while_the_agent_waits(ann: Machine) -> 
     (ann.home / "proxy.toml").write_text('toolsets = ["core"]\n')
     with Wire(ann) as wire:
         wire.open()
-        assert "not among the tools" in str(wire.tool("memory_forget", {"names": ["memory/plan.md"]}))
+        assert "in the toolset notes, which is switched off" in str(
+            wire.tool("memory_forget", {"names": ["memory/plan.md"]})
+        )
 
 
 def asked_by(wire: Wire) -> tuple[int, dict[str, Any]]:

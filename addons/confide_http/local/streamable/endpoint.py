@@ -71,7 +71,8 @@ class StreamableEndpoint:
         self._sessions = Sessions(self._news)
         self._tasks = TaskCalls(gateway)
         # In the form that this device's toolsets have for an agent.
-        self._listed = catalogues.packaged_catalogue(gateway.config.toolsets)
+        self._toolsets = gateway.config.toolsets
+        self._listed = catalogues.packaged_catalogue(self._toolsets)
         # Their tools decide with the rights of this device, which only a trusted token has.
         self._views = installed_views.of_addons()
         self._views_of_limited = self._views.without_tools()
@@ -258,7 +259,9 @@ class StreamableEndpoint:
             if views.concerns(name):
                 params = {**params, "_meta": {**(params.get("_meta") or {}), STRUCTURED: True}}
             if name not in self._listed.tools or name in NOT_SERVED:
-                return {"error": {"code": INVALID_PARAMS, "message": "unknown tool"}}
+                off = None if name in NOT_SERVED else catalogues.switched_off(name, self._toolsets)
+                message = f"{off[0]}; {off[1]}" if off else "unknown tool"
+                return {"error": {"code": INVALID_PARAMS, "message": message}}
             return await self._calls.outcome(identity, params, on_progress=follower)
         if method == catalogues.LIST_RESOURCES and identity.is_limited:
             return {"result": {"resources": [], "resultType": "complete"}}

@@ -77,6 +77,7 @@ from confide_memory.tools.call import (
     UNASKED,
     WITHIN,
     catalogue_hash,
+    off_sentences,
 )
 from confide_memory.wire.session import LookupRequest
 
@@ -488,6 +489,9 @@ def _tool(name: str, names: Sequence[str], withheld: Collection[str]) -> Tool:
     known = {tool.definition.name: tool for tool in tools(names) if tool.definition.name not in withheld}
     if name in known:
         return known[name]
+    off = next((group for group, them in toolsets().items() if any(one.definition.name == name for one in them)), None)
+    if off is not None and not withheld:  # withheld from a program at a gateway, which has no proxy.toml
+        raise ProtocolError(INVALID_PARAMS, "; ".join(off_sentences(name, off, groups(names))))
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"the tools are {', '.join(known)}"
     shown = printable(name[:64])

@@ -50,6 +50,8 @@ async def test_the_official_client_stores_and_finds(gateway: Gateway, writer: st
         assert (gateway.machine.project / f"memory/{era}.md").read_text().count("smile") == 1
         with pytest.raises(Exception, match="unknown tool"):
             await client.call_tool("memory_import", {"paths": ["/etc/passwd"]})
+        with pytest.raises(Exception, match="in the toolset notes, which is switched off; set toolsets"):
+            await client.call_tool("memory_list", {})
 
 
 async def test_a_trusted_token_speaks_for_an_agent(gateway: Gateway) -> None:
