@@ -136,16 +136,22 @@ class NotSetUpError(NotJoinedError):
     """This device is not set up, or not with the variables that this program was started with.
 
     `failed_join`: why the last attempt to join a daemon failed, or None. `elsewhere`: the folders
-    of this user's other memories.
+    of this user's other memories. `unwritable`: the folder in which nothing can be set up.
     """
 
-    def __init__(self, failed_join: str | None = None, elsewhere: Sequence[str] = ()) -> None:
+    def __init__(
+        self, failed_join: str | None = None, elsewhere: Sequence[str] = (), unwritable: str | None = None
+    ) -> None:
         hint = "confide quickstart for this device alone, or confide join with an invite to a server"
         if elsewhere:
             places = ", ".join(map(printable, elsewhere))
             problem = f"this program was started with variables that point to no memory; yours is in {places}"
             way = "start it with the same CONFIDE_HOME or XDG_DATA_HOME as your shell (confide setup writes them)"
             super().__init__(problem, hint=f"{way}; or begin another memory here: confide quickstart")
+        elif unwritable is not None:
+            problem = f"this device is not set up, and {printable(unwritable)} cannot be written to"
+            way = "is the disk read-only, or another user's? Make it writable, or set CONFIDE_HOME to a folder of yours"
+            super().__init__(problem, hint=f"{way}; then confide quickstart")
         elif failed_join is None:
             super().__init__("this device is not set up", hint=hint)
         else:

@@ -7,6 +7,7 @@ here. Exit codes: docs/commands.md.
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -342,6 +343,9 @@ def main(began: float | None = None) -> NoReturn:
     sys.exit(code)
 
 
+_OF_THE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
 def _as_known_error(error: Exception) -> ConfideError | None:
     match error:
         case UnicodeEncodeError() if error.encoding != "utf-8":
@@ -359,7 +363,8 @@ def _as_known_error(error: Exception) -> ConfideError | None:
             return FolderError(where, "is not there", hint="cd to a folder that exists")
         case OSError():
             why = error.strerror or type(error).__name__
-            return FolderError(str(error.filename or "a file"), f"cannot be used: {why}")
+            hint = "is the disk full, or read-only?" if error.errno in _OF_THE_DISK else None
+            return FolderError(str(error.filename or "a file"), f"cannot be used: {why}", hint=hint)
     return None
 
 

@@ -13,6 +13,7 @@ create a second one by accident.
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -46,7 +47,8 @@ def require(paths: ProxyPaths, config: ProxyConfig) -> None:
     tried = why_failed(paths)
     if tried is None and not config.on_demand:
         raise NotJoinedError
-    raise NotSetUpError(tried, elsewhere=() if is_chosen_place() else other_memories())
+    elsewhere = () if is_chosen_place() else other_memories()
+    raise NotSetUpError(tried, elsewhere, None if tried else _unwritable(paths.daemon_data))
 
 
 def allow_own_daemon(paths: ProxyPaths) -> None:
@@ -63,7 +65,7 @@ def found_for_agent(paths: ProxyPaths, config: ProxyConfig) -> None:
     user's memory is elsewhere.
 
     A full or read-only disk does not end the session: its calls report that nothing is set up, and
-    `confide quickstart` reports the reason.
+    where nothing can be written (`require`).
     """
     if other_memories() and not is_chosen_place():
         return
@@ -90,6 +92,12 @@ def settle(paths: ProxyPaths) -> None:
     if _is_noted(paths.failed_join):
         remove_private_file(paths.failed_join)
     _remember()
+
+
+def _unwritable(folder: Path) -> str | None:
+    """Return the folder that exists above one to be made if this user cannot write there."""
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    return None if os.access(there, os.W_OK) else str(there)
 
 
 def _remember() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.daemon.disks import mounted
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs import commands
 from tests.support.programs.command import confide
@@ -93,6 +96,32 @@ def test_an_agents_session_sets_the_machine_up(tmp_path: Path) -> None:
         assert "herons" in machine.run("search", "herons")
     finally:
         machine.stop_local_daemon()
+
+
+def test_a_session_on_a_read_only_disk_says_what_to_do(tmp_path: Path) -> None:
+    """Commands too; none of them ends with more than a sentence."""
+    machine = Inside(tmp_path, "fresh", is_set_up=False)
+    machine.home.mkdir(parents=True, exist_ok=True)
+    is_disk = mounted(machine.home, "ro")
+    if os.geteuid() == 0 and not is_disk:
+        pytest.skip("root may write in every folder, and mounting a disk is not allowed")
+    if not is_disk:
+        machine.home.chmod(0o500)
+    try:
+        with Wire(machine) as agent:
+            agent.open()
+            for tool, arguments in (("memory_status", {}), ("memory_search", {"query": "herons"})):
+                said = agent.tool(tool, arguments)["content"][0]["text"]
+                assert f"this device is not set up, and {machine.home} cannot be written to" in said
+                assert "or set CONFIDE_HOME to a folder of yours" in said
+        ended = confide(machine, "status")
+        assert (ended.code, f"{machine.home} cannot be written to" in ended.err) == (5, True)
+        assert "cannot be made: " in confide(machine, "quickstart").err
+    finally:
+        if is_disk:
+            subprocess.run(["umount", str(machine.home)], check=True)
+        else:
+            machine.home.chmod(0o700)
 
 
 def test_a_failed_join_founds_nothing(tmp_path: Path) -> None:
