@@ -81,7 +81,7 @@ def _find_note(ties: LateTies, name: str) -> tuple[str, Mapping[str, str]]:
     """Return the path of a note, and what it is tied to now. Raises ToolError."""
     path = ties.notes.path_of(name)
     seen = ties.notes.again(path) if path is not None else None
-    if path is None:
+    if path is None or (seen is None and ties.notes.text(path) is None):
         raise ToolError(
             f"{name} is no note of this project on this device", hint="confide stale lists some, confide ls all"
         )

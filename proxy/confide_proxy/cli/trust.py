@@ -180,9 +180,10 @@ async def _find_documents(client: CommandClient, name: str, project: str) -> lis
     """
     if is_id(name) or (not is_glob(name) and name.endswith(".md")):
         return [await document_of(client, name, project)]
-    found = [
-        each["path"] for each in await _list_untrusted(client, project, fixed_part(name)) if matches(each["path"], name)
-    ]
+    meant = [one for one in await _list(client, project, fixed_part(name)) if matches(one["path"], name)]
+    if not meant:
+        raise RequestError("not_found", f"there is no file {name} in {project}", "confide ls shows what there is")
+    found = [one["path"] for one in meant if one["class"] == UNTRUSTED]
     if not found:
         raise RequestError("not_found", f"nothing in {name} is untrusted", "confide ls shows what is")
     return [(project, path) for path in found]
@@ -190,18 +191,23 @@ async def _find_documents(client: CommandClient, name: str, project: str) -> lis
 
 async def _list_untrusted(client: CommandClient, project: str, path: str) -> list[DocumentItem]:
     """Return the untrusted documents in a folder, those that were changed last first."""
+    return [one for one in await _list(client, project, path) if one["class"] == UNTRUSTED]
+
+
+async def _list(client: CommandClient, project: str, path: str) -> list[DocumentItem]:
+    """Return the documents in a folder, those that were changed last first."""
     found: list[DocumentItem] = []
-    seen = total = 0
+    total = 0
     for _ in range(_MOST_PAGES):
-        body: DocumentsRequest = {"project": project, "path": path, "limit": MAX_LISTED, "offset": seen}
+        body: DocumentsRequest = {"project": project, "path": path, "limit": MAX_LISTED, "offset": len(found)}
         answer = await DOCUMENTS.ask(client.connection, body, timeout_s=DEADLINE_S)
-        found += [each for each in answer["documents"] if each["class"] == UNTRUSTED]
-        seen, total = seen + len(answer["documents"]), answer["total"]
+        found += answer["documents"]
+        total = answer["total"]
         # A daemon of before 0.3.0 knows no offset and has one page only.
-        if not answer["documents"] or seen >= total or answer["offset"] is None:
+        if not answer["documents"] or len(found) >= total or answer["offset"] is None:
             break
-    if found and seen < total:
-        remark(f"note: there are {total:,} files; these are of the {seen:,} that were changed last")
+    if len(found) < total and any(one["class"] == UNTRUSTED for one in found):
+        remark(f"note: there are {total:,} files; these are of the {len(found):,} that were changed last")
     return found
 
 

@@ -256,6 +256,15 @@ def test_a_folder_is_vouched_for_with_one_yes(tmp_path: Path) -> None:
         with terminal(machine, "trust", "memory/**/*.md") as asked:
             assert asked.ends() == 7
         assert "nothing in memory/**/*.md is untrusted" in asked.said
+        for typo, said in (
+            ("memory/nots", "there is no file memory/nots in project"),
+            ("memory/nots/*.md", "there is no file memory/nots/*.md in project"),
+            ("memory/nots.md", "no such document"),
+        ):
+            with terminal(machine, "trust", typo) as asked:
+                assert asked.ends() == 7
+            assert said in asked.said
+        assert "is no note of this project on this device" in machine.run("fresh", "memory/nots.md", code=7)
     finally:
         machine.stop_local_daemon()
 
