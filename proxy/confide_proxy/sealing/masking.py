@@ -2,8 +2,8 @@
 
 A value is found as it is, in base64 at any alignment, in hex, percent encoding, JSON, shell and HTML
 escapes, and with blanks or line breaks anywhere in it. The search ignores blanks: an automaton
-(Aho-Corasick) looks for the first bytes of all forms at once, and the rest is compared where they
-occur. Held back is only what may be the beginning of a value.
+(Aho-Corasick) looks for some of the first bytes of all forms at once, and the rest is compared where
+they occur. Held back is only what may be the beginning of a value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import html
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -27,11 +27,18 @@ _SHORTEST_LINE: Final = 12
 """The same for a single line of a longer value."""
 _MOST_LINES: Final = 1000
 _ANCHOR: Final = SHORTEST
-"""Bytes of a form that the automaton looks for: all of the shortest one."""
-_LARGE: Final = 2**21
-_MOST_IN_TABLE: Final = 20_000
-"""A table of all states is four times as fast as the automaton's usual form. It takes 2 KiB and 10 µs an
-anchor, so it is built after `_LARGE` bytes, and for at most this many anchors.
+"""Bytes of a form that are compared before the rest of it: all of the shortest one."""
+_STRIDES: Final = ((4, 16), (3, 12), (2, 8), (1, 0))
+"""By how many bytes a search moves on, for forms of how many bytes: each byte that it reads costs a look
+into a table that is larger than the processor's fast memory.
+"""
+_LONGEST_STRIDE: Final = _STRIDES[0][0]
+_MOST_LETTERS: Final = 5
+_FIRST: Final = _LONGEST_STRIDE * _MOST_LETTERS
+"""Bytes at the beginning of a form by which it is found, at most."""
+_MOST_IN_TABLE: Final = 8_000
+"""A table of all states is twice as fast as the automaton's usual form, up to this many patterns. It
+takes 2 KiB and 5 µs a pattern.
 """
 _LEAST_HELD: Final = 4
 """Bytes of a value's beginning that are held back even if no more comes for a while. Fewer would
@@ -139,12 +146,9 @@ class SecretForms:
         self.anchors: dict[bytes, list[bytes]] = {}
         for form in self.masks:
             self.anchors.setdefault(form[:_ANCHOR], []).append(form)
-        self.order = list(self.anchors)
         self.longest = max(map(len, self.masks), default=0)
         self._beginnings: set[bytes] = set()
-        self._automaton: BytesAhoCorasick | None = None
-        self._searched = 0
-        """Bytes searched before a table of states is built; -1 once it is."""
+        self._searches: list[_StridedSearch] = []
 
     def __bool__(self) -> bool:
         return bool(self.masks)
@@ -163,44 +167,101 @@ class SecretForms:
         """
         spans: _SPANS = []
         pending = len(core)
-        if not self.order:
-            return spans, pending
-        for number, start, _ in self._found(core):
-            for form in self.anchors[self.order[number]]:
-                edges = self._edges.get(form, _NO_EDGES)
-                begin = start - (edges.before and start > 0 and core[start - 1] in _LETTERS)
-                end = start + len(form)
-                is_cut = not is_end and len(core) < end and form.startswith(core[start:])
-                if core.startswith(form, start):
-                    is_cut = edges.after and len(core) <= end + _PADDING and not (is_end or is_idle)
-                    spans.append((begin, _encoded_end(core, end) if edges.after else end, self.masks[form]))
-                elif not is_cut and (length := _part_length(core, start, form)) > 0:
-                    spans.append((begin, start + length, self.masks[form]))
-                pending = min(pending, begin) if is_cut else pending
+        for form, start in self._found(core):
+            edges = self._edges.get(form, _NO_EDGES)
+            begin = start - (edges.before and start > 0 and core[start - 1] in _LETTERS)
+            end = start + len(form)
+            is_cut = not is_end and len(core) < end and form.startswith(core[start:])
+            if core.startswith(form, start):
+                is_cut = edges.after and len(core) <= end + _PADDING and not (is_end or is_idle)
+                spans.append((begin, _encoded_end(core, end) if edges.after else end, self.masks[form]))
+            elif not is_cut and (length := _part_length(core, start, form)) > 0:
+                spans.append((begin, start + length, self.masks[form]))
+            pending = min(pending, begin) if is_cut else pending
         return _merged(spans), pending
 
-    def _found(self, core: bytes) -> list[tuple[int, int, int]]:
-        """Return the number, the start and the end of each anchor in a text."""
-        if self._automaton is None or self._searched > _LARGE:
-            from ahocorasick_rs import BytesAhoCorasick, Implementation
-
-            is_table = self._searched > _LARGE and len(self.order) <= _MOST_IN_TABLE
-            self._automaton = BytesAhoCorasick(
-                self.order, implementation=Implementation.DFA if is_table else Implementation.ContiguousNFA
-            )
-            self._searched = -1 if self._searched > _LARGE else 0
-        if self._searched >= 0:
-            self._searched += len(core)
-        return self._automaton.find_matches_as_indexes(core, overlapping=True)
+    def _found(self, core: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield each form whose first `_ANCHOR` bytes are in a text, and where they are, unless it
+        can be neither masked there nor cut.
+        """
+        if not self._searches:
+            self._searches = _strided_searches(self.masks)
+        for search in self._searches:
+            yield from search.found(core)
+        for start in range(max(len(core) - _FIRST + 1, 0), len(core) - _ANCHOR + 1):
+            for form in self.anchors.get(core[start : start + _ANCHOR], ()):
+                yield form, start
 
     def partial_start(self, core: bytes) -> int:
         """Return where the last bytes of a text without blanks may be the beginning of a form."""
         if not self._beginnings:
-            self._beginnings = {each[:size] for each in self.order for size in range(_LEAST_HELD, _ANCHOR)}
+            self._beginnings = {each[:size] for each in self.anchors for size in range(_LEAST_HELD, _ANCHOR)}
         for size in range(min(_ANCHOR - 1, len(core)), _LEAST_HELD - 1, -1):
             if core[-size:] in self._beginnings:
                 return len(core) - size
         return len(core)
+
+
+class _StridedSearch:
+    """Looks for forms in every n-th byte of a text, n being the stride.
+
+    Wherever a form begins, every n-th of its own bytes is among those, from one of its first n bytes
+    on. So it is looked for by n patterns, and all of it is compared where one of them is found.
+    """
+
+    def __init__(self, forms: Sequence[bytes], stride: int) -> None:
+        self._forms = forms
+        self._stride = stride
+        self._automaton: BytesAhoCorasick | None = None
+
+    def found(self, core: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield each form whose beginning is in a text, and where, but for the last `_FIRST` bytes."""
+        if self._automaton is None:
+            self._automaton = self._built()
+        forms, stride = self._forms, self._stride
+        for number, at, _ in self._automaton.find_matches_as_indexes(core[::stride], overlapping=True):
+            form, start = forms[number // stride], at * stride - number % stride
+            if start >= 0 and core.startswith(form[:_ANCHOR], start):
+                yield form, start
+
+    def _built(self) -> BytesAhoCorasick:
+        from ahocorasick_rs import BytesAhoCorasick, Implementation
+
+        patterns = [pattern for form in self._forms for pattern in _patterns(form, self._stride)]
+        is_table = len(patterns) <= _MOST_IN_TABLE
+        return BytesAhoCorasick(
+            patterns, implementation=Implementation.DFA if is_table else Implementation.ContiguousNFA
+        )
+
+
+def _strided_searches(forms: Iterable[bytes]) -> list[_StridedSearch]:
+    """Return the searches for these forms: one for long ones, and one for all others, since two more
+    would read more bytes than a single one with the shortest stride.
+    """
+    strides = {form: _stride(form) for form in forms}
+    shortest = min(strides.values(), default=_LONGEST_STRIDE)
+    by_stride: dict[int, list[bytes]] = {}
+    for form, stride in strides.items():
+        by_stride.setdefault(stride if stride == _LONGEST_STRIDE else shortest, []).append(form)
+    return [_StridedSearch(found, stride) for stride, found in by_stride.items()]
+
+
+def _stride(form: bytes) -> int:
+    """Return the stride by which a form is searched for: one by which each pattern has different bytes,
+    or texts that repeat one byte would be full of it.
+    """
+    size = _least_length(form)
+    return next(
+        stride
+        for stride, least in _STRIDES
+        if size >= least and (stride == 1 or all(len(set(each)) > 1 for each in _patterns(form, stride)))
+    )
+
+
+def _patterns(form: bytes, stride: int) -> Iterator[bytes]:
+    """Yield every n-th byte of a form's beginning, from each of its first n bytes on."""
+    first = form[: min(_least_length(form), stride * _MOST_LETTERS)]
+    return (first[at::stride] for at in range(stride))
 
 
 class ClearValues(Protocol):
@@ -389,10 +450,15 @@ def _parts(value: bytes) -> Iterator[bytes]:
                 yield core
 
 
+def _least_length(form: bytes) -> int:
+    """Return how many bytes at the beginning of a form are masked without the rest."""
+    return len(form) if len(form) < 2 * _LEAST_PART else max(min(len(form) // 2, _MOST_PART), _LEAST_PART)
+
+
 def _part_length(core: bytes, start: int, form: bytes) -> int:
     """Return how many bytes of a form are at a place if they are enough to be masked, else 0."""
-    least = max(min(len(form) // 2, _MOST_PART), _LEAST_PART)
-    if len(form) < 2 * _LEAST_PART or not core.startswith(form[:least], start):
+    least = _least_length(form)
+    if not core.startswith(form[:least], start):
         return 0
     low, high = least, min(len(form), len(core) - start)
     while low < high:

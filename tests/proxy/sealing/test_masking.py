@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import random
 import shlex
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
@@ -187,8 +188,26 @@ def test_further_values_are_found_by_their_words() -> None:
     assert len(asked) == count
 
 
+@pytest.mark.parametrize("others", [0, 400])
+def test_a_value_of_any_length_is_found_wherever_it_begins(others: int) -> None:
+    """Alone, and among so many others that the search has no table."""
+    draw = random.Random(others)
+    values = [
+        "".join(draw.choices("abcXYZ0123456789", k=size)).encode() for size in (6, 7, 8, 11, 15, 16, 19, 20, 33, 64)
+    ]
+    values += [b"a1" * 9, b"ab1-" * 5, b"%" * 20]
+    more = [draw.randbytes(20).hex().encode() for _ in range(others)]
+    forms = SecretForms(dict.fromkeys([*values, *more], SHOWN))
+    for value in values:
+        for place in range(9):
+            before, after = b"." * place, b"," * draw.randrange(70)
+            assert Mask(forms).whole(before + value + after) == before + SHOWN + after
+            one = Mask(forms)
+            assert one.feed(before + value[:-2]) + one.feed(value[-2:] + after) + one.end() == before + SHOWN + after
+
+
 def test_a_long_stream_is_masked_to_its_end() -> None:
-    """After megabytes the search is another one, which finds the same, wherever blanks are."""
+    """Wherever blanks are."""
     one = mask(PLAIN, OTHER)
     filler = b"a line of a log, and hunter2-is-not\n" * 2000
     for number in range(50):
