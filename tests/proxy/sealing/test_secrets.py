@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[3]
 LEAST_RECALL = {"password": 0.93, "token": 0.9, "api-key": 0.9, "secret-key": 0.9, "secret": 0.9, "key": 0.9}
 """Of the corpus; whatever has a form of its own is found nearly always."""
 UNSURE = {"secret", "key"}
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def found(text: str, least: float = SURE) -> list[tuple[str, str]]:
@@ -485,9 +486,63 @@ def test_an_address_on_a_chain_is_public(form: str) -> None:
     assert scan(f"password: bc1q{checked}")
 
 
+def base58(data: bytes) -> str:
+    """As Bitcoin writes it."""
+    number, word = int.from_bytes(data, "big"), ""
+    while number:
+        number, digit = divmod(number, 58)
+        word = BASE58[digit] + word
+    return BASE58[0] * (len(data) - len(data.lstrip(b"\0"))) + word
+
+
+def checked(data: bytes) -> str:
+    return base58(data + hashlib.sha256(hashlib.sha256(data).digest()).digest()[:4])
+
+
+@pytest.mark.parametrize(
+    "form", ["{}", "wallet: {}", "`{}` opens it", "PUBLIC_KEY={}", "imported {}\n", "the token is {}"]
+)
+def test_a_private_key_in_base58_is_known_by_what_it_holds(form: str) -> None:
+    """By its checksum, or its public half; one wrong letter, a hash or a signature is as long, and is none."""
+    chance = random.Random(form)
+    seed = chance.randbytes(32)
+    pair = seed + ed25519.Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    keys = [checked(version + seed + more) for version in (b"\x80", b"\xef", b"\x9e", b"\xb0") for more in (b"", b"\1")]
+    for key in (*keys, checked(b"\x01\x42" + chance.randbytes(37)), base58(pair)):
+        text = form.format(key)
+        assert [(each.kind, text[each.start : each.end]) for each in scan(text)] == [("wallet-key", key)]
+        wrong = form.format(key[:-1] + ("2" if key[-1] != "2" else "3"))
+        assert "wallet-key" not in {each.kind for each in scan(wrong)}
+    for other in (base58(chance.randbytes(64)), checked(b"\x04" + seed), base58(chance.randbytes(38))):
+        assert "wallet-key" not in {each.kind for each in scan(form.format(other))}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "fromToken: '{}'", "TOKEN_MINT={}", "TOKEN_ADDRESS={}", 'tokenMint: "{}"', "public key: {}", "mint_authority_key={}",
+        "the token {} on Solana", "| Solana token | {} |", "my wallet is {}", "tokenIn = {}",
+    ],
+)  # fmt: skip
+def test_an_address_in_base58_is_public(form: str) -> None:
+    """Solana's have no checksum, so it takes a name that says so; Bitcoin's have one. What a name calls a secret stays one."""
+    chance = random.Random(form)
+    for address in (
+        base58(b"\x7f" + chance.randbytes(31)),
+        checked(b"\0" + chance.randbytes(20)),
+        checked(b"\5" + chance.randbytes(20)),
+    ):
+        assert not scan(form.format(address), 0.5), form
+        for secret in ("password: {}", "api_key: {}", "the secret key is {}"):
+            assert scan(secret.format(address), 0.5)
+    token = base58(b"\x7f" + chance.randbytes(31))
+    for secret in ("token: {}", "API_TOKEN={}", "key: {}"):
+        assert scan(secret.format(token), 0.5)
+
+
 def test_the_private_key_of_a_wallet_is_known_by_its_form() -> None:
     """Whoever has it has all that the wallet holds (BIP 32). The public one beside it is for others to see."""
-    body = "".join(random.Random(1).choices("123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz", k=107))
+    body = "".join(random.Random(1).choices(BASE58, k=107))
     text = f"the wallet is xprv{body}, on the shelf"
     (found,) = scan(text)
     assert (found.kind, text[found.start : found.end]) == ("wallet-key", f"xprv{body}")

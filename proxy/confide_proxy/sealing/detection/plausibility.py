@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from confide_proxy.sealing.detection import wallets
 from confide_proxy.sealing.detection.finding import SecretFinding
 from confide_proxy.sealing.detection.key_names import PASSWORDS, Demand, Promise
 from confide_proxy.sealing.detection.prefilter import compile_once
@@ -229,6 +230,8 @@ def judge_value(value: str, name: str, promise: Promise, context: Context) -> tu
     if promise.kind == "secret-key" and _is_aws(value, name):
         return "aws-secret-key", 0.95
     if promise.kind == "token" and compile_once(_ON_A_CHAIN).match(value):
+        return None
+    if promise.kind in ("token", "key") and wallets.is_address(value, name):
         return None
     if compile_once(_UUID).match(value):
         return None if promise.demand is Demand.PASSWORD else (promise.kind, 0.6)

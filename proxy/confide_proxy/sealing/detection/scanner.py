@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from confide_crypto.sealing.placeholder import STANDIN
-from confide_proxy.sealing.detection import decoding, plausibility
+from confide_proxy.sealing.detection import decoding, plausibility, wallets
 from confide_proxy.sealing.detection.decoding import View, visible
 from confide_proxy.sealing.detection.finding import SecretFinding, resolve_overlaps
 from confide_proxy.sealing.detection.plausibility import is_unmistakable
@@ -37,6 +37,7 @@ _SHORT_MARKS: Final = ("AKIA", "ASIA", "glpat-", "glrt-", "GOCSPX-", "whsec_")
 """Marks of tokens so short that neither half of one may reach SHORTEST_TOKEN."""
 _LEAST_REST: Final = 8
 _FORTY: Final = 40
+_SOLANA: Final = "solana"
 REPEATED_FROM: Final = 0.75
 REPEATED_CHARS: Final = 8
 """Shortest value that is searched elsewhere in the text. A shorter password may be an ordinary
@@ -88,6 +89,7 @@ def _by_rules(text: str, lowered: str, least: float) -> list[SecretFinding]:
         *tokens.find_private_keys(text),
         *tokens.find_key_bodies(text, long),
         *tokens.find_jwts(text),
+        *wallets.find_keys(text, long),
     ]
     if is_telling(lowered):  # most texts have only a long word, such as a dated path
         found += [
@@ -108,6 +110,10 @@ def _by_rules(text: str, lowered: str, least: float) -> list[SecretFinding]:
     if least <= plausibility.RANDOM_CONFIDENCE:
         found += plausibility.find_random(text)
     found = [each for each in found if each.confidence >= least]
+    if _SOLANA in lowered:  # what it calls a token has an address, which no name separates from a credential
+        found = [
+            each for each in found if each.kind != "token" or not wallets.is_public_key(text[each.start : each.end])
+        ]
     return resolve_overlaps([*found, *_find_repeated(text, found)]) if found else []
 
 

@@ -39,7 +39,10 @@ _NEXT_LINE: Final = r"(?:[|>][+-]?)?[ \t]{0,4}(?:\r?\n){1,2}(?:[ \t]{0,40}```\w{
 _WRAPPER: Final = (
     r"(?:(?:String::from|Some|SecretStr|SecretString::new|Secret|Buffer\.from|str|bytes|to_secret)\(|\{)(?=[\"'`])"
 )
-_BEFORE: Final = r"(?:api|app|auth|access|refresh|bearer|client|secret|private|signing|encryption|master|license|deploy|webhook|bot)[ .]$"
+_BEFORE: Final = (
+    r"(?:api|app|auth|access|refresh|bearer|client|secret|private|public|signing|encryption|master|license|deploy|webhook"
+    r"|bot)[ .]$"
+)
 """Words that belong to a name although no hyphen joins them: "API key", `api.key`."""
 _REVERSED: Final = (
     r"(?:^|[\s(])(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{6,128}+)(?P=quote)"
