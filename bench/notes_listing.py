@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] = ()) -> int:
                 )
 
         reader.note_listing.page(NoteFilter(), sort="updated", limit=20, offset=0)
-        warm, worst = measure(reader, reader.remembered.forget)
+        warm, worst = measure(reader, reader.result_cache.forget)
         cold, worst_cold = measure(reader, touch)
         reader.close()
         writer.close()

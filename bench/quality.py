@@ -215,7 +215,7 @@ def main() -> None:
         bundle = module.load(EVAL / f"{name}.json.gz")
         print(f"\n## {name}\n{'':34s} " + " ".join(f"{column:>6s}"[:9] for column in module.COLS))
         for chunks in arguments.chunks:
-            settings = IndexSettings(ChunkSettings.named(chunks), weights)
+            settings = IndexSettings(ChunkSettings.parse(chunks), weights)
             started = time.perf_counter()
             counted = Thresholds(arguments.threshold)
             system = lambda s=settings, c=counted: c.watching(SpaceSystem(module, handle, s))  # noqa: E731

@@ -74,7 +74,7 @@ async def come_in(space: Space, documents: Iterator[tuple[str, str]], chunks: in
             count = status.chunks - before
             if count >= chunks:
                 break
-            while status.queued > AHEAD:
+            while status.queued_pieces > AHEAD:
                 await asyncio.sleep(0.2)
                 status = await space.status(None)
     await space.wait_indexed(timeout_s=DEADLINE_S)

@@ -170,5 +170,5 @@ def other_project(pieces: int = OTHER_PROJECT) -> Iterator[Document]:
 
 def texts_of(found: Iterable[Document], most: int) -> Iterator[str]:
     """The texts of the first pieces, as they are embedded."""
-    pieces = (piece.text for _, text in found for piece in cut(text, ChunkSettings.named("small")))
+    pieces = (piece.text for _, text in found for piece in cut(text, ChunkSettings.parse("small")))
     yield from islice(pieces, most)

@@ -28,7 +28,7 @@ from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.daemon_keys import Keys
 from confide_daemon.datadir.paths import DaemonPaths, DataFolder
 from confide_daemon.documents.changes import DocumentChange
-from confide_daemon.entry_points import ADDONS, loaded
+from confide_daemon.entry_points import ADDONS, load_group
 from confide_daemon.sealing.rosters import RosterDesk
 from confide_daemon.spaces.part import SpacePart
 from confide_daemon.spaces.pool import Spaces
@@ -284,7 +284,7 @@ class Peers:
         return False
 
     @property
-    def passed_on(self) -> set[bytes]:
+    def forwarded_keys(self) -> set[bytes]:
         """The keys of callers with forwarded sessions."""
         return set()
 
@@ -339,7 +339,7 @@ class Service:
         """Return its current problems, as `/health` names them."""
         return set()
 
-    def changed(self, space_id: str, change: DocumentChange) -> None:
+    def on_change(self, space_id: str, change: DocumentChange) -> None:
         """Handle a document's new revision."""
 
     def copies_of(self, space_id: str, before: float) -> Sequence[HeldCopy]:
@@ -352,15 +352,15 @@ class Service:
         """
         return ()
 
-    def records_written(self, space_id: str) -> None:
-        """Handle a change of the records beside the space's database (`DataFolder.forgotten`)."""
+    def on_records_written(self, space_id: str) -> None:
+        """Handle a change of the records beside the space's database (`DataFolder.forgotten_file`)."""
 
-    def elsewhere(self, space_id: str) -> None:
+    def on_space_lost(self, space_id: str) -> None:
         """Handle the loss of a space to another node: clients that wait for its notifications must
         reconnect.
         """
 
-    def revocations_written(self, files: Sequence[Path]) -> None:
+    def on_revocations_written(self, files: Sequence[Path]) -> None:
         """Handle the write of revoked keys of devices into these files."""
 
     async def settle(self, space_id: str) -> None:
@@ -430,7 +430,7 @@ class Addon:
         """Return how many files besides its connection each session may hold open."""
         return 0
 
-    def beside_the_data(self, config: DaemonConfig) -> Mapping[str, str]:
+    def revocation_folders(self, config: DaemonConfig) -> Mapping[str, str]:
         """Return folders outside the data folder that record ended keys, by the names of their
         options.
 
@@ -456,9 +456,9 @@ class Addon:
         return ()
 
 
-def beside_the_data(config: DaemonConfig) -> dict[str, str]:
+def revocation_folders(config: DaemonConfig) -> dict[str, str]:
     """Return the folders that record ended keys, by the names of their options."""
-    return {option: place for addon in installed() for option, place in addon.beside_the_data(config).items()}
+    return {option: place for addon in installed() for option, place in addon.revocation_folders(config).items()}
 
 
 @cache
@@ -468,4 +468,4 @@ def installed() -> tuple[Addon, ...]:
     Raises AddonError if one cannot be loaded. The daemon refuses to run without it: a space that
     has moved away, for instance, would be used again.
     """
-    return tuple(addon() for addon in loaded(ADDONS))
+    return tuple(addon() for addon in load_group(ADDONS))

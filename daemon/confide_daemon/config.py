@@ -125,7 +125,7 @@ class ChunkSettings:
         object.__setattr__(self, "name", f"{self.size}/{self.overlap}/6")
 
     @classmethod
-    def named(cls, name: str) -> ChunkSettings:
+    def parse(cls, name: str) -> ChunkSettings:
         """Parse a name (`small`, `original`) or numbers such as `48/0`. Raises ValueError with a
         sentence if they are invalid.
         """
@@ -384,7 +384,7 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
         if is_dataclass(current):
             changes[key] = _section(path, current, value, f"{prefix}{key}")
         else:
-            changes[key] = _typed(path, f"{prefix}{key}", value, hints[key])
+            changes[key] = _check_type(path, f"{prefix}{key}", value, hints[key])
     return replace(default, **changes)
 
 
@@ -430,7 +430,7 @@ def _section(path: Path, default: Any, value: Any, name: str) -> Any:
 _KINDS: dict[Any, str] = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def _typed(path: Path, key: str, value: Any, wanted: Any) -> Any:
+def _check_type(path: Path, key: str, value: Any, wanted: Any) -> Any:
     if wanted is float and type(value) is int:
         value = float(value)
     if wanted == tuple[str, ...]:
@@ -451,7 +451,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
     if server.public_url and not server.public_url.startswith(("confide://", "confides://")):
         raise _wrong(path, "server.public_url", "it begins with confide:// or confides://")
     try:
-        ChunkSettings.named(index.chunks)
+        ChunkSettings.parse(index.chunks)
     except ValueError as error:
         raise _wrong(path, "index.chunks", str(error)) from None
     if search.ranking not in RANKINGS:

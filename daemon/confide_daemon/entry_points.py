@@ -20,7 +20,7 @@ def entries(group: str) -> list[EntryPoint]:
     return [entry for entry in found if find_spec(entry.module.partition(".")[0]) is not None]
 
 
-def loaded(group: str) -> list[Any]:
+def load_group(group: str) -> list[Any]:
     """Load the entry points of a group. Raises AddonError if one cannot be loaded."""
     found = []
     for entry in entries(group):

@@ -74,7 +74,7 @@ _pairs: set[tuple[str, str]] = set()
 _pairs_lock = threading.Lock()
 
 
-def failed(tool: str, code: str) -> None:
+def count_failure(tool: str, code: str) -> None:
     """Count a failed call of a tool."""
     with _pairs_lock:
         if len(_pairs) < MOST_PAIRS:

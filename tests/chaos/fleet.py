@@ -300,7 +300,7 @@ class Fleet:
         try:
             with store.reading():
                 found: dict[str, list[str | None]] = {}
-                for row in store.documents.listed(frozenset((project,))):
+                for row in store.documents.list_documents(frozenset((project,))):
                     numbers = [entry.number for entry in store.documents.revisions(row.id, limit=10_000)]
                     revisions = [store.documents.revision(row.id, number) for number in reversed(numbers)]
                     found[row.path] = [revision.text for revision in revisions if revision is not None]

@@ -97,7 +97,7 @@ class World:
     def revoke(self, name: str) -> None:
         """As `confided device rm` does."""
         self.daemon.state.registry.revoke(name)
-        Revocations.beside(self._folder / "target", self.daemon.state).keep(self.daemon.state.registry)
+        Revocations.from_backup_folder(self._folder / "target", self.daemon.state).keep(self.daemon.state.registry)
 
     async def lose(self) -> str:
         """End the daemon and take its folder away; every text that it had."""
@@ -125,7 +125,7 @@ class World:
         key = MasterKey.load(self._data.master)
         for path in self._data.spaces.glob("*.db"):
             store = Store.open(path, key.space_key(path.stem), writer=False, now=0.0)
-            for row in store.documents.listed(None):
+            for row in store.documents.list_documents(None):
                 for entry in store.documents.revisions(row.id, limit=10_000):
                     revision = store.documents.revision(row.id, entry.number)
                     found.append((revision and revision.text) or "")

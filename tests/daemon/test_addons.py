@@ -160,10 +160,10 @@ class Ailing(addons.Service):
     def health_problems(self) -> set[str]:
         raise ValueError(SECRET)
 
-    def changed(self, space_id: str, change: DocumentChange) -> None:
+    def on_change(self, space_id: str, change: DocumentChange) -> None:
         raise ValueError(SECRET)
 
-    def elsewhere(self, space_id: str) -> None:
+    def on_space_lost(self, space_id: str) -> None:
         raise ValueError(SECRET)
 
 
@@ -227,7 +227,7 @@ async def test_a_service_that_breaks_harms_nobody(tmp_path: Path, caplog: pytest
             for text in ("# One\n", "# Two\n"):
                 await laptop.put("memory/a.md", text)
             assert daemon.daemon.health_problems() == {"addons"}
-            daemon.daemon.services.elsewhere("any")
+            daemon.daemon.services.on_space_lost("any")
         assert daemon.daemon.around("none") == (None, None)
         async with asyncio.timeout(DEADLINE_S):
             while "is_busy of Ailing" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
@@ -238,7 +238,7 @@ async def test_a_service_that_breaks_harms_nobody(tmp_path: Path, caplog: pytest
         "is_busy",
         "is_backed_up",
         "health_problems",
-        "changed",
-        "elsewhere",
+        "on_change",
+        "on_space_lost",
     }
     assert SECRET not in caplog.text

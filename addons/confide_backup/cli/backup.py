@@ -44,7 +44,7 @@ def take(
     done = work(here, BackupRequest("take", to or ""))
     notes = []
     if done["behind"]:
-        with here.opened() as state:
+        with here.open_state() as state:
             names = [name for name, space_id in state.registry.spaces().items() if space_id in done["behind"]]
         notes = [
             f"another node has the keys of {', '.join(sorted(names))}: the snapshot has only the state that this node last had, if any"
@@ -65,7 +65,7 @@ def init(
     The recovery code is shown once.
     """
     settings = here.config().table(BackupConfig)
-    with here.opened(as_it_is=True) as state:
+    with here.open_state(as_it_is=True) as state:
         target = target_of(settings, to).prepare(signers_of(state), data=state.folder.root)
         is_new = new_code or not state.folder.backup_key.exists()
         code = sealed_keys.make(state.folder).to_string() if is_new else None
@@ -89,7 +89,7 @@ def init(
 @command
 def list_(here: CommandContext, to: To = None) -> Output:
     """List the snapshots, oldest first."""
-    with here.opened() as state:
+    with here.open_state() as state:
         history = SnapshotHistory.read(target_of(here.config().table(BackupConfig), to or ""), state)
     rows: list[dict[str, Any]] = [
         {
@@ -129,7 +129,7 @@ def verify_(
     Ends with 10 if some spaces are locked.
     """
     done = work(here, BackupRequest("verify", to or "", name))
-    with here.opened() as state:
+    with here.open_state() as state:
         names = {space_id: space for space, space_id in state.registry.spaces().items()}
     spaces = {names.get(space_id, space_id): verdict for space_id, verdict in done["spaces"].items()}
     problems = [_named(problem, names) for problem in done["problems"]]
@@ -188,7 +188,7 @@ def _do(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, 
         store = here.store()
         leases = None if store is None else store.leases(here.paths.data)
         try:
-            chunks = ChunkSettings.named(here.config().index.chunks)
+            chunks = ChunkSettings.parse(here.config().index.chunks)
             spaces = OfflineSpaces(state, leases=leases, chunks=chunks)
             return await Backups(state, spaces, here.config().table(BackupConfig), here.paths.config).do(
                 asked, bar.step
@@ -197,7 +197,7 @@ def _do(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, 
             if leases is not None:
                 await leases.close()
 
-    with here.opened() as state:
+    with here.open_state() as state:
         return asyncio.run(done())
 
 

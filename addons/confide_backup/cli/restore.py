@@ -17,7 +17,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_daemon.addons import Check
 from confide_daemon.cli.console import CommandContext, Output, clock, command, remark, say
 from confide_daemon.cli.health import examine
-from confide_daemon.cli.status import check_lines, shown
+from confide_daemon.cli.status import check_json, check_lines
 from confide_memory.commands.console import unseen
 
 
@@ -68,7 +68,7 @@ def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> O
         "revoked": done.revoked,
         "invitesDropped": done.invites,
         "configuration": str(here.paths.config) if done.has_config else None,
-        "checks": [shown(check) for check in checks],
+        "checks": [check_json(check) for check in checks],
     }
 
     def tell_all() -> None:

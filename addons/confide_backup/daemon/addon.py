@@ -32,7 +32,7 @@ class Backup(Addon):
         backups = Backups(daemon.state, daemon.spaces, daemon.config.table(BackupConfig), daemon.config_file)
         return BackupDesk(backups, daemon.verbs, daemon.gauges, daemon.spaces.disk)
 
-    def beside_the_data(self, config: DaemonConfig) -> Mapping[str, str]:
+    def revocation_folders(self, config: DaemonConfig) -> Mapping[str, str]:
         """Return the folder of the snapshots, and the other folder for revoked keys."""
         settings = config.table(BackupConfig)
         return {"[backup] revoked": settings.revoked, "[backup] to": settings.to}

@@ -90,7 +90,7 @@ async def present(leases: Leases | None, folder: DataFolder, space_ids: Collecti
     logged: set[str] = set()
     if leases is not None:
         try:
-            logged = await asyncio.to_thread(leases.logged)
+            logged = await asyncio.to_thread(leases.spaces_with_logs)
         except EngineError as error:
             log.warning("spaces that are not on this machine are left out: %s", error)
     return [one for one in space_ids if one in logged or folder.space(one).exists()]
@@ -123,7 +123,7 @@ def _catch_up(leases: Leases, space_id: str, path: Path, custodian: Custodian, c
     This takes no lease, so the holder keeps writing: the file then has the state of a time after
     this call.
     """
-    with leases.looked_at(space_id) as found:
+    with leases.view(space_id) as found:
         if found is None:
             return True
         custody = found.custody

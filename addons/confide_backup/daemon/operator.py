@@ -112,7 +112,7 @@ class BackupDesk(Service):
         """
         return await self._backups.drop_copies(space_id, before) if self._backups.has_target else ()
 
-    def records_written(self, space_id: str) -> None:
+    def on_records_written(self, space_id: str) -> None:
         """Copy a space's records of forgotten texts beside the snapshots."""
         if self._backups.has_target:
             self._begin_task(self._keep_records(space_id), "confide-forgotten")
@@ -123,7 +123,7 @@ class BackupDesk(Service):
         except ConfideError as error:
             log.error("backup: %s", error)
 
-    def revocations_written(self, files: Sequence[Path]) -> None:
+    def on_revocations_written(self, files: Sequence[Path]) -> None:
         """Run the operator's program at once for the files of revoked keys."""
         for path in files:
             self._begin_task(self._run_program_for(path), "confide-revoked")

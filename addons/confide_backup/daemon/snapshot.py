@@ -297,7 +297,7 @@ def keep_records(target: BackupTarget, folder: DataFolder, space_id: str) -> Pat
     """Copy a space's records beside the snapshots; return the file if it changed. Raise
     TargetError.
     """
-    source = folder.forgotten(space_id)
+    source = folder.forgotten_file(space_id)
     file = target.folder / RECORDS / source.name
     with target.errors("be written"):
         if not source.exists():
@@ -314,7 +314,7 @@ def take_records(snapshot: Path, folder: DataFolder, space_id: str) -> bool:
     """Give a restored space the records beside its snapshot; return True if there are any. Raise
     OSError.
     """
-    goal = folder.forgotten(space_id)
+    goal = folder.forgotten_file(space_id)
     file = snapshot.parent / RECORDS / goal.name
     if not file.exists():
         return False

@@ -41,7 +41,7 @@ from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import AlreadyServedError, DataFolderError, SnapshotError, StorageError
-from confide_daemon.store.migrations import migrations, written_by_newer
+from confide_daemon.store.migrations import migrations, newer_version_error
 
 RESTORING: Final = ".restoring"
 _LEAST_FREE: Final = 64 << 20
@@ -151,7 +151,7 @@ def restore(
         for space_id in made.spaces:
             take_records(snapshot, folder, space_id)
             write_private_file(
-                folder.restored(space_id), json.dumps({"snapshot": name, "at": made.at}).encode() + b"\n"
+                folder.restore_marker(space_id), json.dumps({"snapshot": name, "at": made.at}).encode() + b"\n"
             )
         for each in (folder.spaces, folder.authorized, folder.root):
             atomic.sync(each)
@@ -273,7 +273,7 @@ def _check_version(made: BackupManifest) -> None:
     newest, registry_newest = migrations()[-1][0], migrations("confide_daemon.access")[-1][0]
     spaces = max((held.schema or 0 for held in made.spaces.values()), default=0)
     if spaces > newest or (made.registry.schema or 0) > registry_newest:
-        raise written_by_newer(f"the snapshot {made.id}", made.version)
+        raise newer_version_error(f"the snapshot {made.id}", made.version)
 
 
 def _check_room(folder: DataFolder, made: BackupManifest) -> None:
@@ -356,7 +356,7 @@ def _settle(folder: DataFolder, snapshot: Path, made: BackupManifest) -> tuple[l
         # separate from it.
         state.registry.stand_alone()
         invites = state.registry.drop_invites()
-        revoked = Revocations.beside(snapshot.parent, state).take(state.registry)
+        revoked = Revocations.from_backup_folder(snapshot.parent, state).take(state.registry)
         return revoked, invites
     finally:
         state.close()

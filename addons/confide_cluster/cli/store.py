@@ -59,7 +59,7 @@ def store(
 def _status(here: CommandContext) -> Output:
     config = here.config().table(StoreConfig)
     _require(config.url)
-    with here.opened() as state, closing(open_engine(config)) as engine:
+    with here.open_state() as state, closing(open_engine(config)) as engine:
         from confide_cluster.daemon.log.log_snapshot import PUT_BACK  # needs the driver, which is there by now
 
         engine.ready()
@@ -132,7 +132,7 @@ def _move(here: CommandContext, to: str | None) -> Output:
         work = relocation.to_files if to_files else relocation.to_store
         if to_files and folder.node.exists():
             node_bootstrap.join(folder, Postgres(config))  # all spaces, also those that were added on another node
-        with here.opened() as state, here.progress() as bar:
+        with here.open_state() as state, here.progress() as bar:
             done = work(state, engine, config.lease_s, follow=lambda name: bar.step(name, 0, 0))
         (node_bootstrap.leave if to_files else node_bootstrap.join)(folder, Postgres(config))
     finally:
@@ -151,7 +151,7 @@ def _accept(here: CommandContext) -> Output:
     from confide_cluster.daemon.log import log_snapshot  # needs the driver
 
     _require(here.config().table(StoreConfig).url)
-    with here.opened() as state:
+    with here.open_state() as state:
         assert state.registry.shared is not None
         registry = state.registry.shared.accept()
         names = {space_id: name for name, space_id in state.registry.spaces().items()}
@@ -167,7 +167,7 @@ def _accept(here: CommandContext) -> Output:
 def _release(here: CommandContext, space: str) -> Output:
     config = here.config().table(StoreConfig)
     _require(config.url)
-    with here.opened() as state:
+    with here.open_state() as state:
         known = state.registry.spaces()
     if space not in known:
         raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(known) or 'none'}")

@@ -24,7 +24,7 @@ from confide_crypto.transport.inbox import RateLimit
 from confide_crypto.transport.open_channel import Connection
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.access import space_removal
-from confide_daemon.access.authorization import denied
+from confide_daemon.access.authorization import denied_error
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.addons import ListeningSocket, Peers, PeersHost
@@ -98,7 +98,7 @@ class RegistryFollower:
     def health_problems(self) -> set[str]:
         """Return `{"storage"}` if the registry cannot be followed, or was ahead of the store."""
         shared = self._registry.shared
-        is_ill = shared is not None and (shared.failure is not None or bool(shared.kept))
+        is_ill = shared is not None and (shared.failure is not None or bool(shared.kept_files))
         return {"storage"} if is_ill else set()
 
     async def _run(self) -> None:
@@ -188,7 +188,7 @@ class NodeAdmission:
         try:
             return Speaker.read(hello, public_key, daemons, now=time.time())
         except ValueError:
-            raise denied("unknown", public_key) from None
+            raise denied_error("unknown", public_key) from None
 
     def stand_for_caller(self, connection: Connection) -> bool:
         """Turn a node's channel into the session of its caller; return True if the caller connected
@@ -206,7 +206,7 @@ class NodeAdmission:
             raise DeniedError("restart", fingerprint_words(public_key))
         if speaker.is_by_http:
             if not self._daemon.answers_callers:
-                raise denied("unknown", public_key)
+                raise denied_error("unknown", public_key)
             return await self._daemon.callers.admit_by_http(speaker.caller)
         asked = {} if speaker.replaces is None else {"replaces": speaker.replaces}
         return await self._daemon.callers.admit(speaker.caller, asked, None)
@@ -298,7 +298,7 @@ class Nodes(Peers):
         return self._relays is not None and await self._relays.serve(connection, space_id, toll)
 
     @property
-    def passed_on(self) -> set[bytes]:
+    def forwarded_keys(self) -> set[bytes]:
         """Return the keys of callers whose sessions are forwarded."""
         return set() if self._relays is None else self._relays.callers
 

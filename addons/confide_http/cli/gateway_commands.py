@@ -11,7 +11,7 @@ import typer
 from confide_daemon.access.enrolled_callers import Caller
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import beside_the_data
+from confide_daemon.addons import revocation_folders
 from confide_daemon.cli.console import CommandContext, Output, clock, command, remark, say
 from confide_http.server.access import server_tokens
 from confide_http.server.access.applications import Application, Applications
@@ -97,7 +97,7 @@ def _allowed_with_token(
 ) -> Output:
     """Make a token for an app, and show it once."""
     config = here.config().table(GatewayConfig)
-    with here.opened() as state:
+    with here.open_state() as state:
         text, caller = server_tokens.allow(
             state.registry,
             name,
@@ -122,7 +122,7 @@ def _allowed_with_token(
 
 def _open_registration(here: CommandContext, space: str, minutes: int) -> Output:
     """Let apps register themselves for `minutes`, or until Ctrl-C."""
-    with here.opened() as state:
+    with here.open_state() as state:
         applications = Applications(state.registry)
         known = {one.id for one in applications.all()}
         found: list[Application] = []
@@ -152,7 +152,7 @@ def _open_registration(here: CommandContext, space: str, minutes: int) -> Output
 
 def _registered_app(here: CommandContext, name: str, space: str, redirects: list[str], *, has_secret: bool) -> Output:
     text = secrets.token_urlsafe(32) if has_secret else None
-    with here.opened() as state:
+    with here.open_state() as state:
         made = Applications(state.registry).add(
             name, space=space, redirects=redirects, method="client_secret_post" if has_secret else "none", secret=text
         )
@@ -174,7 +174,7 @@ def list_(
     apps: Annotated[bool, typer.Option("--apps", help="List the apps that are registered for OAuth.")] = False,
 ) -> Output:
     """List the apps with access, or those that are registered for OAuth."""
-    with here.opened() as state:
+    with here.open_state() as state:
         if apps:
             return _registered(Applications(state.registry).all())
         found = state.registry.gateway_clients()
@@ -202,7 +202,7 @@ def remove(
 
     Its token is refused within a second, and its streams end.
     """
-    with here.opened() as state:
+    with here.open_state() as state:
         if app:
             registered = Applications(state.registry).remove(name)
             found, removed = {"removed": registered.id}, registered.name
@@ -247,7 +247,7 @@ class Facts(TypedDict):
 
 def _keep(here: CommandContext, state: RegistryState) -> None:
     """Write the revocation beside the data folder too, if that is configured."""
-    revocations = Revocations.configured(beside_the_data(here.config()), state)
+    revocations = Revocations.from_folders(revocation_folders(here.config()), state)
     if revocations is not None:
         revocations.keep(state.registry)
 
@@ -281,7 +281,7 @@ def facts(caller: Caller) -> Facts:
 
 def _line(caller: Caller, width: int, now: float) -> str:
     projects = caller.grants.projects
-    ended = caller.closed(now) == "expired"
+    ended = caller.refusal_reason(now) == "expired"
     return "  ".join(
         [
             f"{caller.alias:<{width}}",

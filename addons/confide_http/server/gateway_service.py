@@ -125,11 +125,11 @@ class GatewayService(Service):
             task.cancel()
         await asyncio.gather(serving, *watching, *leaving, return_exceptions=True)
 
-    def changed(self, space_id: str, change: DocumentChange) -> None:
+    def on_change(self, space_id: str, change: DocumentChange) -> None:
         if self._clients is not None:
             self._clients.changed(space_id, change)
 
-    def elsewhere(self, space_id: str) -> None:
+    def on_space_lost(self, space_id: str) -> None:
         if self._clients is not None:
             self._clients.elsewhere(space_id)
 

@@ -40,7 +40,7 @@ class TokenCallers:
             return Admitted(caller, None)
         access = self._sign_ins.access(digest, self._resource)
         now = self._registry.clock()
-        if access is None or access.caller.closed(now):
+        if access is None or access.caller.refusal_reason(now):
             return None
         return Admitted(access.caller, access.until - now)
 
@@ -61,4 +61,4 @@ class TokenCallers:
         (any more).
         """
         caller = self._registry.gateway_client(key)
-        return None if caller is None or caller.closed(self._registry.clock()) else caller
+        return None if caller is None or caller.refusal_reason(self._registry.clock()) else caller

@@ -306,7 +306,7 @@ class Tasks(SpacePart):
 
     # A move of the space
 
-    async def carried(self) -> Mapping[str, int]:
+    async def items_to_move(self) -> Mapping[str, int]:
         """Return the number of tasks, ended ones included, for the report of a move."""
         return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 

@@ -233,7 +233,7 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         "warnings": warnings,
     }
     when = f"{order.schedule} ({order.zone}), next {at}" if order.schedule else f"for {at}"
-    return ToolResult.warned(structured, [f"Task {row.id} is queued: {row.recipe}, {when}."])
+    return ToolResult.with_warnings(structured, [f"Task {row.id} is queued: {row.recipe}, {when}."])
 
 
 async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:

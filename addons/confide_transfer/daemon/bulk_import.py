@@ -10,7 +10,7 @@ from confide_daemon.documents import document_history
 from confide_daemon.documents.document_results import PutResult
 from confide_daemon.documents.writer import Writer
 from confide_daemon.errors import ForgottenError, InvalidPathError, InvalidTextError, TooLargeError
-from confide_daemon.notes.note_edit import Draft, united
+from confide_daemon.notes.note_edit import Draft, merge_draft
 from confide_daemon.notes.twins import find_twin
 from confide_daemon.store.space_store import Store
 from confide_memory import note_names
@@ -85,7 +85,7 @@ class Intake:
         taken = self._looked_up(writer.store, draft, gone)
         if taken.state == "identical" and taken.path:
             return replace(
-                taken, result=writer.edit_within(self.project, taken.path, united(draft), author=self.author)
+                taken, result=writer.edit_within(self.project, taken.path, merge_draft(draft), author=self.author)
             )
         if taken.state != "new":
             return taken
@@ -101,7 +101,7 @@ class Intake:
         )
 
     def _looked_up(self, store: Store, draft: Draft, gone: frozenset[str]) -> Taken:
-        identity, path = draft.named(b"")
+        identity, path = draft.id_and_path(b"")
         if (known := store.notes.find(identity, self.projects)) is not None:
             return Taken("known", identity, project=known.project if known.project != self.project else None)
         document = store.documents.find(self.project, path)
@@ -114,7 +114,7 @@ class Intake:
             return Taken("identical", twin.row.id, path=twin.row.path if twin.change else "")
         try:
             text = check_text(draft.text(identity, scope_of(self.project, draft.task_id)))
-            document_history.check_taken(store, self.project, path, text)
+            document_history.check_not_forgotten(store, self.project, path, text)
             return Taken("new", identity, path=check_path(path), text=text)
         except (InvalidPathError, InvalidTextError, TooLargeError, ForgottenError) as error:
             return Taken("refused", identity, str(error))

@@ -206,21 +206,21 @@ class AuditLog:
         self._pause_s = pause_s
         self._clock = clock
         self._waiting: deque[_Seen] = deque()
-        self._dropped = 0
+        self._dropped_lines = 0
         self._arrived = asyncio.Event()
         self._under_way: asyncio.Task[None] | None = None
         # The row of each key that counts its refusals in the current minute.
         self._counting: dict[tuple[bytes | None, str | None], int] = {}
         self._counting_until = 0.0
 
-    def connected(self, alias: str, public_key: bytes, session: str) -> None:
+    def log_connection(self, alias: str, public_key: bytes, session: str) -> None:
         self._add("connected", alias, public_key, session, None)
 
-    def ended(self, alias: str, public_key: bytes, session: str, word: str) -> None:
+    def log_end(self, alias: str, public_key: bytes, session: str, word: str) -> None:
         """Log the end of a session; `word` is one of ours: done, lost, revoked, …"""
         self._add("ended", alias, public_key, session, word)
 
-    def refused(self, public_key: bytes, reason: str) -> None:
+    def log_refusal(self, public_key: bytes, reason: str) -> None:
         """Log that an authenticated key was refused."""
         self._add("refused", None, public_key, None, reason)
 
@@ -246,14 +246,14 @@ class AuditLog:
 
     def _add(self, event: Event, alias: str | None, public_key: bytes, session: str | None, detail: str | None) -> None:
         if len(self._waiting) >= MAX_WAITING:
-            self._dropped += 1
+            self._dropped_lines += 1
             return
         self._waiting.append(_Seen(self._clock(), event, alias, public_key, session, detail))
         self._arrived.set()
 
     async def _write(self) -> None:
         batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        dropped, self._dropped = self._dropped, 0
+        dropped, self._dropped_lines = self._dropped_lines, 0
         if dropped:
             log.error("%d rows of the audit log were dropped: they came faster than the disk takes them", dropped)
         if batch:
@@ -270,7 +270,7 @@ class AuditLog:
             # recorded them after all, they appear twice.
             self._counting.clear()
             room = MAX_WAITING - len(self._waiting)
-            self._dropped += max(0, len(batch) - room)
+            self._dropped_lines += max(0, len(batch) - room)
             self._waiting.extendleft(reversed(batch[-room:] if room > 0 else []))
             self._arrived.set()
         except Exception as error:

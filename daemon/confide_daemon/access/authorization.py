@@ -65,7 +65,7 @@ class Gate:
         """Wait for the key's turn to connect; return False if it connects too often."""
         return True
 
-    def refused(self, key: bytes, reason: str) -> None:
+    def log_refusal(self, key: bytes, reason: str) -> None:
         """Record that a key was refused, and why."""
 
 
@@ -82,7 +82,7 @@ class CallerAuthorization:
         self._gate = gate
         self._max_sessions = max_sessions
         # The folder's state and its contents as one value, since several threads read it at once.
-        self._seen: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
+        self._drop_in_cache: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
         """Return the one-time secret of an invite, or None if there was never such an invite."""
@@ -103,7 +103,7 @@ class CallerAuthorization:
         try:
             return await self._admit(public_key, hello, invite_id)
         except DeniedError as error:
-            self._gate.refused(public_key, error.reason)
+            self._gate.log_refusal(public_key, error.reason)
             raise
 
     async def admit_by_http(self, key: bytes) -> dict[str, object]:
@@ -113,9 +113,9 @@ class CallerAuthorization:
         await self._require_room(key)
         caller = await asyncio.to_thread(self._registry.sought, lambda: self._registry.gateway_client(key))
         if caller is None:
-            raise denied("unknown", key)
-        if (why := caller.closed(self._registry.clock())) is not None:
-            raise denied("revoked" if why == "rotated" else why, key)
+            raise denied_error("unknown", key)
+        if (why := caller.refusal_reason(self._registry.clock())) is not None:
+            raise denied_error("revoked" if why == "rotated" else why, key)
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
     def most_sessions(self, public_key: bytes, hello: Mapping[str, object]) -> int:
@@ -130,9 +130,9 @@ class CallerAuthorization:
         connect.
         """
         caller = self._registry.machine(public_key)
-        return None if caller is None or caller.closed(self._registry.clock()) else caller
+        return None if caller is None or caller.refusal_reason(self._registry.clock()) else caller
 
-    def changed_since(self, number: int, connected: Collection[bytes]) -> tuple[int, dict[bytes, Caller | None]]:
+    def changes_since(self, number: int, connected: Collection[bytes]) -> tuple[int, dict[bytes, Caller | None]]:
         """Return the number of the newest change of the registry, and the callers that changed since
         change `number`: by key, None for a caller that may no longer connect.
 
@@ -141,21 +141,21 @@ class CallerAuthorization:
         last, changed = self._registry.changes_since(number)
         return last, {key: self.current(key) for key in (connected if changed is None else changed)}
 
-    def why_closed(self, public_key: bytes) -> str:
+    def close_reason(self, public_key: bytes) -> str:
         """Return the reason in the CLOSE of a session whose caller may no longer connect
         (PROTOCOL.md 7.6).
         """
         caller = self._registry.caller(public_key)
-        why = caller.closed(self._registry.clock()) if caller else None
+        why = caller.refusal_reason(self._registry.clock()) if caller else None
         return why if why in ("rotated", "expired") else "revoked"
 
     async def _admit(
         self, public_key: bytes, hello: Mapping[str, object], invite_id: bytes | None
     ) -> dict[str, object]:
         await self._require_room(public_key)  # before an invite is spent
-        caller = await asyncio.to_thread(self._admitted, public_key, invite_id)
+        caller = await asyncio.to_thread(self._find_caller, public_key, invite_id)
         if self._gate.sessions_of(public_key) >= self.most_sessions(public_key, hello):
-            raise denied(
+            raise denied_error(
                 "busy", public_key, f"it may hold {self._max_sessions}; close other sessions, or try again later"
             )
         if caller.public_key != public_key:
@@ -170,18 +170,18 @@ class CallerAuthorization:
         others.
         """
         if self._gate.is_full:
-            raise denied("busy", key, "as many devices are connected as it serves at once; try again later")
+            raise denied_error("busy", key, "as many devices are connected as it serves at once; try again later")
         if await self._gate.is_cut_off():
-            raise denied("busy", key, CUT_OFF)
+            raise denied_error("busy", key, CUT_OFF)
 
-    def _admitted(self, public_key: bytes, invite_id: bytes | None) -> Caller:
+    def _find_caller(self, public_key: bytes, invite_id: bytes | None) -> Caller:
         """Return the caller with this key, or the caller whose successor it is."""
         if invite_id is not None:
             if self._registry.is_put_back:  # before the invite is spent
-                raise denied("busy", public_key, PUT_BACK)
+                raise denied_error("busy", public_key, PUT_BACK)
             caller = self._join(invite_id, public_key)
         else:
-            known = self._known(public_key)
+            known = self._look_up(public_key)
             if known is None:
                 # Another node may have enrolled it just now. While that is uncertain, do not report
                 # an unknown key: the device would replace a key that is still valid (PROTOCOL.md
@@ -189,34 +189,34 @@ class CallerAuthorization:
                 try:
                     self._registry.follow(asked_at=time.monotonic())
                 except StorageError:
-                    raise denied("busy", public_key, CUT_OFF) from None
-                known = self._known(public_key)
+                    raise denied_error("busy", public_key, CUT_OFF) from None
+                known = self._look_up(public_key)
             # Look once more: another connection of the same key may have replaced the predecessor
             # in between.
             known = known or self._registry.machine(public_key)
             found = known or self._from_drop_in(public_key)
             if found is None:
-                raise denied("unknown", public_key)
+                raise denied_error("unknown", public_key)
             caller = found
-        match caller.closed(self._registry.clock()):
+        match caller.refusal_reason(self._registry.clock()):
             case "revoked":
                 why = f"it was revoked on {_clock(caller.revoked_at)}; ask the daemon's owner for a new invite"
-                raise denied("revoked", public_key, why)
+                raise denied_error("revoked", public_key, why)
             case "rotated":
                 why = f"a new key of this device took its place on {_clock(caller.revoked_at)}; use that one, or ask for a new invite"
-                raise denied("revoked", public_key, why)
+                raise denied_error("revoked", public_key, why)
             case "disabled":
                 why = f"the daemon's owner has to compare the words, and then: confided device approve {caller.alias}"
-                raise denied("disabled", public_key, why)
+                raise denied_error("disabled", public_key, why)
             case "expired":
                 why = (
                     f"it expired at {_clock(caller.expires_at)}; the daemon's owner gives it more time with: "
                     f"confided device edit {caller.alias} --expires 90d"
                 )
-                raise denied("expired", public_key, why)
+                raise denied_error("expired", public_key, why)
         return caller
 
-    def _known(self, public_key: bytes) -> Caller | None:
+    def _look_up(self, public_key: bytes) -> Caller | None:
         return self._registry.machine(public_key) or self._registry.predecessor(public_key)
 
     def _join(self, invite_id: bytes, public_key: bytes) -> Caller:
@@ -225,7 +225,7 @@ class CallerAuthorization:
             extra = {"event": "device joined", "space": outcome.caller.space_id}
             log.info("joined: %s %s", outcome.caller.alias, fingerprint_words(public_key), extra=extra)
             return outcome.caller
-        raise denied("invite", public_key, _refusal(outcome))
+        raise denied_error("invite", public_key, _refusal(outcome))
 
     def _from_drop_in(self, public_key: bytes) -> Caller | None:
         """Enroll a key found in `authorized/`. A process that can write there could read every
@@ -234,7 +234,7 @@ class CallerAuthorization:
         for key, name in self._drop_ins():
             if key == public_key:
                 if self._registry.is_put_back:
-                    raise denied("busy", public_key, PUT_BACK)
+                    raise denied_error("busy", public_key, PUT_BACK)
                 there = [*self._registry.callers(), *self._registry.gateway_clients()]
                 taken = [*RESERVED_NAMES, *(caller.alias for caller in there)]
                 try:
@@ -250,10 +250,10 @@ class CallerAuthorization:
         50 lookups a second.
         """
         marks = _marks(self._authorized)
-        seen, found = self._seen
+        seen, found = self._drop_in_cache
         if marks != seen:
             found = drop_ins(self._authorized)
-            self._seen = marks, found
+            self._drop_in_cache = marks, found
         return found
 
 
@@ -302,7 +302,7 @@ def _line(path: Path) -> str | None:
         return None
 
 
-def denied(reason: str, public_key: bytes, why: str | None = None) -> DeniedError:
+def denied_error(reason: str, public_key: bytes, why: str | None = None) -> DeniedError:
     """Build the refusal that is sent, sealed, to a peer that has proven its key; `why` replaces the
     usual hint.
     """
@@ -310,8 +310,8 @@ def denied(reason: str, public_key: bytes, why: str | None = None) -> DeniedErro
 
 
 def _refusal(refused: Refused) -> str:
-    if refused.reason == "used" and refused.used:
-        used = refused.used
+    if refused.reason == "used" and refused.used_invite:
+        used = refused.used_invite
         return f"this invite was already used at {_clock(used.used_at)} by {fingerprint_words(used.public_key)} as {used.alias}"
     if refused.reason == "taken":
         return "another device has taken this invite's name meanwhile"

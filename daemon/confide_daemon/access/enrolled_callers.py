@@ -71,7 +71,7 @@ class Grants:
     def reaches(self, project: str, path: str) -> bool:
         return self.has_project(project) and self.has_source(source_of(path))
 
-    def bounded(self, projects: frozenset[str] | None, *, may_write: bool) -> Self:
+    def limit(self, projects: frozenset[str] | None, *, may_write: bool) -> Self:
         """Return these grants limited to the projects, and without writing unless `may_write`."""
         both = projects if self.projects is None else self.projects if projects is None else self.projects & projects
         return replace(self, scope=self.scope if may_write else "read", projects=both, is_bounded=True)
@@ -162,7 +162,7 @@ class Caller:
     def scope(self) -> Scope:
         return self.grants.scope
 
-    def closed(self, now: float) -> Closed | None:
+    def refusal_reason(self, now: float) -> Closed | None:
         """Return why this key may not connect, or None if it may."""
         if self.revoked_at is not None:
             return "revoked" if self.successor is None else "rotated"
@@ -193,14 +193,14 @@ def caller_now(database: apsw.Connection, public_key: bytes) -> Caller | None:
     return rows[0] if rows else None
 
 
-def named_now(database: apsw.Connection, alias: str) -> Caller | None:
+def caller_by_name(database: apsw.Connection, alias: str) -> Caller | None:
     rows = select_callers(database, "WHERE alias = ? AND revoked_at IS NULL", alias)
     return rows[0] if rows else None
 
 
 def require_free(database: apsw.Connection, alias: str) -> None:
     """Raise TakenError if a caller has the name."""
-    if named_now(database, alias):
+    if caller_by_name(database, alias):
         hint = f"choose another name, or: confided device rm {alias}"
         raise TakenError(f"there is a caller named {alias} already", hint=hint)
 
@@ -311,7 +311,9 @@ def end_access_through(
         found[one] = caller = caller_now(database, one)
         waiting += [each.public_key for each in select_callers(database, "WHERE invited_by = ?", one)]
         waiting += (
-            [caller.successor] if caller is not None and caller.closed(now) == "rotated" and caller.successor else []
+            [caller.successor]
+            if caller is not None and caller.refusal_reason(now) == "rotated" and caller.successor
+            else []
         )
     ended = [one for one in found.values() if one is not None and one.revoked_at is None and one.space_id == space_id]
     for each in ended:

@@ -111,13 +111,13 @@ def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], f
         now = registry.version()
         if now != version:
             version = now
-            used = invites.used(made.invite.invite_id)
+            used = invites.find_used(made.invite.invite_id)
             if used is not None:
                 return used
             if all(entry.invite_id != made.invite.invite_id for entry in invites.open_ones()):
-                return invites.used(made.invite.invite_id)
+                return invites.find_used(made.invite.invite_id)
         if clock() >= made.entry.expires_at:
-            return invites.used(made.invite.invite_id)
+            return invites.find_used(made.invite.invite_id)
         time.sleep(POLL_S)
 
 
@@ -147,14 +147,16 @@ def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
     # either way.
     rights.upon(Grants(alias), None, now=0.0)
     now = registry.clock()
-    return _known(registry, alias, registry.grant(alias, lambda was: rights.upon(was.grants, was.expires_at, now=now)))
+    return _require_found(
+        registry, alias, registry.grant(alias, lambda was: rights.upon(was.grants, was.expires_at, now=now))
+    )
 
 
 def approve(registry: Registry, caller: Caller) -> Caller:
     """Approve a waiting caller whose words the operator has compared. Raises TakenError if it is no
     longer a caller.
     """
-    return _known(registry, caller.alias, registry.approve(caller.public_key))
+    return _require_found(registry, caller.alias, registry.approve(caller.public_key))
 
 
 def rename(registry: Registry, alias: str, wanted: str) -> Caller:
@@ -162,17 +164,17 @@ def rename(registry: Registry, alias: str, wanted: str) -> Caller:
     no such caller.
     """
     check_name(wanted, "device")
-    return _known(registry, alias, registry.rename(alias, wanted))
+    return _require_found(registry, alias, registry.rename(alias, wanted))
 
 
 def revoke(registry: Registry, alias: str) -> Caller:
     """Revoke a caller. Raises TakenError if there is no such caller."""
-    return _known(registry, alias, registry.revoke(alias))
+    return _require_found(registry, alias, registry.revoke(alias))
 
 
-def named(registry: Registry, alias: str) -> Caller:
+def require_caller(registry: Registry, alias: str) -> Caller:
     """Return the caller with this name. Raises TakenError if no caller has it."""
-    return _known(registry, alias, registry.caller_named(alias))
+    return _require_found(registry, alias, registry.caller_named(alias))
 
 
 def take_back(registry: Registry, alias: str) -> OpenInvite:
@@ -183,7 +185,7 @@ def take_back(registry: Registry, alias: str) -> OpenInvite:
         if registry.caller_named(alias) is not None:
             hint = f"{alias} has joined already; to shut it out: confided device rm {alias}"
         else:
-            hint = _meant(alias, waiting, "open invites are for")
+            hint = _names_hint(alias, waiting, "open invites are for")
         raise TakenError(f"there is no open invite for '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
     return gone
 
@@ -263,16 +265,16 @@ def _space_for(registry: Registry, alias: str, space: str | None) -> str:
     )
 
 
-def _known(registry: Registry, alias: str, caller: Caller | None) -> Caller:
+def _require_found(registry: Registry, alias: str, caller: Caller | None) -> Caller:
     if caller is not None:
         return caller
-    hint = _meant(alias, [known.alias for known in registry.callers()], "devices are")
+    hint = _names_hint(alias, [known.alias for known in registry.callers()], "devices are")
     if any(entry.alias == alias for entry in Invites(registry).open_ones()):
         hint = f"{alias} has an invite and has not joined yet; to take it back: confided invite --cancel {alias}"
     raise TakenError(f"there is no device named '{printable(alias[:MAX_NAME_CHARS])}'", hint=hint)
 
 
-def _meant(name: str, known: list[str], what: str) -> str:
+def _names_hint(name: str, known: list[str], what: str) -> str:
     near = nearest(name, known)
     return f"did you mean {near}?" if near else f"the {what}: {', '.join(known) or 'none'}"
 

@@ -36,13 +36,13 @@ from confide_daemon.access.enrolled_callers import (
     EndedKey,
     Gateway,
     Grants,
+    caller_by_name,
     caller_now,
     describe,
     drop_invites_by,
     end_caller,
     insert_caller,
     insert_ended,
-    named_now,
     require_free,
     select_callers,
     to_json,
@@ -185,7 +185,7 @@ class Registry:
         """True if the store was restored to an earlier state and the operator has not accepted
         that: no new caller may be enrolled.
         """
-        return self.shared is not None and bool(self.shared.kept)
+        return self.shared is not None and bool(self.shared.kept_files)
 
     def require_accepted(self) -> None:
         """Refuse to enroll a new caller after a rollback. Raises TakenError: the operator has not
@@ -359,7 +359,7 @@ class Registry:
     def revoke(self, alias: str) -> Caller | None:
         """Revoke a caller for good; return None if no caller has this name."""
         with self.transaction() as database:
-            caller = named_now(database, alias)
+            caller = caller_by_name(database, alias)
             if caller is None:
                 return None
             now = self.clock()
@@ -395,21 +395,21 @@ class Registry:
         caller has the wanted name.
         """
         with self.transaction() as database:
-            caller = named_now(database, alias)
+            caller = caller_by_name(database, alias)
             if caller is None or alias == wanted:
                 return caller
             require_free(database, wanted)
             database.execute("UPDATE callers SET alias = ? WHERE public_key = ?", (wanted, caller.public_key))
             detail = f"was {alias}"
             record(database, self.clock(), "renamed", alias=wanted, public_key=caller.public_key, detail=detail)
-            return named_now(database, wanted)
+            return caller_by_name(database, wanted)
 
     def grant(self, alias: str, change: Callable[[Caller], tuple[Grants, float | None]]) -> Caller | None:
         """Set the grants and expiry that `change` returns for a caller; return None if no caller
         has this name.
         """
         with self.transaction() as database:
-            caller = named_now(database, alias)
+            caller = caller_by_name(database, alias)
             if caller is None:
                 return None
             grants, expires_at = change(caller)
@@ -476,7 +476,7 @@ class Registry:
 
     # Ended keys, for the record outside the data folder (`revocations.py`)
 
-    def ended(self) -> list[EndedKey]:
+    def ended_keys(self) -> list[EndedKey]:
         """Return the keys that were revoked or replaced, in that order of time."""
         sql = "SELECT public_key, revoked_at, successor FROM callers WHERE revoked_at IS NOT NULL ORDER BY revoked_at"
         with self.reading() as database:
@@ -529,7 +529,7 @@ class Registry:
         those under its previous names.
         """
         with self.reading() as database:
-            known = named_now(database, alias) if alias else None
+            known = caller_by_name(database, alias) if alias else None
             return select_entries(database, since, alias=alias, public_key=known.public_key if known else None)
 
     # The file

@@ -19,11 +19,11 @@ from confide_daemon.access.enrolled_callers import (
     Caller,
     Grants,
     Scope,
+    caller_by_name,
     caller_now,
     describe,
     from_json,
     insert_caller,
-    named_now,
     require_free,
     to_json,
 )
@@ -72,12 +72,12 @@ class JoinedInvite:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A failed join: the invite was used (`used`: by which key), is `expired`, or its name is
+    """A failed join: the invite was used (`used_invite`: by which key), is `expired`, or its name is
     `taken`.
     """
 
     reason: Literal["used", "expired", "taken"]
-    used: UsedInvite | None = None
+    used_invite: UsedInvite | None = None
 
 
 _COLUMNS = (
@@ -128,7 +128,7 @@ class Invites:
         with self._registry.transaction() as database:
             now = self._registry.clock()
             caller = caller_now(database, inviter)
-            if caller is None or caller.closed(now):
+            if caller is None or caller.refusal_reason(now):
                 raise GrantError("this device's access has ended")
             caller.grants.require_scope()
             if SCOPES.index(scope) > SCOPES.index(caller.grants.scope):
@@ -157,7 +157,7 @@ class Invites:
         open_ones = "WHERE expires_at > ? AND alias = ? AND invited_by IS NOT ?"
         for number in itertools.count(1):
             alias = wanted if number == 1 else f"{wanted}-{number}"
-            named = named_now(database, alias)
+            named = caller_by_name(database, alias)
             others = _select(database, open_ones, now, alias, inviter.public_key)
             spaces = {one.space for one in (named, *others) if one is not None}
             if number == 1 and inviter.space in spaces:
@@ -181,8 +181,8 @@ class Invites:
         """Insert the rows of a new invite and of the audit log, and delete invites that are too
         old.
         """
-        database.execute("DELETE FROM invites WHERE expires_at < ?", (self._remembered_since(),))
-        database.execute("DELETE FROM used_invites WHERE used_at < ?", (self._remembered_since(),))
+        database.execute("DELETE FROM invites WHERE expires_at < ?", (self._memory_start(),))
+        database.execute("DELETE FROM used_invites WHERE used_at < ?", (self._memory_start(),))
         database.execute(
             f"INSERT INTO invites (psk, invited_by, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
             (
@@ -231,14 +231,14 @@ class Invites:
             rows: list[Any] = database.execute(
                 """SELECT psk FROM invites WHERE invite_id = :id AND expires_at >= :since
                    UNION ALL SELECT psk FROM used_invites WHERE invite_id = :id AND used_at >= :since""",
-                {"id": invite_id, "since": self._remembered_since()},
+                {"id": invite_id, "since": self._memory_start()},
             ).fetchall()
             return bytes(rows[0][0]) if rows else None
 
-    def used(self, invite_id: bytes) -> UsedInvite | None:
+    def find_used(self, invite_id: bytes) -> UsedInvite | None:
         """Return who used an invite and when, or None if it was not used."""
         with self._registry.reading() as database:
-            return _used(database, invite_id, self._remembered_since())
+            return _select_used(database, invite_id, self._memory_start())
 
     def join(self, invite_id: bytes, public_key: bytes) -> JoinedInvite | Refused:
         """Spend the invite and enroll the key, in one transaction: of two concurrent joins, exactly
@@ -251,7 +251,7 @@ class Invites:
             found = _select(database, "WHERE invite_id = ?", invite_id)
             known = caller_now(database, public_key)
             if not found:
-                used = _used(database, invite_id, self._remembered_since())
+                used = _select_used(database, invite_id, self._memory_start())
                 if used and used.public_key == public_key and known and known.revoked_at is None:
                     return JoinedInvite(known)
                 return Refused("used", used) if used else Refused("expired")
@@ -259,7 +259,7 @@ class Invites:
             if now >= invite.expires_at:
                 return Refused("expired")
             # Check before deleting anything: a refusal must leave the device as it was.
-            named = named_now(database, invite.alias)
+            named = caller_by_name(database, invite.alias)
             if named is not None and named.public_key != public_key:
                 return Refused("taken")
             database.execute(
@@ -285,7 +285,7 @@ class Invites:
             record(database, now, "joined", alias=invite.alias, public_key=public_key, detail=detail, by=inviter)
             return JoinedInvite(caller)
 
-    def _remembered_since(self) -> float:
+    def _memory_start(self) -> float:
         return self._registry.clock() - INVITE_MEMORY_S
 
 
@@ -306,7 +306,7 @@ def _select(database: apsw.Connection, where: str, *values: Any) -> list[OpenInv
     ]
 
 
-def _used(database: apsw.Connection, invite_id: bytes, since: float) -> UsedInvite | None:
+def _select_used(database: apsw.Connection, invite_id: bytes, since: float) -> UsedInvite | None:
     rows: list[Any] = database.execute(
         "SELECT alias, public_key, used_at FROM used_invites WHERE invite_id = ? AND used_at >= ?", (invite_id, since)
     ).fetchall()

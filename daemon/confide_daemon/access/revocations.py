@@ -38,7 +38,7 @@ _LABEL: Final = b"confide revoked 1"
 
 @dataclass(frozen=True, slots=True)
 class _RevocationLine:
-    ended: EndedKey
+    key: EndedKey
     signature: bytes
 
 
@@ -51,11 +51,11 @@ class Revocations:
         self._files = tuple(files)
 
     @classmethod
-    def configured(cls, places: Mapping[str, str], state: RegistryState) -> Revocations | None:
+    def from_folders(cls, places: Mapping[str, str], state: RegistryState) -> Revocations | None:
         """Return the files of a data folder; None if no place is configured. Raises StorageError: a
         place is in the data folder.
 
-        `places`: folders, by the options that name them (`Addon.beside_the_data`).
+        `places`: folders, by the options that name them (`Addon.revocation_folders`).
         """
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
         identities = (state.identity, *previous)
@@ -73,7 +73,7 @@ class Revocations:
         return cls(found.values()) if found else None
 
     @classmethod
-    def beside(cls, folder: Path, state: RegistryState) -> Revocations:
+    def from_backup_folder(cls, folder: Path, state: RegistryState) -> Revocations:
         """Return the file in a folder of backups, for the restore of one of them."""
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
         return cls([_RevocationFile(folder, (state.identity, *previous), may_be_away=True)])
@@ -118,23 +118,23 @@ class _RevocationFile:
         lines = self._read()
         # A line signed by the old key and one by the current key mean the same: during a rotation a
         # running daemon signs with the old key.
-        known = {ended.key for ended in registry.ended()} | {line.ended.key for line in lines if self._is_ours(line)}
+        known = {ended.key for ended in registry.ended_keys()} | {line.key.key for line in lines if self._is_ours(line)}
         for line in lines:
-            if line.ended.key not in known:
+            if line.key.key not in known:
                 raise StorageError(
-                    f"{self._file} names a revoked key that this daemon has not signed: {fingerprint_words(line.ended.key)}",
+                    f"{self._file} names a revoked key that this daemon has not signed: {fingerprint_words(line.key.key)}",
                     hint="revoke that device here, or see that the data folder is not older than the daemon's last new key; then move the "
                     "file away",
                 )
-        return registry.take_ended([line.ended for line in lines if self._is_ours(line)])
+        return registry.take_ended([line.key for line in lines if self._is_ours(line)])
 
     def keep(self, registry: Registry) -> Path | None:
         """Append revocations that the file lacks; return the file if it changed."""
         if self._may_be_away and not self._is_there:
             log.warning("the revocations are not noted in %s: it is not there", self._file.parent)
             return None
-        noted = {(line.ended.key, line.ended.at) for line in self._read() if _is_by(line, self._identities[0])}
-        missing = [ended for ended in registry.ended() if (ended.key, ended.at) not in noted]
+        noted = {(line.key.key, line.key.at) for line in self._read() if _is_by(line, self._identities[0])}
+        missing = [ended for ended in registry.ended_keys() if (ended.key, ended.at) not in noted]
         if not missing:
             return None
         self._append(b"".join(self._line(ended) for ended in missing))
@@ -147,7 +147,7 @@ class _RevocationFile:
         return folder.is_dir() and any(folder.iterdir())
 
     def _line(self, ended: EndedKey) -> bytes:
-        signature = self._identities[0].sign(_LABEL, _signed(ended))
+        signature = self._identities[0].sign(_LABEL, _signed_bytes(ended))
         line = {
             "key": ended.key.hex(),
             "at": ended.at,
@@ -173,7 +173,7 @@ class _RevocationFile:
         if len(data) > MAX_BYTES:
             raise self._unusable("read", "it is too large")
         # A line that a crash has cut short is ignored, and is written again with the next change.
-        return [line for line in map(_parsed, data.splitlines()) if line is not None]
+        return [line for line in map(_parse, data.splitlines()) if line is not None]
 
     def _append(self, data: bytes) -> None:
         try:
@@ -194,14 +194,14 @@ class _RevocationFile:
 
 
 def _is_by(line: _RevocationLine, identity: Identity) -> bool:
-    return verify(identity.public_key, _LABEL, _signed(line.ended), line.signature)
+    return verify(identity.public_key, _LABEL, _signed_bytes(line.key), line.signature)
 
 
-def _signed(ended: EndedKey) -> bytes:
+def _signed_bytes(ended: EndedKey) -> bytes:
     return ended.key + math.floor(ended.at * 1000).to_bytes(8) + (ended.successor or b"")
 
 
-def _parsed(line: bytes) -> _RevocationLine | None:
+def _parse(line: bytes) -> _RevocationLine | None:
     """Parse a line; return None if it is malformed."""
     try:
         match json.loads(line):

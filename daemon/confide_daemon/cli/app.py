@@ -17,7 +17,7 @@ from confide_crypto.errors import EXIT_CONFIG, ConfideError
 from confide_daemon import __version__
 from confide_daemon.cli.console import remark, say
 from confide_daemon.cli.renamed_commands import MOVED
-from confide_daemon.entry_points import loaded
+from confide_daemon.entry_points import load_group
 from confide_daemon.errors import StorageError
 from confide_memory.commands import command_runner, group
 from confide_memory.commands.entries import Command, Entry, Groups
@@ -160,9 +160,9 @@ GROUP: Final = "confide.commands.daemon"
 """The entry point group through which add-ons register commands: each a sequence of `Command`."""
 
 
-def of_addons() -> tuple[list[Command], OtherWords]:
+def addon_commands() -> tuple[list[Command], OtherWords]:
     """Return the commands of the installed add-ons, without further words for them."""
-    return [command for commands in loaded(GROUP) for command in commands], {}
+    return [command for commands in load_group(GROUP) for command in commands], {}
 
 
 app = group.app(
@@ -170,7 +170,7 @@ app = group.app(
     "confide_daemon.cli",
     COMMANDS,
     (WORDS, OPTION_WORDS),
-    of_addons,
+    addon_commands,
     help="Confide's daemon: it keeps the memory of your devices, searchable, behind an encrypted channel.",
     epilog=f"Run `confided help COMMAND` for details. {EXIT_CODES}",
     moved=MOVED,
@@ -179,10 +179,10 @@ app = group.app(
 
 def main() -> NoReturn:
     """Run the command line; every failure ends with its sentence, a hint and its exit code."""
-    sys.exit(command_runner.run(app, "confided", remark, _known))
+    sys.exit(command_runner.run(app, "confided", remark, _as_known_error))
 
 
-def _known(error: Exception) -> ConfideError | None:
+def _as_known_error(error: Exception) -> ConfideError | None:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("confide"):
         found = ConfideError(
             f"the daemon's part is not installed here (no module {error.name})", hint=with_extra("daemon")

@@ -59,8 +59,8 @@ def bench(
     """Measure the time of each step of a search, and how often the expected document comes first."""
     found, settings = here.paths, here.config()
     asked = read_questions(queries) if queries is not None else None
-    with here.opened() as state:
-        name = _chosen(space, state.registry.spaces())
+    with here.open_state() as state:
+        name = _choose_space(space, state.registry.spaces())
         space_id = state.registry.spaces()[name]
         path = found.data.space(space_id)
         custodian = Custodian(space_id, found.data, state.master)
@@ -96,7 +96,7 @@ def bench(
     return Output(told, lambda: _tell(told))
 
 
-def _chosen(space: str | None, spaces: dict[str, str]) -> str:
+def _choose_space(space: str | None, spaces: dict[str, str]) -> str:
     if space is None and len(spaces) == 1:
         return next(iter(spaces))
     if space in spaces:
@@ -125,11 +125,11 @@ def _facts(name: str, store: Store, figures: BenchResult) -> dict[str, object]:
         "model": live.name if live is not None else None,
         "questions": figures.questions,
         "embedded": figures.with_vector,
-        "answered": figures.answered,
-        "empty": round(1 - figures.answered / figures.questions, 4),
-        "expected": figures.expected,
-        "hitAt1": round(figures.first / figures.expected, 4) if figures.expected else None,
-        "hitAt5": round(figures.among / figures.expected, 4) if figures.expected else None,
+        "answered": figures.answers,
+        "empty": round(1 - figures.answers / figures.questions, 4),
+        "expected": figures.with_document,
+        "hitAt1": round(figures.first / figures.with_document, 4) if figures.with_document else None,
+        "hitAt5": round(figures.among / figures.with_document, 4) if figures.with_document else None,
         "stepsMs": steps,
     }
 
@@ -171,8 +171,8 @@ class BenchResult:
     """The measurements. `times` has a list of milliseconds for each step, one for each question."""
 
     questions: int = 0
-    answered: int = 0
-    expected: int = 0  # questions with an expected document
+    answers: int = 0
+    with_document: int = 0  # questions with an expected document
     first: int = 0  # of these, with the expected document first
     among: int = 0  # of these, with it among the first five
     with_vector: int = 0  # questions with a vector of the model; the others use keywords alone
@@ -215,7 +215,7 @@ def own_questions(store: Store, count: int = QUESTIONS) -> list[BenchQuestion]:
     """
     found: dict[str, set[str]] = {}
     with store.reading():
-        rows = [row for row in store.documents.listed(None) if not row.deleted and row.source == "memory"]
+        rows = [row for row in store.documents.list_documents(None) if not row.deleted and row.source == "memory"]
         for row in rows[:DOCUMENTS]:
             revision = store.documents.revision(row.id, row.revision)
             for heading in headings(revision.text or "") if revision is not None else ():
@@ -289,11 +289,11 @@ class _Asker:
         for step, milliseconds in timings.items():
             figures.times.setdefault(step, []).append(milliseconds)
         figures.questions += 1
-        figures.answered += bool(found.hits)
+        figures.answers += bool(found.hits)
         figures.with_vector += vector is not None
         if question.path is not None:
             paths = [hit.path for hit in found.hits[:DEPTH]]
-            figures.expected += 1
+            figures.with_document += 1
             figures.first += paths[:1] == [question.path]
             figures.among += question.path in paths
 

@@ -17,7 +17,7 @@ from confide_daemon.access import enrollment
 from confide_daemon.access.enrolled_callers import Caller, Grants
 from confide_daemon.access.registry import Registry, RegistryState
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import beside_the_data
+from confide_daemon.addons import revocation_folders
 from confide_daemon.cli.console import (
     CommandContext,
     Expires,
@@ -49,9 +49,9 @@ def devices(
     name: Annotated[str | None, typer.Argument(help="Show everything about this device.", show_default="all")] = None,
 ) -> Output:
     """List the devices that may connect, or show everything about one."""
-    with here.opened() as state:
+    with here.open_state() as state:
         if name is not None:
-            return _details(enrollment.named(state.registry, name))
+            return _details(enrollment.require_caller(state.registry, name))
         found = state.registry.callers()
     width = max((len(caller.alias) for caller in found), default=0)
     empty = "no device may connect yet; invite one with: confided invite laptop"
@@ -66,8 +66,8 @@ def _details(caller: Caller) -> Output:
         "key": data["key"] or "none: it connects by HTTP with a token",
         "space": caller.space,
         "scope": caller.scope,
-        "projects": _listed(caller.grants.projects),
-        "sources": _listed(caller.grants.sources),
+        "projects": _join_names(caller.grants.projects),
+        "sources": _join_names(caller.grants.sources),
         "added": f"{clock(caller.added_at)} by {_way(caller)}",
         "approved": clock(caller.approved_at) if caller.approved_at else "not yet",
         "expires": clock(caller.expires_at) if caller.expires_at else "never",
@@ -95,7 +95,7 @@ def add(
 ) -> Output:
     """Add a device by its public key line, without an invite."""
     rights = rights_of(scope, projects, sources, expires)
-    with here.opened() as state:
+    with here.open_state() as state:
         caller = enrollment.add_line(state.registry, line, name=name, space=space, rights=rights)
         key = format_daemon_key(state.identity.static_key)
 
@@ -115,8 +115,8 @@ def approve(
     ] = None,
 ) -> Output:
     """Approve a device that has joined, by the six words that it shows."""
-    with here.opened() as state:
-        caller = enrollment.named(state.registry, name)
+    with here.open_state() as state:
+        caller = enrollment.require_caller(state.registry, name)
         if caller.approved_at is None:
             confirm(caller, words)
         is_new = caller.approved_at is None
@@ -145,7 +145,7 @@ def edit(
     if new_name is None and rights.is_empty:
         raise typer.BadParameter("give a new name, or at least one of --scope, --projects, --sources, --expires")
     lines, missing = [], []
-    with here.opened() as state:
+    with here.open_state() as state:
         if new_name is not None:
             caller = enrollment.rename(state.registry, name, new_name)
             lines.append(f"renamed: {name} is now {caller.alias}")
@@ -170,7 +170,7 @@ def _missing_projects(state: RegistryState, caller: Caller) -> list[str]:
     try:
         _, key = Custodian(caller.space_id, state.folder, state.master).opening_key()
         with contextlib.closing(Store.open(path, key, writer=False, now=time.time())) as store:
-            known = {row.name for row in store.projects.listed(wanted, None, limit=len(wanted))}
+            known = {row.name for row in store.projects.list_projects(wanted, None, limit=len(wanted))}
     except ConfideError:
         return []
     return sorted(wanted - known)
@@ -193,9 +193,9 @@ def remove(
     Its connections end within a second. The command then lists the devices and apps that this
     device has let in, and asks whether to remove these too.
     """
-    with here.opened() as state:
+    with here.open_state() as state:
         if not (yes or here.is_quiet) and can_ask():
-            words = fingerprint_words(enrollment.named(state.registry, name).public_key)
+            words = fingerprint_words(enrollment.require_caller(state.registry, name).public_key)
             # It can come back only with a new invite and a new key.
             if not typer.confirm(f"Remove {name}  {words}  for good?", err=True):
                 error = ConfideError(
@@ -204,7 +204,7 @@ def remove(
                 error.exit_code = EXIT_INPUT
                 raise error
         gone = enrollment.revoke(state.registry, name)
-        revocations = Revocations.configured(beside_the_data(here.config()), state)
+        revocations = Revocations.from_folders(revocation_folders(here.config()), state)
         if revocations is not None:
             revocations.keep(state.registry)
         roster = Rosters(state.registry).current(gone.space_id)
@@ -300,7 +300,7 @@ def confirm(caller: Caller, given: str | None = None) -> None:
     )
 
 
-def granted(grants: Grants) -> dict[str, object]:
+def rights_json(grants: Grants) -> dict[str, object]:
     """Return the rights of a device or of an invite, as --json shows them; null is all."""
     return {
         "scope": grants.scope,
@@ -316,7 +316,7 @@ def facts(caller: Caller) -> dict[str, object]:
     return {
         "name": caller.alias,
         "space": caller.space,
-        **granted(caller.grants),
+        **rights_json(caller.grants),
         "fingerprint": fingerprint_words(caller.public_key),
         "key": None if caller.gateway else format_public_key(caller.public_key, caller.alias),
         "addedBy": caller.added_by,
@@ -341,9 +341,9 @@ def _line(caller: Caller, width: int) -> str:
         f"{_way(caller)} {clock(caller.added_at)}",
     ]
     grants = caller.grants
-    parts += [f"projects {_listed(grants.projects)}"] if grants.projects is not None else []
-    parts += [f"sources {_listed(grants.sources)}"] if grants.sources is not None else []
-    why = caller.closed(time.time())
+    parts += [f"projects {_join_names(grants.projects)}"] if grants.projects is not None else []
+    parts += [f"sources {_join_names(grants.sources)}"] if grants.sources is not None else []
+    why = caller.refusal_reason(time.time())
     if why == "disabled":
         parts.append("waits for approval")
     elif caller.expires_at is not None:
@@ -358,5 +358,5 @@ def _way(caller: Caller) -> str:
     return f"{caller.added_by} of {caller.inviter}" if caller.inviter else caller.added_by
 
 
-def _listed(names: frozenset[str] | None) -> str:
+def _join_names(names: frozenset[str] | None) -> str:
     return "all" if names is None else ",".join(sorted(names))

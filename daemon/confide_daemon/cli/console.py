@@ -57,7 +57,7 @@ class CommandContext:
         """Read daemon.toml. Raises ConfigError."""
         return config.load(self.paths.config, must_exist=self.must_have_config)
 
-    def opened(self, *, as_it_is: bool = False) -> contextlib.closing[RegistryState]:
+    def open_state(self, *, as_it_is: bool = False) -> contextlib.closing[RegistryState]:
         """Open the data folder's state, for a command that runs beside the daemon.
 
         `as_it_is` as for `open_state`. Raises DataFolderError, KeyFileError, StorageError,
@@ -87,12 +87,12 @@ class CommandContext:
         return log_store(self.config()) if self.paths.data.node.exists() else None
 
 
-def _here(config_file: Path | None, data: Path | None, *, as_json: bool) -> CommandContext:
+def _context(config_file: Path | None, data: Path | None, *, as_json: bool) -> CommandContext:
     return CommandContext(paths.find(config=config_file, data=data), config_file is not None, as_json)
 
 
 print_json = partial(console.print_json, indent=None)
-command = commands({"config_file": (Config, None), "data": (Data, None)}, _here, indent=None)
+command = commands({"config_file": (Config, None), "data": (Data, None)}, _context, indent=None)
 """Turn a function with a `CommandContext` and options into a typer command (`commands`)."""
 
 

@@ -94,7 +94,7 @@ def facts(state: RegistryState) -> dict[str, Any]:
         "running": said is not None,
         "health": said,
         "url": found.url if found else None,
-        "listens": instance.bound(found.url, found.listens) if found and found.listens else None,
+        "listens": instance.listen_address(found.url, found.listens) if found and found.listens else None,
         "pid": found.pid if found else None,
         "data": str(state.folder.root),
         "sizeBytes": sum(path.stat().st_size for path in files),
@@ -131,7 +131,7 @@ def examine(
             checks += _database(found, name, space_id)
             checks += _credentials(found, name, space_id)
             if checks[0].is_ok and not config.load(found.config).vault.url:
-                checks += _stranded(found, name, space_id)
+                checks += _check_stranded(found, name, space_id)
     if checks[0].is_ok:
         follow("trying the embedding model", 0, 0)
         checks += _models(found)
@@ -184,7 +184,7 @@ def _gateway_clients(found: DaemonPaths, space: str | None) -> Iterator[Check]:
     """
     with closing(open_state(found.data)) as state:
         now = state.registry.clock()
-        clients = [one for one in state.registry.gateway_clients() if not one.closed(now)]
+        clients = [one for one in state.registry.gateway_clients() if not one.refusal_reason(now)]
     for one in clients:
         if space in (None, one.space):
             what = "reads and writes" if one.grants.may_write else "reads"
@@ -241,9 +241,9 @@ def _credentials(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check
         yield Check(f"credentials of {name}", problem, UNSEALED_HINT if problem else None)
 
 
-def _stranded(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
+def _check_stranded(found: DaemonPaths, name: str, space_id: str) -> Iterator[Check]:
     """Report sealed records that cannot be opened, since daemon.toml does not name their vault."""
-    if count := stranded(found.data, space_id):
+    if count := count_stranded(found.data, space_id):
         said = f"{count} {'is' if count == 1 else 'are'} in a vault that daemon.toml does not name"
         yield Check(f"sealed records of {name}", said, STRANDED_HINT)
 
@@ -260,7 +260,7 @@ def inspect(path: Path, key: bytes) -> Counter[str]:
         for found in store.integrity.examine():
             for breach in found:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
-        for breach in store.breaches.listed(limit=BREACHES):
+        for breach in store.breaches.list_breaches(limit=BREACHES):
             if breach.healed_at is None and breach.what in LOSSES:
                 wrong[breach.what] = max(wrong[breach.what], breach.rows)
         if wrong.pop(UNCUT, 0):
@@ -290,13 +290,13 @@ def _check(name: str, look: Callable[[], object]) -> Check:
 @dataclass(frozen=True, slots=True)
 class SpaceFacts:
     custody: Keeper | None  # the keeper of its key; None without a database
-    wanted: Keeper | None  # the next keeper, if another one was chosen
+    wanted_keeper: Keeper | None  # the next keeper, if another one was chosen
     number: int  # the server's generation, or the epoch whose key the database has
     epoch: int  # the roster's newest epoch, or 0 without a roster
     devices: int  # devices on the roster, recovery codes included
     is_locked: bool  # True if a device has to send the key first
     is_changing: bool  # True during a change of the key, or after an unfinished one
-    unsealed: int | None  # credentials in clear at a device's last search; None without one
+    unsealed_texts: int | None  # credentials in clear at a device's last search; None without one
     # Seconds since 1970 when the server discards the key if no device connects; None while one is
     # connected, or the server has no key.
     locks_at: float | None
@@ -305,14 +305,14 @@ class SpaceFacts:
     def to_json(self) -> dict[str, object]:
         return {
             "custody": self.custody,
-            "wanted": self.wanted,
+            "wanted": self.wanted_keeper,
             "keyEpoch" if self.custody == "caller" else "generation": self.number,
             "epoch": self.epoch,
             "devices": self.devices,
             "locked": self.is_locked,
             "changing": self.is_changing,
             "locksAt": self.locks_at,
-            "unsealed": self.unsealed,
+            "unsealed": self.unsealed_texts,
             "problem": self.problem,
         }
 
@@ -335,8 +335,8 @@ class SpaceFacts:
             said += "; being changed"
         devices = "1 device" if self.devices == 1 else f"{self.devices} devices"
         said += f"; {devices}" if self.epoch else "; no devices yet"
-        if self.unsealed:
-            said += f"; {self.unsealed} {'credential' if self.unsealed == 1 else 'credentials'} in clear"
+        if self.unsealed_texts:
+            said += f"; {self.unsealed_texts} {'credential' if self.unsealed_texts == 1 else 'credentials'} in clear"
         return said
 
 
@@ -365,19 +365,19 @@ def facts_of(state: RegistryState, *, is_served: bool) -> dict[str, SpaceFacts]:
         counted = counts.of(space_id)
         found[name] = SpaceFacts(
             custody=custody.key.keeper if written or folder.space(space_id).exists() else None,
-            wanted=custody.wanted,
+            wanted_keeper=custody.wanted_keeper,
             number=custody.key.number,
             epoch=epoch,
             devices=len(roster.devices) if roster is not None else 0,
             is_locked=custody.key.keeper == "caller" and (stands is None or stands.is_locked),
             is_changing=custody.following is not None,
-            unsealed=counted.findings if counted is not None else None,
+            unsealed_texts=counted.findings if counted is not None else None,
             locks_at=stands.locks_at if stands is not None and not stands.is_locked else None,
         )
     return found
 
 
-def stranded(folder: DataFolder, space_id: str) -> int:
+def count_stranded(folder: DataFolder, space_id: str) -> int:
     """Return the number of a space's sealed records that are in a vault which daemon.toml does not
     name.
 
@@ -392,7 +392,7 @@ def stranded(folder: DataFolder, space_id: str) -> int:
         # The space is locked here, or its database cannot be opened, which the database check
         # reports.
         told = read_standings(folder.standing).get(space_id)
-        return told.stranded if told is not None else 0
+        return told.stranded_records if told is not None else 0
     finally:
         state.close()
     try:

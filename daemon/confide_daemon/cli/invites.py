@@ -20,7 +20,7 @@ from confide_daemon.access import enrollment
 from confide_daemon.access.enrollment import MadeInvite, parse_ttl
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.access.registry_invites import Invites, OpenInvite
-from confide_daemon.cli.callers import confirm, granted
+from confide_daemon.cli.callers import confirm, rights_json
 from confide_daemon.cli.console import (
     CommandContext,
     Expires,
@@ -93,7 +93,7 @@ def invite(
         raise typer.BadParameter("takes no name", param_hint="--list")
     settings = here.config()
     rights = rights_of(scope, projects, sources, expires)
-    with here.opened() as state:
+    with here.open_state() as state:
         address = enrollment.public_url(state, settings, url)
         made = enrollment.make_invite(
             state, name, space=space, rights=rights, ttl_s=parse_ttl(ttl), url=address, needs_approval=approve
@@ -135,7 +135,7 @@ def _show(
 
 
 def _open_invites(here: CommandContext) -> Output:
-    with here.opened() as state:
+    with here.open_state() as state:
         entries = Invites(state.registry).open_ones()
 
     empty = "no invite is open; make one with: confided invite laptop"
@@ -152,7 +152,7 @@ def _line(entry: OpenInvite) -> str:
 
 
 def _withdraw(here: CommandContext, name: str) -> Output:
-    with here.opened() as state:
+    with here.open_state() as state:
         gone = enrollment.take_back(state.registry, name)
     return Output({"removed": gone.alias}, [f"removed: the invite for {gone.alias}"])
 
@@ -164,7 +164,7 @@ def facts(entry: OpenInvite) -> dict[str, Any]:
     return {
         "name": entry.alias,
         "space": entry.space,
-        **granted(entry.grants),
+        **rights_json(entry.grants),
         "createdAt": entry.created_at,
         "expiresAt": entry.expires_at,
         "callerExpiresAt": entry.caller_expires_at,

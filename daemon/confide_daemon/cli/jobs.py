@@ -131,13 +131,13 @@ def space_key(
     if new:
         if keeper is not None:
             raise typer.BadParameter("name a new keeper, or use --new")
-        return _rekeyed(here, space)
+        return _rekey(here, space)
     if keeper is not None:
         if keeper not in KEEPERS:
             raise BadNameError(f"'{keeper[:40]}' cannot keep keys", hint=f"choose one of {', '.join(KEEPERS)}")
         _require(here, space)
         work(here, "to-caller" if keeper == "caller" else "to-server", space)
-    with here.opened() as state:
+    with here.open_state() as state:
         spaces = state.registry.spaces()
         if space not in spaces:
             raise BadNameError(f"there is no space '{space[:80]}'", hint=f"there are: {', '.join(spaces) or 'none'}")
@@ -145,8 +145,8 @@ def space_key(
 
     def print_text() -> None:
         say(f"{space}: {facts}")
-        if facts.wanted is not None:
-            remark(_WAITS[facts.wanted])
+        if facts.wanted_keeper is not None:
+            remark(_WAITS[facts.wanted_keeper])
 
     return Output({"space": space, **facts.to_json()}, print_text)
 
@@ -157,7 +157,7 @@ _WAITS: dict[str, str] = {
 }
 
 
-def _rekeyed(here: CommandContext, space: str) -> Output:
+def _rekey(here: CommandContext, space: str) -> Output:
     _require(here, space)
     outcome = work(here, "rekey", space)[space]
     data = {"space": space, "custody": outcome["custody"], "generation": outcome["number"]}

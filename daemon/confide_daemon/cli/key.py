@@ -41,10 +41,10 @@ def key(
     if (new and end_old) or (keep is not None and not new):
         raise typer.BadParameter("use --new [--keep SPAN], or --end-old")
     folder = _folder(here)
-    return _rotated(here, folder, keep or _MOST_KEPT) if new else _retired(here, folder) if end_old else _shown(folder)
+    return _rotate(here, folder, keep or _MOST_KEPT) if new else _retire(here, folder) if end_old else _show(folder)
 
 
-def _shown(folder: DataFolder) -> Output:
+def _show(folder: DataFolder) -> Output:
     keys = rotation.load(folder)
     line = format_daemon_key(keys.current.static_key)
     old = keys.rotation
@@ -58,7 +58,7 @@ def _shown(folder: DataFolder) -> Output:
     return Output({"key": line, "previous": previous}, print_text)
 
 
-def _rotated(here: CommandContext, folder: DataFolder, keep: str) -> Output:
+def _rotate(here: CommandContext, folder: DataFolder, keep: str) -> Output:
     keep_s = parse_ttl(keep)
     store = here.store()
     rotate = daemon_keys.rotate if store is None else store.rotate
@@ -78,7 +78,7 @@ def _rotated(here: CommandContext, folder: DataFolder, keep: str) -> Output:
     return Output({"key": new, "previous": {"key": old, "until": until}}, lines, notes)
 
 
-def _retired(here: CommandContext, folder: DataFolder) -> Output:
+def _retire(here: CommandContext, folder: DataFolder) -> Output:
     store = here.store()
     old = daemon_keys.retire(folder) if store is None else store.retire(folder)
     return Output({"retired": old}, [f"ended: {old or 'a damaged old key'}"])

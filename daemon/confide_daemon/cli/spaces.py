@@ -20,7 +20,7 @@ _MB = 1_000_000
 def list_spaces(here: CommandContext) -> Output:
     """List the spaces: devices, size, and who keeps the database key."""
     found: list[dict[str, Any]] = []
-    with here.opened() as state:
+    with here.open_state() as state:
         callers = state.registry.callers()
         for name, space_id in state.registry.spaces().items():
             files = space_removal.files(state.folder, space_id)
@@ -58,7 +58,7 @@ def remove(
         raise error
     store = log_store(here.config())
     # If the log cannot be reached, nothing is deleted.
-    with store.forgetting() if store is not None else nullcontext() as forget, here.opened() as state:
+    with store.forgetting() if store is not None else nullcontext() as forget, here.open_state() as state:
         space_id = state.registry.spaces().get(name, "")
         freed = space_removal.remove(state, name)
         if forget is not None:

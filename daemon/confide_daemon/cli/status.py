@@ -51,7 +51,7 @@ def status(
 
 
 def _overview(here: CommandContext) -> Output:
-    with here.opened() as state:
+    with here.open_state() as state:
         known = facts(state)
         spaces = facts_of(state, is_served=known["running"])
     where = f"serves at {known['url']}"
@@ -90,7 +90,7 @@ def doctor(
         checks = examine(here.paths, must_have_config=here.must_have_config, space=space, follow=bar.step)
 
     is_well = all(check.is_ok for check in checks)
-    return Output([shown(check) for check in checks], lambda: check_lines(checks), exit_code=0 if is_well else 1)
+    return Output([check_json(check) for check in checks], lambda: check_lines(checks), exit_code=0 if is_well else 1)
 
 
 def check_lines(checks: list[Check]) -> None:
@@ -102,7 +102,7 @@ def check_lines(checks: list[Check]) -> None:
             remark(f"hint: {check.hint}")
 
 
-def shown(check: Check) -> dict[str, object]:
+def check_json(check: Check) -> dict[str, object]:
     """Return a check as --json shows it."""
     return {
         "check": check.name,
@@ -146,10 +146,10 @@ def audit(
     The audit log, oldest first: sessions, refusals, and every change of devices and invites.
     """
     begin = time.time() - parse_span(since) if since else 0.0
-    with here.opened() as state:
+    with here.open_state() as state:
         found = state.registry.audit_entries(since=begin, alias=caller)
         if caller and not found and not state.registry.audit_entries(alias=caller):
-            enrollment.named(state.registry, caller)  # raises, and lists the existing names
+            enrollment.require_caller(state.registry, caller)  # raises, and lists the existing names
 
     return Output(list(map(_entry_facts, found)), map(_line, found), empty="nothing happened in that time")
 

@@ -64,7 +64,7 @@ class TopFigures:
         for name, labels, value in answer["samples"]:
             self._samples[str(name).removeprefix(_PREFIX)][tuple(sorted(labels.items()))] = float(value)
 
-    def one(self, name: str) -> float:
+    def figure(self, name: str) -> float:
         """Return a figure without labels, or 0 if it is unknown."""
         return self._samples[name].get((), 0.0)
 
@@ -94,7 +94,7 @@ def top(here: CommandContext, *, once: bool, interval: float) -> Output | None:
     Returns one view, since the daemon's start, for `once`, for programs and without a terminal.
     """
     console = Console(highlight=False)
-    now = _asked(here)
+    now = _fetch_figures(here)
     if once or here.is_quiet or not console.is_terminal:
         return Output(facts(now), lambda: console.print(frame(now, None, 0.0)))
     _live(here, console, now, interval)
@@ -106,13 +106,13 @@ def _live(here: CommandContext, console: Any, now: TopFigures, interval: float) 
     with Live(frame(now, None, 0.0), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            now, took = _asked(here), time.monotonic() - asked_at
+            now, took = _fetch_figures(here), time.monotonic() - asked_at
             # Another daemon may serve by now, with counts that begin at 0.
             live.update(frame(now, before if before.pid == now.pid else None, took), refresh=True)
             before, asked_at = now, asked_at + took
 
 
-def _asked(here: CommandContext) -> TopFigures:
+def _fetch_figures(here: CommandContext) -> TopFigures:
     try:
         return TopFigures(control_client.ask(here.paths.data.control, "top"))
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -139,28 +139,28 @@ def facts(now: TopFigures) -> dict[str, object]:
         "upS": now.up_s,
         "health": now.health,
         "waitingForRoom": sorted(now.by("what", "waiting_for_room")),
-        "sessions": int(now.one("sessions")),
+        "sessions": int(now.figure("sessions")),
         "spaces": counts("state", "spaces"),
         "tools": durations("tool", "tool_duration_seconds"),
         "errors": counts("tool", "tool_errors_total"),
         "errorCodes": counts("code", "tool_errors_total"),
         "stages": durations("stage", "search_stage_seconds"),
         "writes": durations("", "write_wait_seconds").get("", {"count": 0, "p50S": None, "p95S": None}),
-        "piecesWaiting": int(now.one("index_pieces_waiting")),
+        "piecesWaiting": int(now.figure("index_pieces_waiting")),
         "embeddingUp": {name: bool(up) for name, up in now.by("provider", "embedding_up").items()},
         "embeddingTokens": counts("provider", "embedding_tokens_total"),
         "handshakes": counts("result", "handshakes_total"),
         "refused": counts("reason", "refused_total"),
         "breaches": counts("what", "breaches_total"),
         "jobs": counts("state", "jobs"),
-        "dataBytes": int(now.one("data_bytes")),
-        "walBytes": int(now.one("wal_bytes")),
-        "diskFreeBytes": int(now.one("disk_free_bytes")),
-        "diskBytes": int(now.one("disk_bytes")),
-        "loopLagS": _short(now.one("loop_lag_seconds")),
-        "memoryBytes": int(now.one("process_resident_memory_bytes")),
-        "cpuS": round(now.one("process_cpu_seconds_total"), 2),
-        "openFiles": int(now.one("process_open_fds")),
+        "dataBytes": int(now.figure("data_bytes")),
+        "walBytes": int(now.figure("wal_bytes")),
+        "diskFreeBytes": int(now.figure("disk_free_bytes")),
+        "diskBytes": int(now.figure("disk_bytes")),
+        "loopLagS": _short(now.figure("loop_lag_seconds")),
+        "memoryBytes": int(now.figure("process_resident_memory_bytes")),
+        "cpuS": round(now.figure("process_cpu_seconds_total"), 2),
+        "openFiles": int(now.figure("process_open_fds")),
     }
 
 
@@ -169,18 +169,18 @@ def frame(now: TopFigures, before: TopFigures | None, took_s: float) -> Renderab
     daemon's start.
     """
     well = "well" if not now.health else f"not well: {', '.join(now.health)}"
-    earlier = None if before is None else before.one("process_cpu_seconds_total")
-    cpu = _rate(now.one("process_cpu_seconds_total"), earlier, took_s)
+    earlier = None if before is None else before.figure("process_cpu_seconds_total")
+    cpu = _rate(now.figure("process_cpu_seconds_total"), earlier, took_s)
     postponed = sorted(now.by("what", "waiting_for_room"))
     lines = [
         f"confided {now.version}  process {now.pid}  up {_span(now.up_s)}  {well}",
-        f"sessions {now.one('sessions'):.0f}  spaces {_listed(now.by('state', 'spaces'))}"
-        f"  chunks waiting {now.one('index_pieces_waiting'):.0f}",
-        f"memory {_size(now.one('process_resident_memory_bytes'))}"
-        + (f"  cpu {100 * cpu:.0f} %" if cpu is not None else f"  cpu {now.one('process_cpu_seconds_total'):.1f} s")
-        + f"  files {now.one('process_open_fds'):.0f}  loop late {1e3 * now.one('loop_lag_seconds'):.0f} ms",
-        f"data {_size(now.one('data_bytes'))}  log {_size(now.one('wal_bytes'))}"
-        f"  disk free {_size(now.one('disk_free_bytes'))} of {_size(now.one('disk_bytes'))}"
+        f"sessions {now.figure('sessions'):.0f}  spaces {_join_figures(now.by('state', 'spaces'))}"
+        f"  chunks waiting {now.figure('index_pieces_waiting'):.0f}",
+        f"memory {_size(now.figure('process_resident_memory_bytes'))}"
+        + (f"  cpu {100 * cpu:.0f} %" if cpu is not None else f"  cpu {now.figure('process_cpu_seconds_total'):.1f} s")
+        + f"  files {now.figure('process_open_fds'):.0f}  loop late {1e3 * now.figure('loop_lag_seconds'):.0f} ms",
+        f"data {_size(now.figure('data_bytes'))}  log {_size(now.figure('wal_bytes'))}"
+        f"  disk free {_size(now.figure('disk_free_bytes'))} of {_size(now.figure('disk_bytes'))}"
         + (f"  waiting for room: {', '.join(postponed)}" if postponed else ""),
     ]
     for title, figures in (
@@ -191,7 +191,7 @@ def frame(now: TopFigures, before: TopFigures | None, took_s: float) -> Renderab
         ("found wrong", now.by("what", "breaches_total")),
     ):
         if figures:
-            lines.append(f"{title} {_listed(figures)}")
+            lines.append(f"{title} {_join_figures(figures)}")
     tables = [
         _table("tool", now, before, took_s, "tool", "tool_duration_seconds", now.by("tool", "tool_errors_total")),
         _table("search", now, before, took_s, "stage", "search_stage_seconds", None),
@@ -232,7 +232,7 @@ def _rate(now: float, before: float | None, took_s: float) -> float | None:
     return None if before is None or took_s <= 0 else (now - before) / took_s
 
 
-def _listed(figures: Mapping[str, object]) -> str:
+def _join_figures(figures: Mapping[str, object]) -> str:
     """Join the nonzero figures as text."""
     said = [
         f"{name} {value}" if isinstance(value, str) else f"{value:,.0f} {name}"

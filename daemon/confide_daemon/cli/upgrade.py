@@ -30,7 +30,7 @@ def upgrade(
 
     `confided serve` does the same when it starts.
     """
-    return _outlook(here) if check else _upgraded(here, wants_snapshot=not no_snapshot)
+    return _outlook(here) if check else _upgrade(here, wants_snapshot=not no_snapshot)
 
 
 def _outlook(here: CommandContext) -> Output:
@@ -69,7 +69,7 @@ def _outlook(here: CommandContext) -> Output:
     return Output(fields, lines, ["nothing was changed"])
 
 
-def _upgraded(here: CommandContext, *, wants_snapshot: bool) -> Output:
+def _upgrade(here: CommandContext, *, wants_snapshot: bool) -> Output:
     config = here.config()
     folder = here.paths.data
     open_master(folder)  # first, so that no lock is created in a folder that is no data folder

@@ -120,7 +120,7 @@ class LiveKeys:
     def __init__(self, folder: DataFolder, keys: Keys) -> None:
         self._folder = folder
         self._keys = keys
-        self._seen: Stamp | None = None
+        self._last_stamp: Stamp | None = None
 
     def in_force(self) -> Keys:
         """Return the keys to use now. The object is always the same until a rotation's time ends or
@@ -131,7 +131,7 @@ class LiveKeys:
 
     def is_stale(self) -> bool:
         """True if `refresh` has work. Costs four stat calls, some microseconds, and reads no file."""
-        return self._seen != self._stamp() or self.in_force() is not self._keys
+        return self._last_stamp != self._stamp() or self.in_force() is not self._keys
 
     def refresh(self) -> bool:
         """Read the files again and delete an expired key; return True if the keys have changed.
@@ -142,7 +142,7 @@ class LiveKeys:
         seen: Stamp | None = self._stamp()
         # Not settled until all of this has succeeded: an obstacle may disappear without a change of
         # the files.
-        self._seen, self._keys = None, self.in_force()
+        self._last_stamp, self._keys = None, self.in_force()
         keys = load(self._folder)
         if keys.rotation is None:
             try:
@@ -153,7 +153,7 @@ class LiveKeys:
             except RotationError:
                 # A command is changing the files; the change is read once it has finished or died.
                 seen = None
-        self._keys, self._seen = keys, seen
+        self._keys, self._last_stamp = keys, seen
         return keys != before
 
     def _stamp(self) -> Stamp:

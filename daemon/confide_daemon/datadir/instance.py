@@ -31,7 +31,7 @@ class Address:
     listens: str = ""  # the host it is bound to, `0.0.0.0` for every interface; "": an older version does not say
 
 
-def bound(url: str, host: str) -> str:
+def listen_address(url: str, host: str) -> str:
     """Return the `host:port` on which a daemon with this `url`, bound to `host`, listens."""
     return f"{f'[{host}]' if ':' in host else host}:{url.rpartition(':')[2].strip('/')}"
 

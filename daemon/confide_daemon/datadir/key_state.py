@@ -34,7 +34,7 @@ class Custody:
     # the next key during a change of the key; until the change ends, the database has one of the
     # two
     following: KeyName | None = None
-    wanted: Keeper | None = None  # who is to keep it from the next opportunity on, where that is not who does
+    wanted_keeper: Keeper | None = None  # who is to keep it from the next opportunity on, where that is not who does
     generation: int = 0  # the highest of the server's that was ever used
 
     @property
@@ -86,11 +86,11 @@ class Custody:
 
     def to_json(self) -> dict[str, object]:
         """Return the JSON form that `parse` reads."""
-        named = {"key": _said(self.key), "following": self.following and _said(self.following)}
-        return {"version": 1, **named, "wanted": self.wanted, "generation": self.generation}
+        named = {"key": _key_name_json(self.key), "following": self.following and _key_name_json(self.following)}
+        return {"version": 1, **named, "wanted": self.wanted_keeper, "generation": self.generation}
 
 
-def _said(name: KeyName) -> dict[str, object]:
+def _key_name_json(name: KeyName) -> dict[str, object]:
     return {"keeper": name.keeper, "number": name.number}
 
 

@@ -81,11 +81,11 @@ class DataFolder:
         """
         return self.spaces / f"{space_id}.custody"
 
-    def forgotten(self, space_id: str) -> Path:
+    def forgotten_file(self, space_id: str) -> Path:
         """The records of forgotten texts of a space, by which an older database forgets them again."""
         return self.spaces / f"{space_id}.forgotten"
 
-    def restored(self, space_id: str) -> Path:
+    def restore_marker(self, space_id: str) -> Path:
         """Marks a restored space until it is next opened; then the restore is counted and revisions
         get new numbers.
         """

@@ -44,7 +44,7 @@ class ActionNote:
 class _Held:
     """The entries of one project: by document, its revision and its entries, last changed last."""
 
-    seen: int = 0  # the number of the last change that was read
+    last_change: int = 0  # the number of the last change that was read
     documents: dict[int, tuple[int, list[StatedEntry]]] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -79,20 +79,20 @@ class ActionNotes:
         async with held.lock:
             while await self._threads.read(lambda store: _read_on(store, project, held)):
                 pass
-            return await self._threads.read(lambda store: _trusted(store, held, limit))
+            return await self._threads.read(lambda store: _trusted_notes(store, held, limit))
 
 
 def _read_on(store: Store, project: str, held: _Held) -> bool:
     """Read the next changed documents; return True if there may be more."""
     with store.reading():
-        rows = store.documents.changed_after(project, below="", after=held.seen, since=0.0, limit=MOST_AT_ONCE)
+        rows = store.documents.changes_after(project, below="", after=held.last_change, since=0.0, limit=MOST_AT_ONCE)
         for row in rows:
             held.documents.pop(row.document, None)
             found = [] if row.deleted or row.bytes > MOST_TEXT else _entries(store, row.document, row.revision)
             if found:
                 held.documents[row.document] = row.revision, found
         if rows:
-            held.seen = rows[-1].change
+            held.last_change = rows[-1].change
             held.forget_oldest()
         return len(rows) == MOST_AT_ONCE
 
@@ -105,13 +105,13 @@ def _entries(store: Store, document: int, revision: int) -> list[StatedEntry]:
     return []
 
 
-def _trusted(store: Store, held: _Held, limit: int) -> list[ActionNote]:
+def _trusted_notes(store: Store, held: _Held, limit: int) -> list[ActionNote]:
     with store.reading():
         documents = list(reversed(held.documents))
         rows = {row.id: row for row in store.documents.by_id(documents)}
         for erased in set(documents) - rows.keys():
             del held.documents[erased]  # what was erased for good stays nowhere
-        superseded = store.notes.superseded(documents, None)
+        superseded = store.notes.find_superseded(documents, None)
         notes = store.notes.of_documents(documents)
         doubted: dict[int, list[tuple[int, int]]] = {}
         for document, first, last in store.pieces.doubted_lines(documents):

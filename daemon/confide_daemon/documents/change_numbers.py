@@ -31,7 +31,7 @@ class ChangeNumbers:
 
     key: bytes
 
-    def shown(self, number: int) -> int:
+    def to_client(self, number: int) -> int:
         """Return the number that a client receives for the change with this number, which is at
         least 1 and less than 2**30.
         """
@@ -40,7 +40,7 @@ class ChangeNumbers:
             left, right = right, left ^ self._mix(step, right)
         return _SHOWN + (left << _HALF_BITS | right)
 
-    def meant(self, shown: int, *, is_limited: bool) -> int:
+    def from_client(self, shown: int, *, is_limited: bool) -> int:
         """Return the change number that a client means; 0 is the beginning.
 
         A plain number counts as it is. For a caller that does not reach everything (`is_limited`)

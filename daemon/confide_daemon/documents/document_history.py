@@ -64,7 +64,7 @@ class DocumentHistory:
     def __init__(self, threads: StoreThreads, *, deleted_days: int, clock: Callable[[], float]) -> None:
         """Make the history of a space; `clock` returns seconds since 1970."""
         self._threads = threads
-        self._kept_s = deleted_days * DAY_S
+        self._keep_s = deleted_days * DAY_S
         self._clock = clock
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -118,13 +118,13 @@ class DocumentHistory:
 
         return await self._threads.read(work)
 
-    async def deleted(self, project: str) -> list[Deleted]:
+    async def list_deleted(self, project: str) -> list[Deleted]:
         """Return the deleted documents of a project that can be restored, last deleted first; at
         most `MAX_DELETED`.
         """
-        return await self._threads.read(lambda store: self._deleted(store, project))
+        return await self._threads.read(lambda store: self._find_deleted(store, project))
 
-    def _deleted(self, store: Store, project: str) -> list[Deleted]:
+    def _find_deleted(self, store: Store, project: str) -> list[Deleted]:
         found = []
         with store.reading():
             for path in store.documents.deleted_paths(project, limit=MAX_DELETED):
@@ -133,15 +133,15 @@ class DocumentHistory:
                 last = next(
                     (entry for entry in store.documents.revisions(row.id, limit=_LOOKED_AT) if not entry.deleted), None
                 )
-                if last is not None and row.updated_at + self._kept_s > self._clock():
-                    found.append(Deleted(path, last, row.author, row.updated_at, row.updated_at + self._kept_s))
+                if last is not None and row.updated_at + self._keep_s > self._clock():
+                    found.append(Deleted(path, last, row.author, row.updated_at, row.updated_at + self._keep_s))
         return found
 
     def restorable_until(self, deleted_at: float) -> float:
         """Return the time until which a document deleted then can be restored, in seconds since
         1970.
         """
-        return deleted_at + self._kept_s
+        return deleted_at + self._keep_s
 
     async def sweep(self) -> int:
         """Remove the texts of documents that were deleted too long ago, and expired cached vectors;
@@ -154,7 +154,7 @@ class DocumentHistory:
         def work(store: Store) -> int:
             with store.writing():
                 store.vectors.thin_out(now=now)
-                before = store.marks.confirm_clock(now) - self._kept_s
+                before = store.marks.confirm_clock(now) - self._keep_s
                 return store.documents.forget_deleted(before, limit=_SWEPT_AT_ONCE)
 
         swept = 0
@@ -223,8 +223,8 @@ class RevisionDiff:
 
     def __str__(self) -> str:
         parts = [f"+{self.added} -{self.removed} lines"]
-        parts += [f"fields {_listed(self.fields)}"] if self.fields else []
-        parts += [f"under {_listed(self.under)}"] if self.under else []
+        parts += [f"fields {_join_names(self.fields)}"] if self.fields else []
+        parts += [f"under {_join_names(self.under)}"] if self.under else []
         return "; ".join(parts)
 
 
@@ -259,7 +259,7 @@ def _only(text: str, other: str) -> tuple[int, list[str]]:
     return count, under
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     shown = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMED])
     return f"{shown}, ..." if len(names) > MAX_NAMED else shown
 
@@ -289,7 +289,7 @@ def forgotten_names(store: Store, project: str) -> list[str]:
     """Return the names that a user asked to forget in a project; it accepts no document that
     matches one.
     """
-    return [json.loads(mark.removeprefix(_MARK))[1] for mark in store.marks.named(_of(project))]
+    return [json.loads(mark.removeprefix(_MARK))[1] for mark in store.marks.names_with_prefix(_mark_name(project))]
 
 
 def is_forgotten(store: Store, project: str, path: str) -> bool:
@@ -299,7 +299,7 @@ def is_forgotten(store: Store, project: str, path: str) -> bool:
     )
 
 
-def check_taken(store: Store, project: str, path: str, text: str) -> None:
+def check_not_forgotten(store: Store, project: str, path: str, text: str) -> None:
     """Raise ForgottenError if the project does not accept a document with this path, or with this
     text.
     """
@@ -319,7 +319,7 @@ def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
             f"a project has at most {MOST_NAMES:,} names that are forgotten", hint="name a folder, or a glob"
         )
     for name in asked:
-        store.marks.put(_of(project, normal(name)), time.time())
+        store.marks.put(_mark_name(project, normal(name)), time.time())
 
 
 def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[str, ...]:
@@ -330,20 +330,22 @@ def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[st
     with store.writing():
         found = [name for name in forgotten_names(store, project) if EVERYTHING in wanted or name in wanted]
         for name in found:
-            store.marks.remove(_of(project, name))
+            store.marks.remove(_mark_name(project, name))
     return tuple(found)
 
 
-def meant_by(store: Store, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[DocumentRow]:
+def documents_named(
+    store: Store, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]
+) -> list[DocumentRow]:
     """Return the memory documents that match these names and have a text here, including deleted
     ones; `reaches`: the paths that the caller may see.
     """
-    rows = [row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions"]
+    rows = [row for row in store.documents.list_documents(frozenset((project,))) if row.source != "sessions"]
     found = [row for row in rows if reaches(row.path) and any(matches(row.path, name) for name in asked)]
     return [row for row in found if not row.deleted or store.documents.revisions(row.id, limit=1)]
 
 
-def _of(project: str, *name: str) -> str:
+def _mark_name(project: str, *name: str) -> str:
     """Return the name of a mark, or the common prefix of a project's marks."""
     listed = json.dumps([project, *name], ensure_ascii=False)
     return _MARK + (listed if name else f"{listed[:-1]}, ")

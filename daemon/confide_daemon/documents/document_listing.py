@@ -70,12 +70,12 @@ class PastPage:
     Attributes:
         documents: each with True if it has the same text now.
         total: the number of documents in the whole list.
-        lost: how many documents were deleted after that time and have no text any more.
+        lost_documents: how many documents were deleted after that time and have no text any more.
     """
 
     documents: list[tuple[Listed, bool]]
     total: int
-    lost: int
+    lost_documents: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Listing:
                     first = max(0, documents.count_below(project, below=below, before=around) - 1)
                 rows = documents.page(project, below=below, limit=limit, offset=first, sort=order)
                 reading = _TextBudget(store)
-                found = [_listed(row, reading.text(row.document, row.revision, row.bytes)) for row in rows]
+                found = [_list_item(row, reading.text(row.document, row.revision, row.bytes)) for row in rows]
                 folders = documents.folders(project, below=below, limit=MAX_FOLDERS) if with_folders else []
                 return Page(found, documents.count_below(project, below=below), first, folders)
 
@@ -148,7 +148,7 @@ class Listing:
                 reading = _TextBudget(store)
                 rows, total = store.documents.page_at(project, below=below, moment=moment, limit=limit, offset=offset)
                 found = [
-                    (_listed(row, reading.text(row.document, row.revision, row.bytes)), is_current)
+                    (_list_item(row, reading.text(row.document, row.revision, row.bytes)), is_current)
                     for row, is_current in rows
                 ]
                 return PastPage(found, total, store.documents.count_lost(project, below=below, since=moment))
@@ -166,7 +166,9 @@ class Listing:
             with store.reading():
                 reading, numbers = _TextBudget(store), _numbers(store)
                 return [
-                    _shown(_changed(row, reading, store.documents.before(row.document, row.revision)), numbers)
+                    _with_client_number(
+                        _changed_revision(row, reading, store.documents.before(row.document, row.revision)), numbers
+                    )
                     for row in store.documents.changes(project, below=below, since=since, until=until, limit=limit)
                 ]
 
@@ -182,7 +184,7 @@ class Listing:
                 projects = dict.fromkeys((project, GLOBAL_PROJECT) if with_global else (project,))
                 files = [store.documents.find(name, path) for name in projects for path in MEMORY_FILES]
                 head = [
-                    store.pieces.trusted(row.id, limit=MOST_OF_HEAD, is_from_end=False)
+                    store.pieces.trusted_pieces(row.id, limit=MOST_OF_HEAD, is_from_end=False)
                     for row in files
                     if row is not None and not row.deleted
                 ]
@@ -192,7 +194,7 @@ class Listing:
 
         return await self._threads.read(work)
 
-    async def changed_after(
+    async def changes_after(
         self, project: str, *, below: str, after: int, since: float, limit: int, is_limited: bool
     ) -> list[tuple[ChangedRevision, str | None]]:
         """Return the documents of a project's memory that changed after the change `after`, in
@@ -205,10 +207,13 @@ class Listing:
         def work(store: Store) -> list[tuple[ChangedRevision, str | None]]:
             with store.reading():
                 reading, numbers = _TextBudget(store), _numbers(store)
-                number = numbers.meant(after, is_limited=is_limited)
-                rows = store.documents.changed_after(project, below=below, after=number, since=since, limit=limit)
+                number = numbers.from_client(after, is_limited=is_limited)
+                rows = store.documents.changes_after(project, below=below, after=number, since=since, limit=limit)
                 return [
-                    (_shown(ChangedRevision(row, ""), numbers), row.id or _former_id(row, project, reading, store))
+                    (
+                        _with_client_number(ChangedRevision(row, ""), numbers),
+                        row.id or _former_id(row, project, reading, store),
+                    )
                     for row in rows
                 ]
 
@@ -257,7 +262,7 @@ def _ends(store: Store, project: str) -> list[int]:
     found: list[int] = []
     for row in store.documents.newest_files(project, limit=MOST_NEWEST):
         limit = MOST_NEWEST - len(found)
-        found += store.pieces.trusted(
+        found += store.pieces.trusted_pieces(
             row.id, limit=limit if is_log(row.path) else min(limit, MOST_OF_FILE), is_from_end=True
         )
         if len(found) >= MOST_NEWEST:
@@ -269,8 +274,8 @@ def _numbers(store: Store) -> ChangeNumbers:
     return ChangeNumbers(store.lives.key() or bytes(32))
 
 
-def _shown(changed: ChangedRevision, numbers: ChangeNumbers) -> ChangedRevision:
-    return replace(changed, row=replace(changed.row, change=numbers.shown(changed.row.change)))
+def _with_client_number(changed: ChangedRevision, numbers: ChangeNumbers) -> ChangedRevision:
+    return replace(changed, row=replace(changed.row, change=numbers.to_client(changed.row.change)))
 
 
 class _TextBudget:
@@ -278,16 +283,16 @@ class _TextBudget:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._left = MAX_READ_BYTES
+        self._remaining = MAX_READ_BYTES
 
     def text(self, document: int, revision: int, size: int) -> str | None:
         """Return the text, or None for a deletion, a damaged text, or above the limit."""
-        if size > self._left:
+        if size > self._remaining:
             return None
         with suppress(DamagedError):
             row = self._store.documents.revision(document, revision)
             text = row.text if row is not None else None
-            self._left -= len(text or "")
+            self._remaining -= len(text or "")
             return text
         return None
 
@@ -300,14 +305,14 @@ def _former_id(row: ChangeRow, project: str, reading: _TextBudget, store: Store)
     return None if text is None else note.read(project, row.path, text).id
 
 
-def _listed(row: ListedRow, text: str | None) -> Listed:
+def _list_item(row: ListedRow, text: str | None) -> Listed:
     body = front_matter.split(text or "")[1]
     title = (row.title or title_of(body))[:MAX_WORDS]
     lines = None if text is None else len(text.removesuffix("\n").split("\n"))
     return Listed(row, title, lines, first_words(body, besides=title)[:MAX_WORDS])
 
 
-def _changed(row: ChangeRow, reading: _TextBudget, before: int) -> ChangedRevision:
+def _changed_revision(row: ChangeRow, reading: _TextBudget, before: int) -> ChangedRevision:
     text = None if row.deleted else reading.text(row.document, row.revision, row.bytes)
     if text is None:
         return ChangedRevision(row, "")

@@ -23,7 +23,7 @@ class PutResult:
     changed: bool  # False: the text was already so, no new revision
     merged: bool
     clash: bool  # both sides changed the same lines; the replaced ones are in the history
-    queued: int = 0  # chunks of the space without vectors
+    queued_pieces: int = 0  # chunks of the space without vectors
     previous_hash: str | None = None  # of the document before; None: it did not exist
     lines_written: int = 0
     # True for a retry under the same id: nothing was written; the hash is "" if the document was

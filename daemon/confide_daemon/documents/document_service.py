@@ -63,7 +63,7 @@ def _near_names(store: Store, project: str, path: str) -> str:
     """Return a hint with the most similar paths of the same source; the caller may reach no other
     source.
     """
-    present = [row.path for row in store.documents.listed(frozenset((project,))) if not row.deleted]
+    present = [row.path for row in store.documents.list_documents(frozenset((project,))) if not row.deleted]
     present = [name for name in present if source_of(name) == source_of(path)]
     same_name = [name for name in present if name.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
     near = list(dict.fromkeys(same_name + difflib.get_close_matches(path, present, NEAR_NAMES, 0.5)))[:NEAR_NAMES]
@@ -92,7 +92,7 @@ class Indexing(Protocol):
     def derivation(self) -> Derives:
         """Derives rows from a document within the transaction that changes it."""
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Wake the index after a change."""
 
 
@@ -120,7 +120,7 @@ class Documents:
             return await self._threads.write(lambda _store: work())
         finally:
             # Also if the waiting connection broke: the thread makes the change all the same.
-            self._index.changed()
+            self._index.note_change()
 
     put = _in_writer(Writer.put)
     append = _in_writer(Writer.append)
@@ -132,12 +132,12 @@ class Documents:
     lower = _in_writer(Writer.lower)
     forget = _in_writer(Writer.forget)
 
-    async def meant(self, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[str]:
+    async def paths_to_forget(self, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[str]:
         """Return the paths of the documents that forgetting these names would remove."""
 
         def work(store: Store) -> list[str]:
             with store.reading():
-                return [row.path for row in document_history.meant_by(store, project, asked, reaches=reaches)]
+                return [row.path for row in document_history.documents_named(store, project, asked, reaches=reaches)]
 
         return await self._threads.read(work)
 
@@ -184,13 +184,15 @@ class Documents:
 
         return await self._threads.read(work)
 
-    async def listed(self, projects: frozenset[str] | None, *, sources: frozenset[str] | None) -> list[DocumentRow]:
+    async def list_documents(
+        self, projects: frozenset[str] | None, *, sources: frozenset[str] | None
+    ) -> list[DocumentRow]:
         """Return the documents of these projects and sources (None: all), by name."""
 
         def work(store: Store) -> list[DocumentRow]:
             return [
                 row
-                for row in store.documents.listed(projects)
+                for row in store.documents.list_documents(projects)
                 if not row.deleted and (sources is None or row.source in sources)
             ]
 
@@ -280,7 +282,7 @@ class Transcripts:
                 )
             )
         finally:
-            self._index.changed()
+            self._index.note_change()
 
     async def sessions(self, project: str) -> list[transcripts.SessionName]:
         """Return the sessions of a project that may have texts here."""
@@ -314,13 +316,13 @@ class Projects:
         """Read the links; only this object changes them while the space is open."""
         self._links = frozenset(await self._threads.read(lambda store: store.projects.links()))
 
-    def linked(self, project: str) -> frozenset[str]:
+    def linked_projects(self, project: str) -> frozenset[str]:
         """Return the projects that are linked with this one."""
         return frozenset(one if other == project else other for one, other in self._links if project in (one, other))
 
-    async def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None) -> list[ProjectRow]:
+    async def list_projects(self, names: frozenset[str] | None, sources: frozenset[str] | None) -> list[ProjectRow]:
         """Return the projects that have documents, last changed first; at most `MAX_LISTED`."""
-        return await self._threads.read(lambda store: store.projects.listed(names, sources, limit=MAX_LISTED))
+        return await self._threads.read(lambda store: store.projects.list_projects(names, sources, limit=MAX_LISTED))
 
     async def link(self, project: str, other: str, *, known: Iterable[str]) -> None:
         """Link two projects; `known`: the projects that the caller may know of. Raises
@@ -337,9 +339,9 @@ class Projects:
             near = difflib.get_close_matches(other, names, 3, 0.5)
             hint = f"did you mean {', '.join(near)}?" if near else "confide project ls lists those there are"
             raise NotFoundError("there is no such project in this space", hint=hint)
-        if other not in self.linked(project):
+        if other not in self.linked_projects(project):
             for name in (project, other):
-                if len(self.linked(name)) >= MAX_LINKS:
+                if len(self.linked_projects(name)) >= MAX_LINKS:
                     raise BadNameError(
                         f"a project has at most {MAX_LINKS} links", hint="confide project link --remove ends one"
                     )
@@ -353,7 +355,7 @@ class Projects:
 
     async def unlink(self, project: str, other: str) -> None:
         """Remove a link. Raises NotFoundError: it does not exist."""
-        if other not in self.linked(project):
+        if other not in self.linked_projects(project):
             raise NotFoundError("the two projects are not linked", hint="confide project link lists what is")
 
         def work(store: Store) -> list[tuple[str, str]]:

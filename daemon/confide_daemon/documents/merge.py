@@ -33,11 +33,11 @@ MOST_LINES_MATCHED = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A run of lines in order: `merged`, or without that (None) each side's version of the same
+    """A run of lines in order: `merged_lines`, or without that (None) each side's version of the same
     lines.
     """
 
-    merged: Sequence[str] | None
+    merged_lines: Sequence[str] | None
     ours: Sequence[str] = ()
     theirs: Sequence[str] = ()
     base: Sequence[str] = ()
@@ -46,10 +46,10 @@ class Region:
 def regions(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
     """Yield the merge of two texts that come from `base`, as regions in order."""
     at_base = at_ours = at_theirs = 0
-    for start, ours_start, theirs_start, length in _unchanged_in_both(base, ours, theirs):
+    for start, ours_start, theirs_start, length in _common_runs(base, ours, theirs):
         mine, incoming = ours[at_ours:ours_start], theirs[at_theirs:theirs_start]
         if mine or incoming:
-            yield _resolved(base[at_base:start], mine, incoming)
+            yield _resolve(base[at_base:start], mine, incoming)
         if length:
             yield Region(base[start : start + length])
         at_base, at_ours, at_theirs = start + length, ours_start + length, theirs_start + length
@@ -62,7 +62,7 @@ def common_lines(one: Sequence[str], other: Sequence[str]) -> list[str]:
     return [line for start, _, length in _matches(one, other) for line in one[start : start + length]]
 
 
-def _resolved(before: Sequence[str], mine: Sequence[str], incoming: Sequence[str]) -> Region:
+def _resolve(before: Sequence[str], mine: Sequence[str], incoming: Sequence[str]) -> Region:
     if mine in (before, incoming):
         return Region(incoming)
     if incoming == before:
@@ -70,7 +70,7 @@ def _resolved(before: Sequence[str], mine: Sequence[str], incoming: Sequence[str
     return Region(None, mine, incoming, before)
 
 
-def _unchanged_in_both(
+def _common_runs(
     base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (start in base, in ours, in theirs, length) of the runs that neither side changed, in
@@ -153,8 +153,8 @@ def _merge_body(
     merged: list[str] = []
     clash = False
     for region in regions(base, ours, theirs):
-        if region.merged is not None:
-            merged.extend(region.merged)
+        if region.merged_lines is not None:
+            merged.extend(region.merged_lines)
             continue
         head, mine, incoming, tail = _apart(region)
         if not is_known and mine and incoming and not _is_list([*mine, *incoming]):
@@ -162,7 +162,7 @@ def _merge_body(
             clash = True
         elif _is_blank(region.base) or _is_longer(region, mine, incoming):
             lines = _both(head, mine, incoming)
-        elif (added := _only_added(region)) is not None:
+        elif (added := _with_additions(region)) is not None:
             head, lines, tail = [], added, []
         else:
             lines = marked_clash(mine, incoming, names)
@@ -178,8 +178,8 @@ def _merge_head(base: list[str], ours: list[str], theirs: list[str], *, name: st
     merged: list[str] = []
     clash = False
     for region in regions(base, ours, theirs):
-        if region.merged is not None:
-            merged.extend(region.merged)
+        if region.merged_lines is not None:
+            merged.extend(region.merged_lines)
             continue
         head, mine, incoming, tail = _apart(region)
         if not mine or (_is_blank(region.base) and not _keys(mine) & _keys(incoming)):
@@ -212,7 +212,7 @@ def _is_longer(region: Region, mine: list[str], incoming: list[str]) -> bool:
     return bool(region.ours and region.theirs) and not (mine and incoming)
 
 
-def _only_added(region: Region) -> list[str] | None:
+def _with_additions(region: Region) -> list[str] | None:
     """Return one side's changed lines with the lines that the other side only added before or after
     them; None if it changed more.
     """
@@ -271,7 +271,7 @@ def _by_fields(
     if one.problem or other.problem:
         return None
     known = front_matter.parse("".join(base)).fields
-    wanted, clashing = _wanted(known, one.fields, other.fields, None if found.problem else found.fields)
+    wanted, clashing = _merge_fields(known, one.fields, other.fields, None if found.problem else found.fields)
     if (
         (clashing or not is_clash)
         and not found.problem
@@ -283,10 +283,10 @@ def _by_fields(
         head = front_matter.edit("".join(theirs), wanted)
     except (front_matter.FrontMatterError, InvalidTextError):
         head, has_lost = "".join(theirs), True
-    return _explained(head, base, ours, has_lost=has_lost, name=name)
+    return _explain_replaced(head, base, ours, has_lost=has_lost, name=name)
 
 
-def _wanted(
+def _merge_fields(
     known: Mapping[str, object],
     one: Mapping[str, object],
     other: Mapping[str, object],
@@ -310,7 +310,7 @@ def _wanted(
     return wanted, clashing
 
 
-def _explained(
+def _explain_replaced(
     head: str, base: Sequence[str], ours: Sequence[str], *, has_lost: bool, name: str
 ) -> tuple[list[str], bool]:
     """Return the lines of a front matter with our replaced lines as comments, and True if there are

@@ -54,17 +54,17 @@ class Judged:
     """
 
     class_: str
-    doubted: tuple[Lines, ...] = ()
+    doubted_lines: tuple[Lines, ...] = ()
     is_whole: bool = False
 
     def holds(self, first: int, last: int) -> bool:
         """Return True if any of these lines, both included, is untrusted."""
-        return self.is_whole or any(begin <= last and first <= end for begin, end in self.doubted)
+        return self.is_whole or any(begin <= last and first <= end for begin, end in self.doubted_lines)
 
 
 def _with_any(lines: Sequence[str], blocks: Iterable[TextBlock], wanted: Collection[str]) -> list[TextBlock]:
     """Return the blocks that contain one of these lines, compared without surrounding blanks."""
-    return [block for block in blocks if any(line.strip() in wanted for line in _of(lines, block))]
+    return [block for block in blocks if any(line.strip() in wanted for line in _lines_of(lines, block))]
 
 
 def _is_doubted(by: str, text: str, added: Sequence[TextBlock]) -> bool:
@@ -84,7 +84,7 @@ def lines_of_others(text: str, others: Iterable[Lines]) -> frozenset[str]:
     return frozenset(theirs - {line.strip() for line in lines})
 
 
-def written(
+def provenance_of(
     store: Store, row: DocumentRow | None, path: str, text: str, by: str, *, others: Collection[str] = ()
 ) -> WrittenText:
     """Return the provenance of a text that a writer of class `by` makes the newest of a document;
@@ -95,13 +95,13 @@ def written(
     if exact is None and not is_in_memory(path):
         return WrittenText(TextOrigin(UNTRUSTED, (), UNTRUSTED))  # transcripts, and other indexed files
     blocks = text_marks.blocks(lines)
-    known = _known(store, lines, blocks)
+    known = _blocks_with_known_marks(store, lines, blocks)
     if exact is not None:  # an earlier text keeps its provenance
         doubted = dict.fromkeys((*exact.doubted, *known))
         return WrittenText(TextOrigin(exact.made, tuple(sorted(doubted)), by))
     living = row if row is not None and not row.deleted else None
     before, earlier = _before(store, living)
-    added = _added(lines, blocks, before)
+    added = _added_blocks(lines, blocks, before)
     is_doubted = _is_doubted(by, text, added)
     found: set[Lines] = set(known)
     if living is None and _is_most(known, lines, blocks):
@@ -120,17 +120,17 @@ def written(
         if by in (AGENT, DERIVED) and not lost <= {line.strip() for line in lines}:
             # An agent's replacement for untrusted lines may say the same in other words.
             sources = added
-    if others and (of_others := _not_trusted(store, row, path, lines, _with_any(lines, blocks, others))):
+    if others and (of_others := _untrusted_blocks(store, row, path, lines, _with_any(lines, blocks, others))):
         made = UNTRUSTED if is_note(path) else made
         sources = [*sources, *of_others]
     found.update(sources)
     return WrittenText(TextOrigin(made, tuple(sorted(found)), by), tuple(sources))
 
 
-def _added(lines: Sequence[str], blocks: Iterable[TextBlock], before: Iterable[str]) -> list[TextBlock]:
+def _added_blocks(lines: Sequence[str], blocks: Iterable[TextBlock], before: Iterable[str]) -> list[TextBlock]:
     """Return the blocks with a line that the text before did not have."""
     present = {line.strip() for line in before}
-    return [block for block in blocks if not present.issuperset(line.strip() for line in _of(lines, block))]
+    return [block for block in blocks if not present.issuperset(line.strip() for line in _lines_of(lines, block))]
 
 
 def _recognizable(lines: Sequence[str], ranges: Iterable[Lines]) -> set[str]:
@@ -140,11 +140,11 @@ def _recognizable(lines: Sequence[str], ranges: Iterable[Lines]) -> set[str]:
     return {line.strip() for begin, end in ranges for line in lines[begin - 1 : end] if _says(line)}
 
 
-def _not_trusted(
+def _untrusted_blocks(
     store: Store, row: DocumentRow | None, path: str, lines: Sequence[str], blocks: Iterable[TextBlock]
 ) -> list[TextBlock]:
     """Return the blocks that no user has trusted in this document."""
-    trusted = store.classes.trusted(row.id) if row is not None else frozenset()
+    trusted = store.classes.trusted_parts(row.id) if row is not None else frozenset()
     return [one for one in blocks if _hash(lines, path, one) not in trusted]
 
 
@@ -161,7 +161,7 @@ def judge(store: Store, row: DocumentRow, text: str) -> Judged:
     derived rows depend on it.
     """
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
-    judged = _judged(store, row, text, origin)
+    judged = _judge(store, row, text, origin)
     store.classes.count_as(row.id, row.revision, judged.class_)
     if origin.made == UNTRUSTED and row.source == "memory":
         lines = text.split("\n")
@@ -183,7 +183,7 @@ def trust(store: Store, project: str, path: str, content: str, *, by: str) -> tu
         )
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     lines = text.split("\n")
-    doubted = _judged(store, row, text, TextOrigin(AGENT, origin.doubted, origin.by)).doubted
+    doubted = _judge(store, row, text, TextOrigin(AGENT, origin.doubted, origin.by)).doubted_lines
     store.classes.trust(row.id, [_hash(lines, path, one) for one in doubted], by=by, now=time.time())
     store.classes.set(
         row.id, row.revision, TextOrigin(OWNER if origin.made == UNTRUSTED else origin.made, (), origin.by)
@@ -210,11 +210,11 @@ def doubts(store: Store, project: str, path: str) -> Doubts:
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     lines = text.split("\n")
     why = {(one.first, one.last): one.why for one in hostile.find(text)}
-    found = _judged(store, row, text, TextOrigin(AGENT, origin.doubted, origin.by)).doubted
+    found = _judge(store, row, text, TextOrigin(AGENT, origin.doubted, origin.by)).doubted_lines
     told = [(*one, why.get(one, "its file's name" if not one[0] else WHENCE)) for one in found]
     if origin.made == UNTRUSTED:
         told.insert(0, (1, len(lines), WHENCE))
-    return Doubts(_judged(store, row, text, origin).class_, row.hash, tuple(told))
+    return Doubts(_judge(store, row, text, origin).class_, row.hash, tuple(told))
 
 
 def lower(store: Store, project: str, path: str, revision: int) -> tuple[DocumentRow, str] | None:
@@ -225,22 +225,22 @@ def lower(store: Store, project: str, path: str, revision: int) -> tuple[Documen
     """
     row, text = _living(store, project, path)
     then = store.classes.of_revision(row.id, revision)
-    added = _added_in(store, row, revision)
+    added = _lines_added_in(store, row, revision)
     if then is None or then.by not in (AGENT, DERIVED) or not added:
         return None
     lines = text.split("\n")
     _mark(store, row.id, added, text_marks.blocks(added))
     said = {line.strip() for line in added if _says(line)}
     blocks = text_marks.blocks(lines)
-    here = {block for block in blocks if any(line.strip() in said for line in _of(lines, block))}
-    here.update(_known(store, lines, blocks))
+    here = {block for block in blocks if any(line.strip() in said for line in _lines_of(lines, block))}
+    here.update(_blocks_with_known_marks(store, lines, blocks))
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     made = UNTRUSTED if is_note(path) and here else origin.made
     store.classes.set(row.id, row.revision, TextOrigin(made, tuple(sorted({*origin.doubted, *here})), origin.by))
     return (row, text) if here else None
 
 
-def unknown(project: str, path: str, text: str | None) -> TextOrigin:
+def old_text_origin(project: str, path: str, text: str | None) -> TextOrigin:
     """Return the provenance of a text from before provenance was recorded, as 0012_classes.sql
     does.
     """
@@ -251,7 +251,7 @@ def unknown(project: str, path: str, text: str | None) -> TextOrigin:
     return TextOrigin(made, (), made)
 
 
-def sealed(store: Store, document: int) -> None:
+def remake_marks(store: Store, document: int) -> None:
     """Make the marks of a document again after text in it was sealed, so that no stored mark allows
     testing guesses of the sealed text.
     """
@@ -275,10 +275,10 @@ def remark(store: Store, document: int, path: str, text: str, origin: TextOrigin
         _mark(store, document, lines, blocks if origin.made == UNTRUSTED else some)
 
 
-def _judged(store: Store, row: DocumentRow, text: str, origin: TextOrigin) -> Judged:
+def _judge(store: Store, row: DocumentRow, text: str, origin: TextOrigin) -> Judged:
     if origin.made == UNTRUSTED:
         return Judged(UNTRUSTED)
-    trusted = store.classes.trusted(row.id)
+    trusted = store.classes.trusted_parts(row.id)
     lines = text.split("\n")
     said = [(one.first, one.last) for one in hostile.find(text)]
     named = [(0, 0)] if hostile.is_hostile(_words(row.path)) else []
@@ -298,7 +298,7 @@ def _hash(lines: Sequence[str], path: str, doubted: Lines) -> str:
     return text_hash("\n".join(lines[first - 1 : last]) if first else f"\0{path}")
 
 
-def _known(store: Store, lines: Sequence[str], blocks: Sequence[TextBlock]) -> list[TextBlock]:
+def _blocks_with_known_marks(store: Store, lines: Sequence[str], blocks: Sequence[TextBlock]) -> list[TextBlock]:
     """Return the blocks that share text with untrusted text anywhere in the space."""
     if not store.classes.has_marks():
         return []
@@ -319,7 +319,7 @@ def _is_most(known: Iterable[TextBlock], lines: Sequence[str], blocks: Iterable[
     """Return True if these blocks contain nearly all words of a text, without its front matter."""
     head = front_matter.split("\n".join(lines))[0].count("\n")
     theirs, whole = (
-        sum(len(line.split()) for block in some if block.first > head for line in _of(lines, block))
+        sum(len(line.split()) for block in some if block.first > head for line in _lines_of(lines, block))
         for some in (known, blocks)
     )
     return whole > 0 and theirs >= NEARLY_ALL * whole
@@ -350,7 +350,7 @@ def _living(store: Store, project: str, path: str) -> tuple[DocumentRow, str]:
     return row, revision.text
 
 
-def _added_in(store: Store, row: DocumentRow, number: int) -> list[str]:
+def _lines_added_in(store: Store, row: DocumentRow, number: int) -> list[str]:
     """Return the lines of a revision that the previous one did not have; other lines become blank."""
     try:
         then = store.documents.revision(row.id, number)
@@ -363,7 +363,7 @@ def _added_in(store: Store, row: DocumentRow, number: int) -> list[str]:
     return ["" if line in there else line for line in then.text.split("\n")]
 
 
-def _of(lines: Sequence[str], block: TextBlock) -> Sequence[str]:
+def _lines_of(lines: Sequence[str], block: TextBlock) -> Sequence[str]:
     return lines[block.first - 1 : block.last]
 
 

@@ -80,7 +80,7 @@ class Receipts:
 def _read(store: Store, shown: str) -> ReceiptStatus | None:
     """Return the status, or None if `shown` reveals a restore that must be recorded."""
     with store.reading():
-        return None if shown and _lost(store, shown) is not None else _standing(store)
+        return None if shown and _unrecorded_restore(store, shown) is not None else _standing(store)
 
 
 def _standing(store: Store) -> ReceiptStatus:
@@ -95,7 +95,7 @@ def _standing(store: Store) -> ReceiptStatus:
     )
 
 
-def _lost(store: Store, shown: str) -> float | None:
+def _unrecorded_restore(store: Store, shown: str) -> float | None:
     """Return the time, in seconds since 1970, to which the database was restored, if the receipt
     reveals a restore that is not recorded yet. Return None otherwise, and for an invalid receipt.
     """
@@ -107,7 +107,7 @@ def _lost(store: Store, shown: str) -> float | None:
     if life is None:
         # Another opening has its number here: changes since that one began were made after the
         # loss.
-        instead = store.lives.numbered(receipt.number) or present
+        instead = store.lives.life_from(receipt.number) or present
         return instead.last_at if receipt.number >= oldest.number else None
     following = store.lives.following(life)
     end = store.lives.changes() if following is None else following.change
@@ -117,7 +117,7 @@ def _lost(store: Store, shown: str) -> float | None:
 def _note(store: Store, shown: str) -> None:
     """Record a restore once, so that new revisions get numbers that were never given."""
     with store.writing():
-        to, receipt, present = _lost(store, shown), _decrypt(store, shown), store.lives.newest()
+        to, receipt, present = _unrecorded_restore(store, shown), _decrypt(store, shown), store.lives.newest()
         if to is None or receipt is None or present is None:
             return  # another device's receipt was first
         store.lives.put_back(present, restores=max(present.restores, receipt.restores) + 1, to=to)

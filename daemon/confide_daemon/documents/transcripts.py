@@ -301,12 +301,12 @@ class _Parts:
         if row is None:
             self._begin(messages, number)
         else:
-            self._extend(row, text, rendered(messages, day=row.day, branch=branch_in(text)))
+            self._extend(row, text, render(messages, day=row.day, branch=branch_in(text)))
 
     def _begin(self, messages: list[TranscriptMessage], number: int) -> None:
         name, first = self.name, messages[0]
         text = title(name.agent, name.session, first, number)
-        text += rendered(messages, day=first.time.date().isoformat(), branch=first.branch)
+        text += render(messages, day=first.time.date().isoformat(), branch=first.branch)
         row = self._save(self._free_path(first, number), text)
         self.derive(self.store, row, text, self.now)
         self.store.transcripts.add_part(self.transcript, row.id)
@@ -345,7 +345,7 @@ def title(agent: str, session: str, first: TranscriptMessage, part: int) -> str:
     return f"# {name} session of {day}{more}\n\nBegan {clock} UTC{branch}; session {session}.\n"
 
 
-def rendered(messages: Sequence[TranscriptMessage], *, day: str, branch: str) -> str:
+def render(messages: Sequence[TranscriptMessage], *, day: str, branch: str) -> str:
     """Return the lines to append for these messages. Messages of one speaker on one branch within
     ten minutes share a heading; the first always has one.
 

@@ -48,7 +48,7 @@ class RepeatableChange:
     """A change that a device may send more than once, and that is made once."""
 
     id: str  # 32 hex digits
-    asked: str  # a hash of the request; the same id with another hash is refused
+    request_hash: str  # a hash of the request; the same id with another hash is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Overtaken:
 
     hashes: frozenset[str]
     by: str  # the version that arrived first
-    named: frozenset[str]  # the `sent` of that version; later versions from before its answer name these too
+    sent_with: frozenset[str]  # the `sent` of that version; later versions from before its answer name these too
     base: int  # its base revision; a version made after its answer has a newer base
 
     def has_overtaken(self, version: str, base: int, sent: Collection[str]) -> bool:
@@ -72,7 +72,7 @@ class Overtaken:
         if version not in self.hashes or base > self.base:
             return False
         # A deletion that was answered without a revision is named alone.
-        names_all = self.by == REMOVED or len(sent) == MAX_SENT or self.named <= set(sent)
+        names_all = self.by == REMOVED or len(sent) == MAX_SENT or self.sent_with <= set(sent)
         return not (self.by in sent and names_all)
 
 
@@ -117,7 +117,7 @@ class Writer:
         document. The text is in the history.
         """
         documents.check_path(path)
-        text = self._without_forgotten(documents.check_text(text))
+        text = self._remove_forgotten(documents.check_text(text))
         key, digest = (project, path, author), text_hash(text)
         lines = provenance.lines_of_others(text, others)
         with self.store.writing():
@@ -145,9 +145,9 @@ class Writer:
                 self._save_deleted(row, project, path, text, author=author, by=by, others=lines)
         if result is None:
             raise NotFoundError("the file was deleted on this machine after this was sent")
-        return replace(result, queued=self._queued())
+        return replace(result, queued_pieces=self._count_queued())
 
-    def _without_forgotten(self, text: str) -> str:
+    def _remove_forgotten(self, text: str) -> str:
         """Return a device's text without what was forgotten with the files; the device then changes
         its file too.
         """
@@ -343,10 +343,10 @@ class Writer:
                 )
             return markdown_blocks.replace_section(before, text, heading=heading)
 
-        def styled(before: str | None) -> str:
+        def apply_style(before: str | None) -> str:
             return in_style_of(before, change)
 
-        return self._edit(project, path, text, author, operation, styled, by=by, base=base)
+        return self._edit(project, path, text, author, operation, apply_style, by=by, base=base)
 
     def create(
         self,
@@ -361,7 +361,7 @@ class Writer:
         """Create a document; return None if it exists, which leaves it unchanged. A deleted
         document with that path is created again.
         """
-        return self._once(project, path, operation, lambda row: self._created(row, project, path, text, author, by))
+        return self._once(project, path, operation, lambda row: self._create(row, project, path, text, author, by))
 
     def create_within(
         self, project: str, path: str, text: str, *, author: str, by: str = UNTRUSTED
@@ -369,7 +369,7 @@ class Writer:
         """Create a document as `create` does, within the caller's transaction, and update its
         derived rows there.
         """
-        made = self._created(self.store.documents.find(project, path), project, path, text, author, by)
+        made = self._create(self.store.documents.find(project, path), project, path, text, author, by)
         self.store.derive()
         return made
 
@@ -388,7 +388,7 @@ class Writer:
         self.store.derive()
         return made
 
-    def _created(
+    def _create(
         self, row: DocumentRow | None, project: str, path: str, text: str, author: str, by: str
     ) -> PutResult | None:
         if row is not None and not row.deleted:
@@ -413,7 +413,7 @@ class Writer:
         Raises NotFoundError, or ConflictError: the document is not at revision `base` (None: any).
         """
 
-        def checked(before: str | None) -> str:
+        def check_and_change(before: str | None) -> str:
             row = self.store.documents.find(project, path)
             if before is None or row is None:
                 raise NotFoundError("no such document", hint="it may have been deleted meanwhile")
@@ -421,7 +421,7 @@ class Writer:
                 raise ConflictError(base, row.revision)
             return change(before)
 
-        return self._edit(project, path, "", author, operation, checked, by=by)
+        return self._edit(project, path, "", author, operation, check_and_change, by=by)
 
     def delete(
         self,
@@ -439,7 +439,7 @@ class Writer:
         """
         with self.store.writing():
             row = self.store.documents.find(project, path)
-            known = self._known(operation)
+            known = self._find_operation(operation)
             if known and row is not None:
                 return DeleteResult(known.revision, row.updated_at, known.previous, row.deleted, repeated=True)
             if row is None or row.deleted:
@@ -506,14 +506,14 @@ class Writer:
         revision `base`; OperationError.
         """
 
-        def restored(row: DocumentRow | None) -> PutResult:
+        def restore_row(row: DocumentRow | None) -> PutResult:
             if row is not None and base not in (None, row.revision):
                 raise ConflictError(base, row.revision)
-            return self._restored(row, revision, project, path, author, by)
+            return self._restore(row, revision, project, path, author, by)
 
-        return self._once(project, path, operation, restored)
+        return self._once(project, path, operation, restore_row)
 
-    def _restored(
+    def _restore(
         self, row: DocumentRow | None, revision: int | None, project: str, path: str, author: str, by: str
     ) -> PutResult:
         entries = self.store.documents.revisions(row.id, limit=MOST_LOOKED_BACK) if row is not None else []
@@ -554,7 +554,7 @@ class Writer:
         """
         with self.store.writing():
             document_history.note_forgotten(self.store, project, asked)
-            found = document_history.meant_by(self.store, project, asked, reaches=reaches)
+            found = document_history.documents_named(self.store, project, asked, reaches=reaches)
             step = found[: document_history.FORGOTTEN_AT_ONCE]
             self.store.vectors.forget([row.id for row in step])
             for row in step:
@@ -607,7 +607,7 @@ class Writer:
         by: str,
         base: int | None = None,
     ) -> PutResult:
-        def edited(row: DocumentRow | None) -> PutResult:
+        def edit_row(row: DocumentRow | None) -> PutResult:
             found = 0 if row is None or row.deleted else row.revision
             if base not in (None, found):
                 raise ConflictError(base or 0, found)
@@ -618,7 +618,7 @@ class Writer:
             lines = len(markdown_blocks.split_keeping_ends(written.strip("\n")))
             return self._keep(row, project, path, after, author=author, by=by, lines=lines)
 
-        return self._once(project, path, operation, edited)
+        return self._once(project, path, operation, edit_row)
 
     def _once(
         self, project: str, path: str, operation: RepeatableChange | None, make: Callable[[DocumentRow | None], Made]
@@ -626,24 +626,24 @@ class Writer:
         """Make a change, unless it was made before under the operation's id."""
         with self.store.writing():
             row = self.store.documents.find(project, path)
-            known = self._known(operation)
-            result = make(row) if known is None else self._repeated(row, known)
+            known = self._find_operation(operation)
+            result = make(row) if known is None else self._repeat_result(row, known)
             if known is None and operation and result:
                 self._note(operation, result.revision, result.hash, result.previous_hash, result.lines_written)
-        return result if result is None else replace(result, queued=self._queued())
+        return result if result is None else replace(result, queued_pieces=self._count_queued())
 
-    def _known(self, operation: RepeatableChange | None) -> OperationRow | None:
+    def _find_operation(self, operation: RepeatableChange | None) -> OperationRow | None:
         known = self.store.operations.find(operation.id) if operation else None
         # An empty one: the hash of the request was removed (`RevisionTexts.forget_traces`).
-        if operation and known and known.asked not in ("", operation.asked):
+        if operation and known and known.asked not in ("", operation.request_hash):
             raise OperationError
         return known
 
     def _note(self, operation: RepeatableChange, revision: int, content: str, previous: str | None, lines: int) -> None:
-        done = OperationRow(operation.id, operation.asked, revision, content, previous, lines)
+        done = OperationRow(operation.id, operation.request_hash, revision, content, previous, lines)
         self.store.operations.add(done, now=time.time())
 
-    def _repeated(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
+    def _repeat_result(self, row: DocumentRow | None, known: OperationRow) -> PutResult:
         """Return the result of a change that was made before, with the current text: an older one
         must not reach a disk again.
         """
@@ -690,8 +690,8 @@ class Writer:
         if text is None:
             origin = TextOrigin(row.made if row is not None else UNTRUSTED, (), by)
             return self.store.documents.save(project, path, None, author=author, now=now, origin=origin)
-        document_history.check_taken(self.store, project, path, text)
-        found = provenance.written(self.store, row, path, text, by, others=others)
+        document_history.check_not_forgotten(self.store, project, path, text)
+        found = provenance.provenance_of(self.store, row, path, text, by, others=others)
         saved = self.store.documents.save(project, path, text, author=author, now=now, origin=found.origin)
         provenance.keep(self.store, saved, text, found)
         return saved
@@ -702,7 +702,7 @@ class Writer:
         """
         with self.store.writing():
             row, text = provenance.trust(self.store, project, path, content, by=author)
-            return self._judged_again(row, text)
+            return self._judge_again(row, text)
 
     def lower(self, project: str, path: str, revision: int) -> str | None:
         """Make untrusted what an agent added in a revision; return the document's new class, or
@@ -712,9 +712,9 @@ class Writer:
         """
         with self.store.writing():
             found = provenance.lower(self.store, project, path, revision)
-            return None if found is None else self._judged_again(*found)
+            return None if found is None else self._judge_again(*found)
 
-    def _judged_again(self, row: DocumentRow, text: str) -> str:
+    def _judge_again(self, row: DocumentRow, text: str) -> str:
         for known in self.store.documents.by_id([row.id]):
             self.store.behind(self._judge(self.store, known, text, time.time()))
         return self.store.documents.by_id([row.id])[0].class_
@@ -732,7 +732,7 @@ class Writer:
     ) -> PutResult:
         return PutResult(row.revision, row.hash, text, changed, merged, clash, 0, previous, lines)
 
-    def _queued(self) -> int:
+    def _count_queued(self) -> int:
         live = next((one for one in self.store.vectors.generations() if one.live), None)
         return self.store.pieces.count() if live is None else self.store.vectors.waiting_count(live.id)
 
@@ -778,7 +778,7 @@ def before_the_loss(store: Store, row: DocumentRow, base: int, base_hash: str | 
 
 def states(store: Store, project: str) -> list[tuple[str, str, int]]:
     """Return (path, hash, revision) of every document that is synchronized with devices."""
-    rows = store.documents.listed(frozenset((project,)))
+    rows = store.documents.list_documents(frozenset((project,)))
     return [(row.path, row.hash, row.revision) for row in rows if row.source != "sessions" and not row.deleted]
 
 
@@ -827,7 +827,7 @@ def _compared_rows(store: Store, project: str, buckets: frozenset[int] | None) -
     """Return the documents of these buckets by path, without transcripts, which are not
     synchronized to devices.
     """
-    rows = (row for row in store.documents.listed(frozenset((project,))) if row.source != "sessions")
+    rows = (row for row in store.documents.list_documents(frozenset((project,))) if row.source != "sessions")
     return {row.path: row for row in rows if buckets is None or bucket_of(row.path) in buckets}
 
 
@@ -836,7 +836,7 @@ def _compare_file(store: Store, result: SyncComparison, row: DocumentRow, conten
     if row.hash == content and not row.deleted:
         if base != row.revision:
             result.adopt.append((row.path, row.revision))
-    elif base >= row.revision or not _unchanged(store, row, content, base):
+    elif base >= row.revision or not _is_unchanged(store, row, content, base):
         result.send.append(row.path)
         if base > row.revision:
             result.unheld.add(row.path)
@@ -852,6 +852,6 @@ def _replace_file(result: SyncComparison, row: DocumentRow) -> None:
         result.pull.append((row.path, row.revision, row.hash))
 
 
-def _unchanged(store: Store, row: DocumentRow, content: str, base: int) -> bool:
+def _is_unchanged(store: Store, row: DocumentRow, content: str, base: int) -> bool:
     """Return True if the device's file is still the revision that it last confirmed."""
     return store.documents.hash_at(row.id, base) == content

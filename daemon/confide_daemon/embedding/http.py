@@ -149,7 +149,7 @@ class ProviderEndpoint:
         # Half of the time per silent server leaves the other half for a retry.
         timeout = httpx2.Timeout(deadline_s / 2, connect=min(CONNECT_S, deadline_s / 2))
         try:
-            async with self._connected().stream(
+            async with self._open_client().stream(
                 "POST", self._url, content=data, headers=headers, timeout=timeout
             ) as response:
                 is_ok = response.status_code == 200
@@ -176,7 +176,7 @@ class ProviderEndpoint:
         except EmbedderError as error:
             raise ProviderDownError(f"the answer of {self.name} is unusable: {error}") from None
 
-    def _connected(self) -> httpx2.AsyncClient:
+    def _open_client(self) -> httpx2.AsyncClient:
         if self._client is None:
             for library in ("httpx2", "httpcore2"):
                 # The libraries' debug lines contain headers and URLs.

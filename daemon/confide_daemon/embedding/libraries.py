@@ -55,7 +55,7 @@ def _missing(library: str, what: str) -> EmbedderError:
     return EmbedderError(f"cannot load the {what}: {library} is not installed", hint=with_extra("daemon", "onnx"))
 
 
-def fastembed() -> Any:
+def import_fastembed() -> Any:
     """Import FastEmbed without network access. Raises ImportError if the extra is not installed."""
     os.environ.update(SILENCE)
     import fastembed
@@ -70,7 +70,7 @@ SHA256 = {
 }
 
 
-def packaged(name: str) -> bytes:
+def read_packaged(name: str) -> bytes:
     """Return the decompressed bytes of a packaged file. Raises StorageError if it is missing or not
     this version's.
     """

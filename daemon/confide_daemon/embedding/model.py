@@ -97,15 +97,15 @@ class CircuitBreaker:
         try:
             yield
         except EmbedderError as error:
-            self.failed(error)
+            self.record_failure(error)
             raise
         except BaseException:
             self.gave_up()
             raise
-        self.succeeded()
+        self.record_success()
 
     def admit(self) -> None:
-        """Admit one call; follow with `watch`, or `succeeded`, `failed` or `gave_up`. Raises
+        """Admit one call; follow with `watch`, `record_success`, `record_failure` or `gave_up`. Raises
         ProviderDownError while open; QuotaError if a person has to act.
         """
         with self._lock:
@@ -120,7 +120,7 @@ class CircuitBreaker:
                 return
             raise self._refusal(self._until - now)
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """Reset the breaker: a call succeeded, or a person acted."""
         with self._lock:
             self._state = BreakerState.CLOSED
@@ -128,7 +128,7 @@ class CircuitBreaker:
             self._until = 0.0  # a probe had set it far ahead, and the next pause begins from what it finds here
             self._reason = None
 
-    def failed(self, error: EmbedderError) -> None:
+    def record_failure(self, error: EmbedderError) -> None:
         """Count a failure. A quota error or a requested pause opens the breaker at once; else it
         takes several in a row.
         """
@@ -291,7 +291,7 @@ class LoadedModel:
         """Wait until loading has succeeded or failed; return False on timeout."""
         return self._settled.wait(timeout_s)
 
-    def when_settled(self, call: Callable[[], None]) -> None:
+    def on_settled(self, call: Callable[[], None]) -> None:
         """Call back when loading has succeeded or failed, from the loading thread; at once if it
         has already.
 
@@ -378,7 +378,7 @@ class LoadedModel:
             raise EmbedderError("there is no embedding model yet")
         # In this order, so that a queued call is not mistaken for a hanging probe.
         with self._turn(embedder) if in_turn else nullcontext(), self.breaker.call():
-            with self._named(self.label):
+            with self._name_errors(self.label):
                 rows = embedder.embed_documents(texts)
             leaves_blanks = getattr(embedder, "leaves_blanks", False)
             return unit(rows, count=len(texts), dimensions=embedder.dimensions, may_be_blank=leaves_blanks)
@@ -396,7 +396,7 @@ class LoadedModel:
             turns.release()
 
     @contextmanager
-    def _named(self, name: str) -> Iterator[None]:
+    def _name_errors(self, name: str) -> Iterator[None]:
         """Turn errors of a library's own classes into one that names the cause, and no more."""
         try:
             yield
@@ -407,7 +407,7 @@ class LoadedModel:
 
     def _ask(self, embedder: Embedder, text: str) -> Vectors:
         try:
-            with self._named(self.breaker.name), self.breaker.watch():
+            with self._name_errors(self.breaker.name), self.breaker.watch():
                 vector = embedder.embed_query(text)
         except EmbedderError:
             self._forget(text)

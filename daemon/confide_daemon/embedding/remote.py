@@ -57,7 +57,7 @@ class ProviderUsage:
 
     requests: int = 0  # answered with vectors
     tokens: int = 0  # as the provider counts them, where it says
-    refused: int = 0  # texts it does not embed, found by words alone
+    refused_texts: int = 0  # texts it does not embed, found by words alone
 
 
 class RemoteEmbedder:
@@ -65,7 +65,7 @@ class RemoteEmbedder:
 
     A text that the provider refuses while it accepts others must not block the texts after it. It
     is retried shortened. If that is refused too, it gets a direction of its own (random but fixed),
-    which is similar to no query: only its words find such a chunk, and `usage.refused` counts it.
+    which is similar to no query: only its words find such a chunk, and `usage.refused_texts` counts it.
 
     Args:
         id: the provider as the configuration calls it.
@@ -100,7 +100,7 @@ class RemoteEmbedder:
         self._query_deadline_s = query_deadline_s
         self._lock = threading.Lock()
         self._usage = ProviderUsage()
-        self._refused: OrderedDict[bytes, None] = OrderedDict()
+        self._refused_texts: OrderedDict[bytes, None] = OrderedDict()
         self._dimensions = dimensions
         if dimensions is None:
             self._dimensions = int(self._ask([HARMLESS], Purpose.DOCUMENT, deadline_s=deadline_s, tries=1).shape[1])
@@ -153,9 +153,9 @@ class RemoteEmbedder:
             self._fill(vectors, texts, indices[middle:], end, tries=SEEKING_TRIES)
             return
         (index,) = indices
-        vectors[index] = self._shortened(texts[index], end)
+        vectors[index] = self._embed_shortened(texts[index], end)
 
-    def _shortened(self, text: str, end: float) -> Vectors:
+    def _embed_shortened(self, text: str, end: float) -> Vectors:
         shorter = text
         for _ in range(HALVINGS):
             shorter = shorter[: len(shorter) // 2].strip()
@@ -166,10 +166,10 @@ class RemoteEmbedder:
             except UnusableAnswerError:
                 continue
         with self._lock:
-            self._refused[_digest(text)] = None
-            while len(self._refused) > REFUSALS_KEPT:
-                self._refused.popitem(last=False)
-            self._usage = ProviderUsage(self._usage.requests, self._usage.tokens, self._usage.refused + 1)
+            self._refused_texts[_digest(text)] = None
+            while len(self._refused_texts) > REFUSALS_KEPT:
+                self._refused_texts.popitem(last=False)
+            self._usage = ProviderUsage(self._usage.requests, self._usage.tokens, self._usage.refused_texts + 1)
         log.warning(
             "%s refuses a text of %d characters; it is found by its words alone", self._endpoint.name, len(text)
         )
@@ -202,7 +202,9 @@ class RemoteEmbedder:
             max_bytes=65_536 + len(texts) * (self._dimensions or MOST_DIMENSIONS) * BYTES_PER_NUMBER,
         )
         with self._lock:
-            self._usage = ProviderUsage(self._usage.requests + 1, self._usage.tokens + tokens, self._usage.refused)
+            self._usage = ProviderUsage(
+                self._usage.requests + 1, self._usage.tokens + tokens, self._usage.refused_texts
+            )
         return vectors
 
     def _cut(self, text: str) -> str:
@@ -211,7 +213,7 @@ class RemoteEmbedder:
 
     def _is_refused(self, text: str) -> bool:
         with self._lock:
-            return _digest(text) in self._refused
+            return _digest(text) in self._refused_texts
 
 
 def _vectors(answer: Any, count: int, dimensions: int | None) -> Vectors:

@@ -185,7 +185,7 @@ def for_model(model: str, *, query: str = AUTO, document: str = AUTO, max_tokens
     )
 
 
-def named(model: str, prefixes: Prefixes) -> str:
+def generation_name(model: str, prefixes: Prefixes) -> str:
     """Return the model's name in generations: other prefixes give other vectors, so they make
     another model.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.libraries import read_packaged
 from confide_daemon.embedding.memory.idle_unload import UnloadWhenIdle
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _load() -> tuple[tiktoken.Encoding, NDArray[np.int64]]:
     """Return the encoding, and the length in bytes of each token. Takes a tenth of a second."""
     import tiktoken
 
-    words = packaged("cl100k_base.tiktoken").split()
+    words = read_packaged("cl100k_base.tiktoken").split()
     ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
     made = tiktoken.Encoding("cl100k_base", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL)
     lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
@@ -76,7 +76,7 @@ def count_tokens(text: str) -> int:
     """Return the number of `cl100k_base` tokens; control words like `<|endoftext|>` count as plain
     text.
     """
-    with _tables.used() as (encoding, _):
+    with _tables.use() as (encoding, _):
         encode = encoding.encode_ordinary
         if len(text) <= SLICE:
             return len(encode(text))
@@ -91,7 +91,7 @@ def token_ends(text: str) -> NDArray[np.int64]:
     one at each end.
     """
 
-    with _tables.used() as (encoding, lengths):
+    with _tables.use() as (encoding, lengths):
         encode = encoding.encode_to_numpy
         tokens = [encode(part, disallowed_special=()) for part in _slices(text)]
     ends = np.cumsum(lengths[np.concatenate(tokens)]) if tokens else np.empty(0, dtype=np.int64)
@@ -124,7 +124,7 @@ def first_tokens(text: str, count: int) -> str:
     if len(text) * 4 <= count or len(text.encode("utf-8", errors="replace")) <= count:
         return text
     left = count
-    with _tables.used() as (encoding, _):
+    with _tables.use() as (encoding, _):
         for start in range(0, len(text), SLICE):
             part = text[start : start + SLICE]
             tokens = encoding.encode_ordinary(part)

@@ -24,7 +24,7 @@ from confide_daemon.documents.document_results import PutResult
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.errors import ConflictError, NotFoundError
 from confide_daemon.notes.note_service import SUPERSEDES, Notes
-from confide_daemon.notes.similarity import Likeness, NoteFingerprint, likeness, read_compared
+from confide_daemon.notes.similarity import Likeness, NoteFingerprint, likeness, read_fingerprints
 from confide_daemon.retrieval.indexing.generations import live_generation
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.space_store import Store
@@ -89,11 +89,11 @@ class MergeProposal:
 
 @dataclass(frozen=True, slots=True)
 class DedupeResult:
-    """The groups, largest first; `compared` notes were compared, and `left` older ones were not."""
+    """The groups, largest first; `compared_notes` were compared, `skipped_notes` are older."""
 
     mergers: list[MergeProposal]
-    compared: int
-    left: int
+    compared_notes: int
+    skipped_notes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Deduplication:
         older = [alike.row for alike in merger.older]
 
         def check(store: Store) -> None:
-            now = store.notes.named([row.id for row in older], None)
+            now = store.notes.notes_with_ids([row.id for row in older], None)
             for row in older:
                 if row.id not in now:
                     raise NotFoundError("a note of the group was deleted", hint="look for duplicates again")
@@ -169,14 +169,14 @@ def _places(store: Store, projects: frozenset[str] | None) -> list[tuple[int, ob
     """Return (document, project and task), newest first, without superseded notes."""
     with store.reading():
         found = store.notes.places(projects)
-        gone = store.notes.superseded([place.document for place in found], projects)
+        gone = store.notes.find_superseded([place.document for place in found], projects)
     return [(place.document, (place.project, place.task_id)) for place in found if place.document not in gone]
 
 
 def _read(store: Store, documents: Sequence[int]) -> dict[int, NoteFingerprint]:
     with store.reading():
         live = live_generation(store)
-        return read_compared(store, live.id if live is not None else None, documents)
+        return read_fingerprints(store, live.id if live is not None else None, documents)
 
 
 def _mergers(store: Store, found: Sequence[tuple[int, Sequence[tuple[int, Likeness]]]]) -> list[MergeProposal]:
@@ -196,8 +196,8 @@ def _merger(store: Store, newest: int, others: Sequence[tuple[int, Likeness]]) -
     notes_of = [other for (_, other, _), _ in older]
     # A note without importance does not change that of another one.
     stated = [other.importance for (_, other, own), _ in older if own.get("importance") is not None]
-    tags = _united(note.tags, (other.tags for other in notes_of), MAX_TAGS)
-    keywords = _united(note.keywords, (other.keywords for other in notes_of), MAX_KEYWORDS)
+    tags = _unite(note.tags, (other.tags for other in notes_of), MAX_TAGS)
+    keywords = _unite(note.keywords, (other.keywords for other in notes_of), MAX_KEYWORDS)
     importance = max([note.importance, *stated])
     changes: dict[str, object] = {}
     if tags != note.tags:
@@ -221,7 +221,7 @@ def _note(store: Store, document: int) -> tuple[NoteRow, Note, dict[str, Any]] |
     return row, notes.read(row.project, row.path, revision.text), front_matter.parse(revision.text).fields
 
 
-def _united(own: tuple[str, ...], others: Iterable[tuple[str, ...]], most: int) -> tuple[str, ...]:
+def _unite(own: tuple[str, ...], others: Iterable[tuple[str, ...]], most: int) -> tuple[str, ...]:
     """Return all words without case-insensitive repetitions, the newest note's first."""
     found = {word.casefold(): word for word in reversed(own)}
     kept = dict(reversed(found.items()))

@@ -124,11 +124,11 @@ class Duplicates:
             look.give_up("the note could not be embedded")
             look.is_kept.set()
             # Later, as after every change: at once, the indexer would compete with the answer.
-            self.indexer.changed()
+            self.indexer.note_change()
 
     async def _embed(self, texts: Sequence[str]) -> _Embedded:
         hashes = [piece_hash(text) for text in texts]
-        found = await self.threads.read(lambda store: _known(store, hashes))
+        found = await self.threads.read(lambda store: _cached_vectors(store, hashes))
         if found is None:
             raise EmbedderError(self._why_none("the index is being built with the embedding model"))
         unknown = {digest: text for digest, text in zip(hashes, texts, strict=True) if digest not in found.vectors}
@@ -195,7 +195,7 @@ class Look:
             self.document.set_result(None)
             self._duplicates.indexer.wake()
 
-    async def found(
+    async def find(
         self,
         row: NoteRow,
         projects: frozenset[str],
@@ -251,8 +251,8 @@ class Look:
         return self.embedded.result()
 
 
-def _known(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
+def _cached_vectors(store: Store, hashes: Sequence[bytes]) -> _Embedded | None:
     """Return the live generation with its cached vectors of these texts."""
     with store.reading():
         live = live_generation(store)
-        return None if live is None else _Embedded(live, dict(store.vectors.known(live, hashes)))
+        return None if live is None else _Embedded(live, dict(store.vectors.known_vectors(live, hashes)))

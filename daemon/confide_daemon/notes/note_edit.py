@@ -48,7 +48,7 @@ class Draft:
         """The title, or a title made from the text."""
         return note_names.heading_of(self.title, self.body)
 
-    def named(self, seed: bytes) -> tuple[str, str]:
+    def id_and_path(self, seed: bytes) -> tuple[str, str]:
         """Return the note's id and the path of its file; the same for the same seed."""
         identity = self.id or note_names.new_id(self.entity, self.heading, created=self.created, seed=seed)
         return identity, note_names.path_of(identity, self.heading, self.task_id)
@@ -93,7 +93,7 @@ def same_name(one: str | None, other: str | None) -> bool:
 Change = Callable[[str], str]
 
 
-def united(draft: Draft) -> Change:
+def merge_draft(draft: Draft) -> Change:
     """Return the change that adds the draft's tags, keywords and relations to a note of the same
     text, and what the draft has seen.
 
@@ -113,20 +113,20 @@ def united(draft: Draft) -> Change:
             if len(own) + len(lacking) > most:
                 raise ToolError(f"a note has at most {most} {name}")
             if lacking:
-                text = _edited(text, {name: [*own, *lacking]})
+                text = _edit(text, {name: [*own, *lacking]})
         if draft.seen:
-            text = _edited(text, {note.SEEN: dict(draft.seen)})
+            text = _edit(text, {note.SEEN: dict(draft.seen)})
         for relation in draft.relations:
             others = [one.other for one in said.relations if one.kind == relation.kind]
             if relation.other not in others:
-                text = _edited(text, {"relations": _stating(text, relation.kind, [*others, relation.other])})
+                text = _edit(text, {"relations": _stating(text, relation.kind, [*others, relation.other])})
                 said = note.read("", "", text)
         return text
 
     return change
 
 
-def of_fields(
+def change_fields(
     fields: Mapping[str, object], content: str | None, stated: tuple[str, Sequence[str]] | None, *, now: float
 ) -> Change:
     """Return the change that sets these fields ("" or empty removes one) and this text.
@@ -143,13 +143,13 @@ def of_fields(
         if stated is not None:
             changes["relations"] = _stating(text, *stated)
         if content is not None:
-            changes = {**_described(text, content), **changes}  # neither, of a text that is sealed
-        return _dated(text, _with_content(_edited(text, changes), content), now)
+            changes = {**_described_fields(text, content), **changes}  # neither, of a text that is sealed
+        return _set_updated(text, _with_content(_edit(text, changes), content), now)
 
     return change
 
 
-def _described(text: str, content: str) -> dict[str, object]:
+def _described_fields(text: str, content: str) -> dict[str, object]:
     """Return the fields that a note's new text gives (`triggers.described`), without those whose
     values the old text does not give: their author wrote them.
     """
@@ -158,9 +158,9 @@ def _described(text: str, content: str) -> dict[str, object]:
     return {name: new.get(name) for name in note.DESCRIBED if parts.fields.get(name) == old.get(name)}
 
 
-def of_relation(relation: Relation, *, now: float) -> Change:
+def add_relation(relation: Relation, *, now: float) -> Change:
     """Return the change that adds a relation unless the note states it already. It raises
-    the errors of `of_fields`.
+    the errors of `change_fields`.
     """
 
     def change(text: str) -> str:
@@ -168,12 +168,14 @@ def of_relation(relation: Relation, *, now: float) -> Change:
         others = [other for kind, other in _entries(raw) if kind == relation.kind and isinstance(other, str)]
         if relation.other in others:
             return text
-        return _dated(text, _edited(text, {"relations": _stating(text, relation.kind, [*others, relation.other])}), now)
+        return _set_updated(
+            text, _edit(text, {"relations": _stating(text, relation.kind, [*others, relation.other])}), now
+        )
 
     return change
 
 
-def _edited(text: str, changes: Mapping[str, object]) -> str:
+def _edit(text: str, changes: Mapping[str, object]) -> str:
     try:
         return front_matter.edit(text, changes)
     except FrontMatterError as error:
@@ -183,11 +185,11 @@ def _edited(text: str, changes: Mapping[str, object]) -> str:
         ) from None
 
 
-def _dated(before: str, after: str, now: float) -> str:
+def _set_updated(before: str, after: str, now: float) -> str:
     """Return the text with the time of the change, if the text has changed and has front matter."""
     if after == before or not front_matter.split(after)[0]:
         return after
-    return _edited(after, {"updated": iso(now)})
+    return _edit(after, {"updated": iso(now)})
 
 
 def _with_content(text: str, content: str | None) -> str:

@@ -141,7 +141,7 @@ class Notes:
         another change.
         """
         seed = operation.id.encode() if operation else os.urandom(16)
-        identity, path = draft.named(seed)
+        identity, path = draft.id_and_path(seed)
         text = check_text(draft.text(identity, notes.scope_of(project, draft.task_id)))
         check_path(path)
         made = lowest((by, DERIVED)) if draft.source == BY_RULE else by
@@ -158,7 +158,7 @@ class Notes:
             row = _row_at(store, project, path)
             return StoredNote(row, result)
 
-        return await (self._written(work) if look is None else self._threads.write(work))
+        return await (self._write(work) if look is None else self._threads.write(work))
 
     async def was_made(self, operation: RepeatableChange | None) -> bool:
         """Return True if a change with this id was made before."""
@@ -174,14 +174,14 @@ class Notes:
         """Return the result of `work`, which writes notes on the writer thread. Raises
         StorageError: nothing was written.
         """
-        return await self._written(lambda _store: work(self._writer))
+        return await self._write(lambda _store: work(self._writer))
 
     async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
         """Return a note by its id. It and its related notes are within these projects (None: any).
 
         Raises NotFoundError; ToolError: a short id that matches several notes.
         """
-        return await self._threads.read(lambda store: _full(store, _found(store, identity, projects), projects))
+        return await self._threads.read(lambda store: _full(store, _require_note(store, identity, projects), projects))
 
     async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
         """Return the note of the document at this path. Raises NotFoundError: there is none, or the
@@ -199,7 +199,7 @@ class Notes:
         """Return the listed fields of a note. Raises NotFoundError; ToolError: a short id that
         matches several notes.
         """
-        return await self._threads.read(lambda store: _found(store, identity, projects))
+        return await self._threads.read(lambda store: _require_note(store, identity, projects))
 
     async def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
         """Return the short form of each id, unique among the notes of these projects (None: of
@@ -218,7 +218,7 @@ class Notes:
 
         return await self._threads.read(work)
 
-    async def superseded(
+    async def find_superseded(
         self, documents: Sequence[int], projects: frozenset[str] | None, *, classes: frozenset[str] | None
     ) -> frozenset[int]:
         """Return the notes, by document, that another note of these projects and classes
@@ -234,7 +234,7 @@ class Notes:
 
     async def newest(self, projects: frozenset[str] | None, *, limit: int) -> list[NoteRow]:
         """Return the notes changed last, without those of tasks."""
-        found = await self._threads.read(lambda store: _listed(store, projects, "updated", limit))
+        found = await self._threads.read(lambda store: _list_notes(store, projects, "updated", limit))
         return [row for row, _ in found.notes]
 
     async def important(self, level: str, projects: frozenset[str] | None, *, limit: int) -> list[tuple[NoteRow, str]]:
@@ -270,7 +270,7 @@ class Notes:
 
         def work(store: Store) -> list[EntityRow]:
             with store.reading():
-                return store.entities.listed(projects, tasks=tasks, type=type)
+                return store.entities.list_entities(projects, tasks=tasks, type=type)
 
         return await self._threads.read(work)
 
@@ -310,13 +310,13 @@ class Notes:
                 row.project, row.path, change, author=author, base=base, operation=operation, by=by
             )
 
-        return await self._written(work)
+        return await self._write(work)
 
-    async def _written(self, work: Callable[[Store], T]) -> T:
+    async def _write(self, work: Callable[[Store], T]) -> T:
         return await self._documents.change(lambda: work(self._writer.store))
 
 
-def _listed(store: Store, projects: frozenset[str] | None, sort: str, limit: int) -> NoteList:
+def _list_notes(store: Store, projects: frozenset[str] | None, sort: str, limit: int) -> NoteList:
     return store.note_listing.page(NoteFilter(projects=projects), sort=sort, limit=limit, offset=0)
 
 
@@ -325,14 +325,14 @@ def now() -> float:
     return float(int(time.time()))
 
 
-def _found(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow:
-    row = _meant(store, said, projects)
+def _require_note(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow:
+    row = _find_note(store, said, projects)
     if row is None:
         raise NotFoundError("there is no note of that id", hint="memory_search shows ids")
     return row
 
 
-def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow | None:
+def _find_note(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow | None:
     """Return the existing note in these projects with this id, whole or short, or with this file
     path or name.
 
@@ -342,11 +342,11 @@ def _meant(store: Store, said: str, projects: frozenset[str] | None) -> NoteRow 
     if begins is None:
         if (row := store.notes.find(said, projects)) is not None:
             return row
-        found = store.notes.filed(note_names.file_of(said), projects, most=MOST_CANDIDATES + 1)
+        found = store.notes.notes_with_path(note_names.file_of(said), projects, most=MOST_CANDIDATES + 1)
         if len(found) > 1:
             _refuse(said, [row.id for row in found], what="the file's name")
         return found[0] if found else None
-    found = store.notes.begun(begins[1], projects, most=MOST_CANDIDATES + 1)
+    found = store.notes.notes_with_id_prefix(begins[1], projects, most=MOST_CANDIDATES + 1)
     if len(found) > 1:
         _refuse(said, [row.id for row in found])
     return found[0] if found else None
@@ -370,8 +370,8 @@ def _full(store: Store, row: NoteRow, projects: frozenset[str] | None) -> FullNo
             raise NotFoundError("there is no note of that id", hint="it may have been deleted just now")
         relations = store.notes.relations([row.id], projects)
         others = {end for one in relations for end in (one.note, one.other) if end != row.id}
-        related = store.notes.named(sorted(others), projects)
-        linked = store.mentions.linked(row.document, limit=MOST_LINKED)
+        related = store.notes.notes_with_ids(sorted(others), projects)
+        linked = store.mentions.link_rows(row.document, limit=MOST_LINKED)
     return FullNote(row, notes.read(row.project, row.path, revision.text), revision.text, relations, related, linked)
 
 
@@ -388,7 +388,7 @@ def _place(store: Store, said: str, projects: frozenset[str] | None) -> tuple[st
     Raises NotFoundError; ToolError: a short id that matches several notes.
     """
     with store.reading():
-        row = _meant(store, said, projects)
+        row = _find_note(store, said, projects)
         if row is not None:
             return row.project, row.path
         gone: dict[str, tuple[str, str]] = {}

@@ -62,7 +62,7 @@ class NoteFingerprint:
         words: all its words in lower case, sorted.
         tokens: of all chunks read.
         is_long: it is longer than the part compared by meaning.
-        sealed: the placeholders of its text, if all of it was sealed and the server cannot read it.
+        sealed_values: the placeholders of its text, if all of it was sealed and the server cannot read it.
         names: its title and entity.
     """
 
@@ -71,7 +71,7 @@ class NoteFingerprint:
     words: str
     tokens: int
     is_long: bool = False
-    sealed: tuple[str, ...] = ()
+    sealed_values: tuple[str, ...] = ()
     names: NoteNames = NoteNames()
 
     @property
@@ -86,7 +86,7 @@ class NoteFingerprint:
         return np.asarray(mean / length, dtype=np.float32) if length > 0 else None
 
 
-def compared(
+def fingerprint_of(
     pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors], row: NoteRow | None = None
 ) -> NoteFingerprint:
     """Build the fingerprint of a note from its first chunks (FIRST_WORDS at most), in order, and
@@ -162,7 +162,7 @@ def likeness(one: NoteFingerprint, other: NoteFingerprint, least: float) -> Like
 
     Also None for two different sealed texts, and for two notes whose names differ.
     """
-    if one.sealed != other.sealed or _are_apart(one, other):
+    if one.sealed_values != other.sealed_values or _are_apart(one, other):
         return None
     meaning, words = by_meaning(one, other), by_words(one, other, least)
     best = Likeness(words, "text") if words > meaning else Likeness(meaning)
@@ -243,14 +243,14 @@ def find_near(
             generation = None  # dropped meanwhile
         pieces = store.notes.first_pieces([row.document], first=FIRST_WORDS)
         known = {digest: vector for digest, vector in vectors.items() if not is_blank(vector)}
-        own = compared(pieces, {piece.id: known[piece.hash] for piece in pieces if piece.hash in known}, row)
+        own = fingerprint_of(pieces, {piece.id: known[piece.hash] for piece in pieces if piece.hash in known}, row)
         documents = set(first.documents)
         if generation is not None and own.vectors is not None:
             nearby = _by_meaning(store, generation, own.vectors, projects, least, is_limited=is_limited)
             documents |= nearby - {row.document}
-        documents -= store.notes.superseded(list(documents), projects)
+        documents -= store.notes.find_superseded(list(documents), projects)
         near = []
-        for other, seen in read_compared(store, generation, documents).items():
+        for other, seen in read_fingerprints(store, generation, documents).items():
             found = likeness(own, seen, least)
             note = store.notes.of_document(other) if found else None
             if found and note and _is_seen(note, row, projects) and note.id not in apart:
@@ -266,7 +266,7 @@ def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
     )
 
 
-def read_compared(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, NoteFingerprint]:
+def read_fingerprints(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, NoteFingerprint]:
     """Return the fingerprints of these notes, by document; without vectors if there is no
     `generation`. Call within a snapshot of the store.
     """
@@ -281,7 +281,7 @@ def read_compared(store: Store, generation: int | None, documents: Collection[in
     ids = [piece.id for piece in first]
     vectors = store.vectors.of_pieces(generation, ids) if generation is not None else {}
     rows = store.notes.of_documents(list(by_document))
-    return {document: compared(pieces, vectors, rows.get(document)) for document, pieces in by_document.items()}
+    return {document: fingerprint_of(pieces, vectors, rows.get(document)) for document, pieces in by_document.items()}
 
 
 # Filtering by document takes longer than searching all. For a caller that may read all projects,

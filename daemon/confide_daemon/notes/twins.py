@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from confide_crypto.errors import ConfideError
-from confide_daemon.notes.note_edit import Draft, united
+from confide_daemon.notes.note_edit import Draft, merge_draft
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.space_store import Store
 from confide_memory.classes import lowest
@@ -34,7 +34,7 @@ def find_twin(store: Store, project: str, draft: Draft, *, by: str) -> Twin | No
         if not draft.is_said_by(row.title, row.entity):
             continue
         revision = store.documents.revision(row.document, row.revision)
-        change = united(draft)
+        change = merge_draft(draft)
         try:
             text = None if revision is None else revision.text
             is_whole = text is None or change(text) == text

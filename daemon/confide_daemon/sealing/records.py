@@ -52,16 +52,16 @@ class SealedRecords:
         Raises NotFoundError if it does not exist; DamagedError if the stored bytes are no record;
         VaultError if it is in a vault that cannot be reached now.
         """
-        found = await self._stored(secret_id)
+        found = await self._require_record(secret_id)
         if isinstance(found, SealedPlace):
             raise _without_vault()
-        return parsed(found)
+        return parse_record(found)
 
-    async def listed(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
+    async def list_rows(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
         """Return rows of the records in the order of their ids, after `after` and at most `limit`;
         only of epochs older than `below`, if given.
         """
-        return await self._threads.read(lambda store: store.sealed_records.listed(after, limit=limit, below=below))
+        return await self._threads.read(lambda store: store.sealed_records.list_rows(after, limit=limit, below=below))
 
     async def count(self) -> int:
         return await self._threads.read(lambda store: store.sealed_records.count())
@@ -95,14 +95,14 @@ class SealedRecords:
     async def close(self) -> None:
         """Stop background work; called before the space is closed."""
 
-    async def _stored(self, secret_id: bytes) -> bytes | SealedPlace:
+    async def _require_record(self, secret_id: bytes) -> bytes | SealedPlace:
         found = await self._threads.read(lambda store: store.sealed_records.find(secret_id))
         if found is None:
-            raise unknown()
+            raise unknown_record_error()
         return found
 
 
-def parsed(stored: bytes) -> SealedRecord:
+def parse_record(stored: bytes) -> SealedRecord:
     """Parse a stored record. Raises DamagedError."""
     try:
         return SealedRecord.parse(stored)
@@ -119,7 +119,7 @@ def _without_vault() -> VaultError:
     )
 
 
-def unknown() -> NotFoundError:
+def unknown_record_error() -> NotFoundError:
     """Return the error for a record that doesn't exist, or that the caller may not see."""
     return NotFoundError(
         "there is no sealed secret of that name in this space", hint="is the placeholder whole, and of this space?"

@@ -44,13 +44,13 @@ class Extension(NamedTuple):
     Attributes:
         roster: the roster with the entry.
         is_new: True if the roster did not have it before.
-        ended: the callers whose access it ended; empty if it was there, or removes no device. None: it
+        ended_callers: the callers whose access it ended; empty if it was there, or removes no device. None: it
             removes a device that may still connect, since its signer may not end access.
     """
 
     roster: Roster
     is_new: bool
-    ended: tuple[Caller, ...] | None = ()
+    ended_callers: tuple[Caller, ...] | None = ()
 
 
 class Rosters:
@@ -110,7 +110,9 @@ class Rosters:
                 roster = known.extend([data]) if known is not None else Roster.read([data])
             except ReplayedEntryError:
                 assert known is not None
-                return Extension(known, is_new=False, ended=self._replayed(space_id, RosterEntry.parse(data)))
+                return Extension(
+                    known, is_new=False, ended_callers=self._callers_of_known_entry(space_id, RosterEntry.parse(data))
+                )
             entry, before = roster.entries[-1], known and (known.pin.number, known.head)
             if entry.change in (RosterChange.ADD, RosterChange.ROTATE) and not roster.leaves_room:
                 # Otherwise one device could use up the room that others need to remove it.
@@ -127,16 +129,16 @@ class Rosters:
                 _write_down(database, now, roster, entry, by)
                 ended = _end_access(database, now, space_id, roster, entry) if entry.removed else ()
             self._remember(space_id, roster)
-            return Extension(roster, is_new=True, ended=ended)
+            return Extension(roster, is_new=True, ended_callers=ended)
 
-    def _replayed(self, space_id: str, entry: RosterEntry) -> tuple[Caller, ...] | None:
+    def _callers_of_known_entry(self, space_id: str, entry: RosterEntry) -> tuple[Caller, ...] | None:
         """Return no ended callers for an entry that is on the roster; None if it removed a device
         that may connect.
         """
         with self._registry.reading() as database:
             return None if _may_connect(database, space_id, entry.removed, self._registry.clock()) else ()
 
-    def proposed(self, space_id: str, entries: Sequence[bytes]) -> Roster:
+    def verify_moved(self, space_id: str, entries: Sequence[bytes]) -> Roster:
         """Verify the whole roster of a space that is being moved to this daemon; it must continue
         the stored one, if any.
 
@@ -149,7 +151,7 @@ class Rosters:
         return roster
 
     def adopt(self, space_id: str, roster: Roster, *, by: str) -> Roster:
-        """Store a `proposed` roster; `by` as in `extend`. Raises RosterError if another one was
+        """Store a roster from `verify_moved`; `by` as in `extend`. Raises RosterError if another one was
         stored meanwhile; StorageError.
         """
         while True:
@@ -208,7 +210,7 @@ def _end_access(
     callers as `Extension` has them.
     """
     signer = caller_now(database, entry.signer)
-    is_ours = signer is not None and signer.space_id == space_id and signer.closed(now) is None
+    is_ours = signer is not None and signer.space_id == space_id and signer.refusal_reason(now) is None
     if signer is None or not is_ours or not signer.grants.may_write or not signer.grants.reaches_all:
         return None if _may_connect(database, space_id, entry.removed, now) else ()
     ended = end_access_through(database, entry.removed, space_id=space_id, kept=roster.devices, now=now)
@@ -220,7 +222,7 @@ def _end_access(
 
 def _may_connect(database: apsw.Connection, space_id: str, key: bytes, now: float) -> bool:
     caller = caller_now(database, key) if key else None
-    return caller is not None and caller.space_id == space_id and caller.closed(now) is None
+    return caller is not None and caller.space_id == space_id and caller.refusal_reason(now) is None
 
 
 Follower = Callable[[], None]
@@ -248,7 +250,7 @@ class RosterDesk:
     def may_write(self, key: bytes) -> bool:
         """Return True if this key belongs to a caller that may write now. Raises StorageError."""
         caller = self._registry.machine(key)
-        return caller is not None and caller.closed(self._registry.clock()) is None and caller.grants.may_write
+        return caller is not None and caller.refusal_reason(self._registry.clock()) is None and caller.grants.may_write
 
     def may_decide(self, caller: Caller) -> bool:
         """Return True if a caller may act for its whole space: it may write to all of it, or no
@@ -258,7 +260,11 @@ class RosterDesk:
         next database key decides who can open the database.
         """
         now = self._registry.clock()
-        mine = [one for one in self._registry.callers() if one.space_id == caller.space_id and one.closed(now) is None]
+        mine = [
+            one
+            for one in self._registry.callers()
+            if one.space_id == caller.space_id and one.refusal_reason(now) is None
+        ]
         owners = [one for one in mine if one.grants.may_write and one.grants.reaches_all]
         return not owners or any(one.public_key == caller.public_key for one in owners)
 
@@ -266,7 +272,7 @@ class RosterDesk:
         """Return the callers that reach the space through HTTP now. Raises StorageError."""
         now = self._registry.clock()
         found = self._registry.gateway_clients()
-        return [one for one in found if one.space_id == space_id and one.closed(now) is None]
+        return [one for one in found if one.space_id == space_id and one.refusal_reason(now) is None]
 
     def end_gateway_client(self, space_id: str, name: str) -> bool:
         """Revoke the HTTP client with this name in the space; return True if there was one. Raises

@@ -73,7 +73,7 @@ class SpaceTexts:
 
         def work(store: Store) -> TextPage:
             with store.reading():
-                texts = store.texts.listed(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
+                texts = store.texts.list_texts(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
                 return TextPage(texts, store.texts.count(), not store.marks.find(UNERASED))
 
         return await self._threads.read(work)
@@ -88,7 +88,7 @@ class SpaceTexts:
         try:
             return await self._threads.write(lambda store: self._rewrite(store, change, before, text))
         finally:
-            self._indexer.changed()
+            self._indexer.note_change()
 
     def _rewrite(self, store: Store, change: int, before: str, text: str) -> str:
         with store.writing():
@@ -96,7 +96,7 @@ class SpaceTexts:
             if outcome == "rewritten":
                 store.marks.put(UNERASED, 1.0)
                 if (changed := store.texts.document_of(change)) is not None:
-                    provenance.sealed(store, changed)
+                    provenance.remake_marks(store, changed)
             for row in store.documents.by_id([document] if document is not None else []):
                 self._indexer.derivation.keep(store, row, text, time.time())
             return outcome
@@ -112,12 +112,12 @@ class SpaceTexts:
             begin = False
             await asyncio.sleep(0)
         self._searcher.forget_texts()
-        erased = await self._written_anew()
+        erased = await self._retry_write_anew()
         await self._fold()
         log.info("the file of a space was cleaned of texts that are there no more")
         return erased
 
-    async def _written_anew(self) -> Erased:
+    async def _retry_write_anew(self) -> Erased:
         tries_left = _TRIES
         while True:
             tries_left -= 1
@@ -141,7 +141,7 @@ class SpaceTexts:
             store.outbox.take_snapshot()  # log entries and the last snapshot hold the old texts
         with store.writing():
             store.marks.put(UNERASED, 0.0)
-        return Erased(store.size_bytes(), salvage.damaged_copies(store.path))
+        return Erased(store.size_bytes(), salvage.count_damaged_copies(store.path))
 
     async def _fold(self) -> None:
         deadline = time.monotonic() + _FOLD_S

@@ -101,7 +101,7 @@ class Vault:
             for number in range(1, count):
                 data += self._piece(_piece_path(path, number), deadline)[0]
             if digest_of(data) != place[RANDOM:]:
-                raise changed()
+                raise changed_record_error()
             return data
 
         return await self._run(work)
@@ -175,11 +175,11 @@ class Vault:
             )
         text, count = said.get("record"), said.get("pieces")
         if not isinstance(text, str) or not isinstance(count, int) or not 1 <= count <= MAX_PIECES:
-            raise changed()
+            raise changed_record_error()
         try:
             return base64.b64decode(text, validate=True), count
         except ValueError:
-            raise changed() from None
+            raise changed_record_error() from None
 
     def _count(self, path: str, deadline: float) -> int:
         """Return the number of pieces of a record whose first piece is missing."""
@@ -209,7 +209,7 @@ def _piece_path(path: str, number: int) -> str:
     return path if number == 0 else f"{path}-{number}"
 
 
-def changed() -> LostError:
+def changed_record_error() -> LostError:
     """Return the error for a record that was changed in the vault."""
     return LostError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")
 

@@ -106,13 +106,13 @@ class VaultClient:
     def keep_token(self, deadline: float) -> float:
         """Log in or renew the token; return the seconds until the next renewal. Raises VaultError."""
         try:
-            with self._locked(deadline):
+            with self._lock_login(deadline):
                 token = self._token
                 if token is not None and token.until <= time.monotonic():
-                    token = self._renewed(token, deadline) if token.is_renewable else None
+                    token = self._renew(token, deadline) if token.is_renewable else None
                 self._token = token = token or self._log_in(deadline)
         except Exception as error:
-            raise _explained(error, self._settings) from None
+            raise _as_vault_error(error, self._settings) from None
         return max(SHORTEST_LEASE_S / 2, token.until - time.monotonic())
 
     def _lying(self, client: hvac.Client, path: str) -> dict[str, object] | None:
@@ -147,14 +147,14 @@ class VaultClient:
                 tries += 1
                 pause = random.uniform(0, min(MAX_BACKOFF_S, BACKOFF_S * 2**tries))  # noqa: S311 - no secret
                 if not _is_passing(error) or tries == TRIES or time.monotonic() + pause > deadline:
-                    raise _explained(error, self._settings) from None
+                    raise _as_vault_error(error, self._settings) from None
                 time.sleep(pause)
 
     def _valid_token(self, deadline: float) -> _Token:
         token = self._token
         if token is not None:
             return token
-        with self._locked(deadline):
+        with self._lock_login(deadline):
             if self._token is None:
                 self._token = self._log_in(deadline)
             return self._token
@@ -162,7 +162,7 @@ class VaultClient:
     def _forget(self, refused: _Token, deadline: float) -> bool:
         """Drop a refused token; return False if a new login would only read the same token again."""
         is_same = self._settings.auth != KUBERNETES and self._file_token() == refused.value
-        with self._locked(deadline):
+        with self._lock_login(deadline):
             if self._token is refused and not is_same:
                 self._token = None
             return self._token is not refused
@@ -170,7 +170,7 @@ class VaultClient:
     def _log_in(self, deadline: float) -> _Token:
         settings = self._settings
         if settings.auth != KUBERNETES:
-            return self._looked_up(self._file_token(), deadline)
+            return self._look_up(self._file_token(), deadline)
         jwt = _read(Path(settings.jwt_file), "jwt_file")
         try:
             said = self._client("", deadline).auth.kubernetes.login(
@@ -187,7 +187,7 @@ class VaultClient:
             raise _NonsenseError
         return _Token(value, time.monotonic() + _half(auth.get("lease_duration")))
 
-    def _looked_up(self, value: str, deadline: float) -> _Token:
+    def _look_up(self, value: str, deadline: float) -> _Token:
         """Return the token with its lease. If its policy forbids the lookup, it isn't renewed."""
         try:
             data = _object_of(self._client(value, deadline).auth.token.lookup_self(), "data")
@@ -195,7 +195,7 @@ class VaultClient:
             return _Token(value, time.monotonic() + LONGEST_LEASE_S)
         return _Token(value, time.monotonic() + _half(data.get("ttl")), data.get("renewable") is True)
 
-    def _renewed(self, token: _Token, deadline: float) -> _Token | None:
+    def _renew(self, token: _Token, deadline: float) -> _Token | None:
         """Renew a token; return None if it has expired, so that its file is read again."""
         try:
             auth = _object_of(self._client(token.value, deadline).auth.token.renew_self(), "auth")
@@ -233,7 +233,7 @@ class VaultClient:
         return client
 
     @contextmanager
-    def _locked(self, deadline: float) -> Iterator[None]:
+    def _lock_login(self, deadline: float) -> Iterator[None]:
         """Prevent other threads from logging in while the context is active."""
         if not self._logging_in.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise VaultError(_LATE, hint=_LATE_HINT)
@@ -353,7 +353,7 @@ _SENTENCES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str
 )  # fmt: skip
 
 
-def _explained(error: Exception, settings: VaultConfig) -> VaultError:
+def _as_vault_error(error: Exception, settings: VaultConfig) -> VaultError:
     """Return a VaultError for a known exception; raise any other one unchanged, as it is a bug."""
     if isinstance(error, VaultError):
         return error

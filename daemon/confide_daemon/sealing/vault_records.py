@@ -24,8 +24,8 @@ from confide_crypto.errors import ConfideError, RecordError, where
 from confide_crypto.sealing.record import SealedRecord
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_daemon.errors import VaultError
-from confide_daemon.sealing.records import Follow, MoveResult, SealedRecords, parsed
-from confide_daemon.sealing.vault import KEPT_DAYS, THREADS, LostError, Vault, changed, place_for
+from confide_daemon.sealing.records import Follow, MoveResult, SealedRecords, parse_record
+from confide_daemon.sealing.vault import KEPT_DAYS, THREADS, LostError, Vault, changed_record_error, place_for
 from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.threads import StoreThreads
@@ -100,9 +100,9 @@ class VaultRecords(SealedRecords):
     async def get(self, secret_id: bytes) -> SealedRecord:
         before: SealedPlace | None = None
         for _ in range(LOOKS):
-            found = await self._stored(secret_id)
+            found = await self._require_record(secret_id)
             if not isinstance(found, SealedPlace):
-                return parsed(found)
+                return parse_record(found)
             try:
                 return await self._fetch(secret_id, found)
             except LostError:
@@ -125,10 +125,10 @@ class VaultRecords(SealedRecords):
             if not entries:
                 break
             after = entries[-1].number
-            found, failure = await (self._fetched(entries) if back else self._keep_entries(entries))
+            found, failure = await (self._fetch_all(entries) if back else self._keep_entries(entries))
             moves = [(entry, one) for entry, one in zip(entries, found, strict=True) if one is not None]
             if back and failure is None:
-                lost += await self._threads.read(lambda store: _left(store, entries, found))  # noqa: B023
+                lost += await self._threads.read(lambda store: _count_missing(store, entries, found))  # noqa: B023
             moved += await self._threads.write(lambda store: self._move(store, moves))  # noqa: B023
             self._changed.set()
             if failure is not None:
@@ -170,9 +170,9 @@ class VaultRecords(SealedRecords):
         try:
             record = SealedRecord.parse(await self._vault.fetch(self._space_id, secret_id, place.value))
         except RecordError:
-            raise changed() from None
+            raise changed_record_error() from None
         if record.secret_id != secret_id:
-            raise changed()
+            raise changed_record_error()
         return record
 
     async def _keep_entries(
@@ -209,7 +209,7 @@ class VaultRecords(SealedRecords):
         kept = [None if isinstance(out, ConfideError) else place for out, place in zip(outcomes, places, strict=True)]
         return kept, _failure(outcomes)
 
-    async def _fetched(self, entries: Sequence[SealedEntry]) -> tuple[list[bytes | None], ConfideError | None]:
+    async def _fetch_all(self, entries: Sequence[SealedEntry]) -> tuple[list[bytes | None], ConfideError | None]:
         """Return the bytes of each entry, None if they are lost or unavailable, and the first error
         for unavailable ones.
         """
@@ -262,7 +262,7 @@ class VaultRecords(SealedRecords):
                     await self._changed.wait()
 
 
-def _left(store: Store, entries: Sequence[SealedEntry], found: Sequence[object]) -> int:
+def _count_missing(store: Store, entries: Sequence[SealedEntry], found: Sequence[object]) -> int:
     """Return how many entries still refer to a place where nothing was found."""
     missing = [entry for entry, one in zip(entries, found, strict=True) if one is None]
     return sum(store.sealed_records.find(entry.id) == entry.record for entry in missing)

@@ -11,7 +11,7 @@ from confide_crypto.errors import where
 from confide_crypto.transport.open_channel import Connection
 from confide_daemon.addons import HeldCopy, Service
 from confide_daemon.documents.changes import DocumentChange
-from confide_daemon.spaces.part import unharmed
+from confide_daemon.spaces.part import run_safely
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class AddonServices:
 
     def __init__(self, services: Sequence[Service]) -> None:
         self._services = tuple(services)
-        self._told: set[tuple[Service, str]] = set()
+        self._reported: set[tuple[Service, str]] = set()
 
     def _ask(self, what: str, ask: Callable[[Service], T], otherwise: T) -> list[T]:
         """Return each service's answer, or `otherwise` for one that raises.
@@ -37,8 +37,8 @@ class AddonServices:
             try:
                 found.append(ask(service))
             except Exception as error:
-                if (service, what) not in self._told:
-                    self._told.add((service, what))
+                if (service, what) not in self._reported:
+                    self._reported.add((service, what))
                     log.error("%s of %s broke: %s", what, type(service).__name__, where(error))
                 found.append(otherwise)
         return found
@@ -51,7 +51,7 @@ class AddonServices:
     async def close(self) -> None:
         """Stop all services, in reverse order."""
         for service in reversed(self._services):
-            await unharmed(service.close(), "closing a service")
+            await run_safely(service.close(), "closing a service")
 
     @property
     def is_busy(self) -> bool:
@@ -68,13 +68,13 @@ class AddonServices:
         """Return the services' problems, as `/health` names them."""
         return set[str]().union(*self._ask("health_problems", lambda one: one.health_problems(), {BROKEN}))
 
-    def changed(self, space_id: str, change: DocumentChange) -> None:
+    def on_change(self, space_id: str, change: DocumentChange) -> None:
         """Notify the services of a document's new revision."""
-        self._ask("changed", lambda one: one.changed(space_id, change), None)
+        self._ask("on_change", lambda one: one.on_change(space_id, change), None)
 
-    def elsewhere(self, space_id: str) -> None:
+    def on_space_lost(self, space_id: str) -> None:
         """Notify the services that another node holds the space now."""
-        self._ask("elsewhere", lambda one: one.elsewhere(space_id), None)
+        self._ask("on_space_lost", lambda one: one.on_space_lost(space_id), None)
 
     def copies_of(self, space_id: str, before: float) -> list[HeldCopy]:
         """Return the services' copies of a space from before a time, in seconds since 1970. Blocks."""
@@ -88,13 +88,13 @@ class AddonServices:
         """
         return [name for service in self._services for name in await service.drop_copies(space_id, before)]
 
-    def records_written(self, space_id: str) -> None:
+    def on_records_written(self, space_id: str) -> None:
         """Notify the services of a change of the records beside the space's database."""
-        self._ask("records_written", lambda one: one.records_written(space_id), None)
+        self._ask("on_records_written", lambda one: one.on_records_written(space_id), None)
 
-    def revocations_written(self, files: Sequence[Path]) -> None:
+    def on_revocations_written(self, files: Sequence[Path]) -> None:
         """Notify the services that revoked keys of devices were written into these files."""
-        self._ask("revocations_written", lambda one: one.revocations_written(files), None)
+        self._ask("on_revocations_written", lambda one: one.on_revocations_written(files), None)
 
     async def settle(self, space_id: str) -> None:
         """Wait until everything that the services began in the space has ended."""

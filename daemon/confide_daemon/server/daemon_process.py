@@ -20,7 +20,7 @@ from confide_crypto import heaps
 from confide_daemon.access.job_queue import Kind
 from confide_daemon.access.registry import RegistryState, create, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import beside_the_data, installed
+from confide_daemon.addons import installed, revocation_folders
 from confide_daemon.config import FEWEST_OPEN, DaemonConfig, parse_listen
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import BadNameError, DataFolderError, DescriptorsError, LockedError
@@ -115,8 +115,8 @@ async def _serve(
     on_demand: bool,
 ) -> None:
     with closing(open_state(folder, store=log_store(config))) as state:
-        exposition = Exposition.configured(config.metrics)
-        revocations = Revocations.configured(beside_the_data(config), state)
+        exposition = Exposition.from_config(config.metrics)
+        revocations = Revocations.from_folders(revocation_folders(config), state)
         for name in revocations.apply(state.registry) if revocations else ():
             extra = {"event": "device revoked again"}
             log.warning("%s was revoked later than this data folder was copied: revoked again", name, extra=extra)

@@ -100,7 +100,7 @@ class CopiesHost(Protocol):
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
         """Send a request to the device and return its answer, for `Operation.ask_machine`."""
 
-    def held(self) -> AbstractAsyncContextManager[Space]:
+    def hold(self) -> AbstractAsyncContextManager[Space]:
         """Keep the space open within the context. Raises RequestError."""
 
     def publish(self, change: DocumentChange) -> None:
@@ -114,7 +114,7 @@ class Copies:
 
     def __init__(self, session: CopiesHost) -> None:
         self._session = session
-        self._held: dict[Key, ConfirmedRevision] = {}
+        self._confirmed: dict[Key, ConfirmedRevision] = {}
         self._waiting: dict[Key, DocumentChange] = {}
         self._waiting_chars = 0
         self._untaken: dict[Key, Untaken] = {}
@@ -126,17 +126,17 @@ class Copies:
         self.projects: set[str] = set()
         # The projects whose files this connection watches; the rest are watched by another
         # connection of the device, or not at all.
-        self.watched: set[str] = set()
+        self.watched_projects: set[str] = set()
         self.compared_at: str | None = None
         """The time of the device's last comparison."""
 
     def confirm(self, project: str, path: str, revision: int, digest: str | None) -> None:
         """Record that the device's file is this revision, or an edit of it (`digest` None)."""
-        self._held[project, path] = ConfirmedRevision(revision, digest)
+        self._confirmed[project, path] = ConfirmedRevision(revision, digest)
 
     def forget(self, project: str, path: str) -> None:
         """Record that the device no longer has the file."""
-        self._held.pop((project, path), None)
+        self._confirmed.pop((project, path), None)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
         """Write a revision to the device's disk within two seconds, merging an edit that a person
@@ -168,19 +168,19 @@ class Copies:
         A file that was just edited stays and brings the document back. A failure of the device
         raises nothing, as in `write_back`; `on_disk` says if the disk matches the daemon.
         """
-        gone = PutResult(change.revision, "", "", changed=True, merged=False, clash=False, queued=0)
+        gone = PutResult(change.revision, "", "", changed=True, merged=False, clash=False, queued_pieces=0)
         if change.project not in self.projects:
             return WrittenBack(False, gone)
         try:
             async with asyncio.timeout(WRITE_BACK_DEADLINE_S), self._order:
-                held = self._held.get((change.project, change.path))
+                held = self._confirmed.get((change.project, change.path))
                 answer = await self._apply(change, change.before, WRITE_BACK_DEADLINE_S)
                 if answer is None:
                     return WrittenBack(True, gone)
                 grants = self._session.grants
                 grants.require_write(change.project, change.path)
                 told = _device_edit(answer, held)
-                async with self._session.held() as space:
+                async with self._session.hold() as space:
                     kept = await space.documents.put(change.project, change.path, **told, author=grants.alias, by=OWNER)
         except (TimeoutError, ConnectionLost):
             why = "this device has not confirmed that its file was deleted; the next sync deletes it"
@@ -237,12 +237,12 @@ class Copies:
 
     def announce(self, change: DocumentChange) -> None:
         """Queue a revision that another device made for this one."""
-        if change.project not in self.watched or not self._session.grants.reaches(change.project, change.path):
+        if change.project not in self.watched_projects or not self._session.grants.reaches(change.project, change.path):
             return
         if source_of(change.path) == "sessions":
             return  # transcripts are in no working copy
         key = (change.project, change.path)
-        earlier = self._taken_out(key)
+        earlier = self._take_out(key)
         if earlier is not None:
             change = replace(change, before=earlier.before)
         weight = len(change.text or "")
@@ -255,7 +255,7 @@ class Copies:
         self._waiting_chars += weight
         self._announced.set()
 
-    def _taken_out(self, key: Key) -> DocumentChange | None:
+    def _take_out(self, key: Key) -> DocumentChange | None:
         change = self._waiting.pop(key, None)
         self._waiting_chars -= len(change.text or "") if change is not None else 0
         return change
@@ -278,7 +278,7 @@ class Copies:
         ConnectionLost.
         """
         while self._waiting:
-            change = self._taken_out(next(iter(self._waiting)))
+            change = self._take_out(next(iter(self._waiting)))
             assert change is not None
             await self._tell(change)
         if self._is_behind:
@@ -313,7 +313,7 @@ class Copies:
         """Schedule a retry of a revision, after `tries` earlier ones; dropped if the device gets it
         before.
         """
-        if change.project not in self.watched:
+        if change.project not in self.watched_projects:
             return  # another connection of the machine's brings it, or none does
         key = (change.project, change.path)
         held = [len(one.change.text or "") for one in self._untaken.values()]
@@ -343,7 +343,7 @@ class Copies:
         """Apply the last of `newest`; append the result of merging an edit on the device, and apply
         that. Return True on success.
         """
-        held = self._held.get((project, path))
+        held = self._confirmed.get((project, path))
         taken: list[str] = []
         for _ in range(MAX_MERGE_ROUNDS):
             result = newest[-1]
@@ -353,14 +353,14 @@ class Copies:
             told = _device_edit(answer, held, taken)
             grants = self._session.grants
             grants.require_write(project, path)
-            async with self._session.held() as space:
+            async with self._session.hold() as space:
                 merged = await space.documents.put(project, path, **told, author=grants.alias, by=OWNER)
             taken.append(answer["hash"])
             if merged.revision != result.revision:
                 self._session.publish(DocumentChange.of(project, path, merged, result.hash))
             newest.append(merged)
             # The file holds exactly the text that was merged, so only that may be overwritten.
-            self._held[project, path] = ConfirmedRevision(told["base"], answer["hash"])
+            self._confirmed[project, path] = ConfirmedRevision(told["base"], answer["hash"])
         return False
 
     async def _apply(self, change: DocumentChange, before: str | None, timeout_s: float) -> Applied | None:
@@ -369,7 +369,7 @@ class Copies:
         """
         self._session.grants.require_read(change.project, change.path)  # which may have changed while this waited
         key = (change.project, change.path)
-        held = self._held.get(key)
+        held = self._confirmed.get(key)
         if held is not None and held.revision >= change.revision:
             return None
         body: ApplyRequest = {
@@ -380,21 +380,21 @@ class Copies:
             "baseHash": held.hash if held is not None and held.hash is not None else before,
             "text": change.text,
         }
-        answer = _answered(await APPLY.ask_machine(self._session.ask, body, timeout_s))
+        answer = _unapplied(await APPLY.ask_machine(self._session.ask, body, timeout_s))
         if answer is not None and await self._has_confirmed(change, answer):
             base = answer["base"] or 0
             if base >= change.revision:  # over another of its connections
-                self._held[key] = ConfirmedRevision(base, answer["hash"])
+                self._confirmed[key] = ConfirmedRevision(base, answer["hash"])
                 return None
-            answer = _answered(
+            answer = _unapplied(
                 await APPLY.ask_machine(self._session.ask, {**body, "baseHash": answer["hash"]}, timeout_s)
             )
         if answer is not None:
             return answer
         if change.text is None:
-            self._held.pop(key, None)
+            self._confirmed.pop(key, None)
         else:
-            self._held[key] = ConfirmedRevision(change.revision, change.hash)
+            self._confirmed[key] = ConfirmedRevision(change.revision, change.hash)
         return None
 
     async def _has_confirmed(self, change: DocumentChange, answer: Applied) -> bool:
@@ -403,7 +403,7 @@ class Copies:
         """
         if answer["baseHash"] != answer["hash"] or answer["sent"]:  # an edit that takes back what was sent since
             return False
-        async with self._session.held() as space:
+        async with self._session.hold() as space:
             found = await space.documents.hash_at(change.project, change.path, answer["base"] or 0)
         return found is not None and found == answer["hash"]
 
@@ -455,7 +455,7 @@ class ConnectedMachine:
             raise RequestError("unavailable", "the device did not answer in time") from None
 
 
-def _answered(answer: Applied) -> Applied | None:
+def _unapplied(answer: Applied) -> Applied | None:
     """Return what the file holds instead of the revision; None if the device applied it."""
     return None if answer["applied"] else answer
 

@@ -108,7 +108,7 @@ class Daemon(SpacesHost):
         self.revocations = revocations
         self.refusals = Refusals()
         self.sessions: set[Session] = set()
-        self._explained: set[Connection] = set()
+        self._refused_connections: set[Connection] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._keys = LiveKeys(state.folder, state.keys)
@@ -165,7 +165,7 @@ class Daemon(SpacesHost):
         for session in self.sessions:
             if session.caller.space_id == space_id:
                 session.announce(change)
-        self.services.changed(space_id, change)
+        self.services.on_change(space_id, change)
 
     def health_problems(self) -> set[str]:
         """Return the current problems, as `/health` names them."""
@@ -204,7 +204,7 @@ class Daemon(SpacesHost):
         self._seen = (self.state.registry.version(), self.state.registry.last_change())
         await self.peers.confirm()
         await self._listener.open(listen.host, listen.port)
-        url, (self._bound, _) = self._listener.url, self._listener.bound
+        url, (self._bound, _) = self._listener.url, self._listener.address
         auditing = asyncio.create_task(self._audit.run())
         looking = asyncio.create_task(self._look_at_spaces())
         self._work.begin()
@@ -213,17 +213,17 @@ class Daemon(SpacesHost):
             await self.operator.open()
             await self.services.open()
             await self._write_address(url)
-            log.info("confided %s listens on %s", __version__, instance.bound(url, self._bound))
+            log.info("confided %s listens on %s", __version__, instance.listen_address(url, self._bound))
             self.operator.began()
             if on_ready:
                 on_ready(url)
-            await self._until_stopped(url, listen.idle_exit_s)
+            await self._poll(url, listen.idle_exit_s)
         finally:
             self._stop.set()  # a connection between its welcome and its session checks this and stops
             instance.remove(self.state.folder.address)
             await self.operator.close()
             await self.services.close()
-            self._listener.shut()
+            self._listener.stop_accepting()
             await self._close_sessions()
             await self._listener.close()
             looking.cancel()
@@ -279,7 +279,7 @@ class Daemon(SpacesHost):
             if not is_passed_on and await self.peers.pass_on(connection, caller.space_id, rate):
                 return
             try:
-                with self.spaces.used(caller.space_id):
+                with self.spaces.mark_used(caller.space_id):
                     await self._serve_caller(connection, caller, rate)
                 return
             except FencedError:
@@ -291,13 +291,13 @@ class Daemon(SpacesHost):
         """Run a caller's session. Raises StorageError if its space cannot be opened."""
         space: Space | None = None
         with suppress(LockedError):
-            async with self.spaces.held(caller.space_id) as space:
+            async with self.spaces.hold(caller.space_id) as space:
                 pass
         # A caller that was revoked while the space was opening had no session that could be closed.
         current = self.callers.current(connection.peer_key)
         if current is None or current.space_id != caller.space_id:
             # The caller may also have been given another space meanwhile.
-            await connection.close(self.callers.why_closed(connection.peer_key))
+            await connection.close(self.callers.close_reason(connection.peer_key))
             return
         if self._stop.is_set():
             await connection.close("shutdown")
@@ -315,20 +315,20 @@ class Daemon(SpacesHost):
         async def refuse(_op: str, _body: dict[str, object]) -> dict[str, object]:
             raise RequestError("unavailable", f"the daemon cannot use this device's space: {error}", error.hint)
 
-        self._explained.add(connection)
+        self._refused_connections.add(connection)
         try:
             async with asyncio.timeout(EXPLAIN_S):
                 await connection.serve(on_request=refuse, toll=rate)
         except (ConfideError, TimeoutError):
             pass
         finally:
-            self._explained.discard(connection)
+            self._refused_connections.discard(connection)
             await connection.close("unavailable")
 
     async def _run(self, session: Session) -> None:
         connection = session.connection
         self.sessions.add(session)
-        self._audit.connected(session.caller.alias, connection.peer_key, connection.session_id)
+        self._audit.log_connection(session.caller.alias, connection.peer_key, connection.session_id)
         ending = "closed"
         try:
             await session.run()
@@ -342,8 +342,8 @@ class Daemon(SpacesHost):
             await connection.close("internal")
         finally:
             self.sessions.discard(session)
-            self._audit.ended(
-                session.caller.alias, connection.peer_key, connection.session_id, session.ended_by or ending
+            self._audit.log_end(
+                session.caller.alias, connection.peer_key, connection.session_id, session.end_reason or ending
             )
 
     async def _write_address(self, url: str) -> None:
@@ -354,7 +354,7 @@ class Daemon(SpacesHost):
             instance.Address(url, key, os.getpid(), __version__, self._bound),
         )
 
-    async def _until_stopped(self, url: str, idle_exit_s: float | None) -> None:
+    async def _poll(self, url: str, idle_exit_s: float | None) -> None:
         """Poll the registry and the keys for changes by other processes, and end the daemon when
         idle.
         """
@@ -444,7 +444,7 @@ class Daemon(SpacesHost):
         if self.revocations is not None:
             try:
                 changed = await asyncio.to_thread(self.revocations.keep, self.state.registry)
-                self.services.revocations_written(changed)
+                self.services.on_revocations_written(changed)
             except ConfideError as error:
                 log.error("%s", error)
 
@@ -453,13 +453,13 @@ class Daemon(SpacesHost):
         return the newest number.
         """
         connected = {session.connection.peer_key for session in self.sessions}
-        passed_on = self.peers.passed_on
+        passed_on = self.peers.forwarded_keys
         newest, changed = await asyncio.get_running_loop().run_in_executor(
-            self._reading, self.callers.changed_since, number, connected | passed_on
+            self._reading, self.callers.changes_since, number, connected | passed_on
         )
         for key in passed_on:
             if key in changed and changed[key] is None:
-                self.peers.shut_out(key, self.callers.why_closed(key))
+                self.peers.shut_out(key, self.callers.close_reason(key))
         for session in self.sessions:
             key = session.connection.peer_key
             if key in connected and key not in changed:
@@ -469,24 +469,24 @@ class Daemon(SpacesHost):
             if caller is not None and caller.space_id == session.caller.space_id:
                 session.caller = caller
             else:
-                self._shut_out(session, self.callers.why_closed(session.connection.peer_key))
+                self._shut_out(session, self.callers.close_reason(session.connection.peer_key))
         return newest
 
     def _end_expired(self) -> None:
         now = self.state.registry.clock()
         for session in self.sessions:
-            if session.caller.closed(now) == "expired":
+            if session.caller.refusal_reason(now) == "expired":
                 self._shut_out(session, "expired")
 
     def _shut_out(self, session: Session, word: str) -> None:
         """End a session in the background, so that a peer that does not read its CLOSE delays no
         other.
         """
-        if session.ended_by is None:
+        if session.end_reason is None:
             name, alias = session.connection.session_id, session.caller.alias
             extra = {"event": f"session shut out: {word}", "session": name, "space": session.caller.space_id}
             log.info("session %s: %s is shut out: %s", name, alias, word, extra=extra)
-            session.ended_by = word
+            session.end_reason = word
             self._in_background(session.shut_out(word))
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
@@ -494,7 +494,7 @@ class Daemon(SpacesHost):
         is_here = any(
             session.connection.session_id == session_id
             and session.connection.peer_key == public_key
-            and session.ended_by is None
+            and session.end_reason is None
             for session in self.sessions
         )
         return is_here or self.peers.is_live(public_key, session_id)
@@ -506,9 +506,9 @@ class Daemon(SpacesHost):
         if self.peers.ways is None:
             return
         for session in self.sessions:
-            if session.caller.space_id == space_id and session.ended_by is None:
+            if session.caller.space_id == space_id and session.end_reason is None:
                 self._in_background(session.close("restart"))
-        self.services.elsewhere(space_id)
+        self.services.on_space_lost(space_id)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task that only the daemon's end waits for."""
@@ -519,7 +519,7 @@ class Daemon(SpacesHost):
     async def _close_sessions(self) -> None:
         word = self.peers.goodbye
         goodbyes = [session.close(word) for session in self.sessions]
-        goodbyes += [connection.close(word) for connection in self._explained]
+        goodbyes += [connection.close(word) for connection in self._refused_connections]
         goodbyes.append(self.peers.leave())
         closing = [asyncio.create_task(goodbye) for goodbye in goodbyes]
         if not closing:

@@ -44,7 +44,7 @@ from confide_daemon.server.mcp.tool_calls import (
     definitions,
     look_up,
     may_be_asked_again,
-    unknown,
+    unknown_toolsets,
 )
 from confide_daemon.server.rates import Rate
 from confide_daemon.server.replicas import ConnectedMachine, Copies
@@ -55,7 +55,7 @@ from confide_daemon.server.requests.overview import OverviewRequests
 from confide_daemon.server.requests.projects import ProjectRequests
 from confide_daemon.server.requests.sealing_requests import SealedRequests
 from confide_daemon.server.requests.sync import SyncRequests
-from confide_daemon.spaces.part import unharmed
+from confide_daemon.spaces.part import run_safely
 from confide_daemon.spaces.pool import Spaces
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.tool_context import ConnectionFacts, ToolContext
@@ -149,7 +149,7 @@ class UnderWay:
         """Tasks that a shutdown waits for."""
         self.finishing: set[asyncio.Task[Any]] = set()
         """Changes, which run to completion."""
-        self.left: set[asyncio.Task[Any]] = set()
+        self.orphans: set[asyncio.Task[Any]] = set()
         """The members of `finishing` whose caller no longer waits: its deadline passed, or it
         disconnected.
         """
@@ -160,7 +160,7 @@ class Session:
 
     Attributes:
         ended: set once none of the session's tasks runs any more.
-        ended_by: the reason, once the caller's access has ended; from then on it has no rights.
+        end_reason: the reason, once the caller's access has ended; from then on it has no rights.
     """
 
     def __init__(
@@ -176,9 +176,9 @@ class Session:
         self._spaces = daemon.spaces
         self._rate = rate
         self._space: Space | None = None
-        self._attached = _Machine()
+        self._client = _Machine()
         self._under = UnderWay()
-        self._misanswered: set[str] = set()
+        self._wrong_operations: set[str] = set()
         """Operations for which a malformed answer of the device was logged already."""
         self._is_closing = False
         self._goes_elsewhere = False
@@ -186,7 +186,7 @@ class Session:
         served at once.
         """
         self.ended = asyncio.Event()
-        self.ended_by: str | None = None
+        self.end_reason: str | None = None
         # Devices get their keys through these requests, so they are answered while the space is
         # locked.
         self._rosters = RosterRequests(self, daemon.spaces)
@@ -201,7 +201,7 @@ class Session:
         self._conversation = self._agent.conversation(self._send)
 
     @contextlib.asynccontextmanager
-    async def held(self) -> AsyncIterator[Space]:
+    async def hold(self) -> AsyncIterator[Space]:
         """Yield the space and keep it open meanwhile, reopening it if it was closed since the last
         call.
 
@@ -210,7 +210,7 @@ class Session:
         self._require_unlocked()
         async with contextlib.AsyncExitStack() as holding:
             try:
-                space = await holding.enter_async_context(self._spaces.held(self.caller.space_id))
+                space = await holding.enter_async_context(self._spaces.hold(self.caller.space_id))
             except ConfideError as error:
                 raise RequestError.of(error) from error
             if space is not self._space:
@@ -248,7 +248,7 @@ class Session:
     @property
     def grants(self) -> Grants:
         """The caller's current rights; empty once its access has ended."""
-        return self.caller.grants.without_any() if self.ended_by else self.caller.grants
+        return self.caller.grants.without_any() if self.end_reason else self.caller.grants
 
     def _facts(self, **more: Any) -> dict[str, object]:
         """Return the fields of a structured log line; with `event` given, that replaces the text,
@@ -258,7 +258,7 @@ class Session:
 
     def caller_now(self) -> Caller:
         """Return the caller with its current rights. Raises GrantError if its access has ended."""
-        if self.ended_by:
+        if self.end_reason:
             raise GrantError("this device's access has ended")
         return self.caller
 
@@ -285,7 +285,7 @@ class Session:
                     group.create_task(self._agent.run(self._conversation)),
                     group.create_task(self._serve_space()),
                     group.create_task(self._rosters.run()),
-                    *(group.create_task(unharmed(part.run(), "a part of the session")) for part in self._parts),
+                    *(group.create_task(run_safely(part.run(), "a part of the session")) for part in self._parts),
                     group.create_task(self._expire()),
                 ]
                 await self.connection.serve(
@@ -302,12 +302,12 @@ class Session:
             log.info("session %s: ended after %.1f s", self.connection.session_id, lasted_s, extra=ended)
             await self._finish()
             if self._space is not None:
-                self._space.session_ended(self.connection.session_id)
+                self._space.on_session_end(self.connection.session_id)
             self.ended.set()
 
     async def _serve_space(self) -> None:
         if self._space is None:
-            space = await self._spaces.unlocked(self.caller.space_id)
+            space = await self._spaces.wait_unlocked(self.caller.space_id)
             if self._space is None:
                 self._use(space)
             log.info("session %s: its space is unlocked", self.connection.session_id, extra=self._facts())
@@ -334,16 +334,16 @@ class Session:
         if self._space is None:
             return
         self._copies.announce(change)
-        self._agent.changed(change)
+        self._agent.on_change(change)
 
     async def _on_message(self, data: bytes) -> None:
         try:
             await self._rate.pass_message(data)
             if self._goes_elsewhere and may_be_asked_again(data):
                 return
-            message = await mcp_protocol.parsed(data)
+            message = await mcp_protocol.parse(data)
         except RequestError as refusal:
-            await self.connection.send_message(_refused(refusal))
+            await self.connection.send_message(_error_line(refusal))
             return
         except ValueError:
             error = {"code": mcp_protocol.PARSE_ERROR, "message": "not a JSON-RPC message"}
@@ -353,7 +353,7 @@ class Session:
         await self._conversation.receive(message)
 
     async def _send(self, message: mcp_protocol.Message) -> None:
-        data = mcp_protocol.encoded(message)
+        data = mcp_protocol.encode(message)
         if len(data) > MAX_MESSAGE:
             log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))
             data = _too_large(message)
@@ -373,19 +373,19 @@ class Session:
         if op == "rotate":
             return await ROTATE.answer_request(body, self._rotate)
         if op in _CHANGING_DEVICES and self._space is not None:
-            async with self.held():
+            async with self.hold():
                 self._require_settled()
         if op in self._rosters.operations:
-            answered = await self.tracked(_answer(self._rosters.operations, op, body))
+            answered = await self.track(_answer(self._rosters.operations, op, body))
             if op == "unlock" and self._space is None and not answered["isLocked"]:
                 # The caller may use the space as soon as it has read this answer.
-                async with self._spaces.held(self.caller.space_id) as space:
+                async with self._spaces.hold(self.caller.space_id) as space:
                     if self._space is None:
                         self._use(space)
             return answered
         if op in self._early:
-            return await self.tracked(_answer(self._early, op, body))
-        async with self.held():
+            return await self.track(_answer(self._early, op, body))
+        async with self.hold():
             return await self._on_request_of_space(op, body)
 
     async def _on_request_of_space(self, op: str, body: Carried) -> dict[str, object]:
@@ -393,17 +393,17 @@ class Session:
         if op == "attach":
             return await ATTACH.answer_request(body, self._attach)
         if op not in self._requests and op not in _OF_TOOLS:
-            raise _unknown()
+            raise _unknown_request_error()
         if op not in self._unattached:
             project = project_of(body)
             if op == "call":
-                return await self.tracked(call_again(body, self._surroundings, project))
+                return await self.track(call_again(body, self._surroundings, project))
             if op == "lookup":
-                return await self.tracked(look_up(self._surroundings, LOOKUP.read(body)))
+                return await self.track(look_up(self._surroundings, LOOKUP.read(body)))
             if project not in self._copies.projects:
                 raise RequestError("invalid", "the project is not attached to this connection", "attach comes first")
         answer = _answer(self._requests, op, body)
-        return await self.tracked(self._finished(answer) if op in self._changing else answer)
+        return await self.track(self._run_to_end(answer) if op in self._changing else answer)
 
     def _require_unlocked(self) -> None:
         if self._space is None:
@@ -431,7 +431,7 @@ class Session:
             raise RequestError("busy", "another device of this space is still busy", "try again") from None
 
     async def _on_stream(self, op: str, params: Carried, body: Body) -> dict[str, object]:
-        async with self.held():
+        async with self.hold():
             self._require_settled(op)
         if op == "transcript":
             self._sync.check_transcript(params)
@@ -460,13 +460,13 @@ class Session:
                 self.grants.require_project(project)
         except GrantError as error:
             raise RequestError.of(error) from error
-        self._attached.toolsets = toolsets
-        self._attached.machine, self._attached.proxy_version = asked["machine"], asked["proxyVersion"]
+        self._client.toolsets = toolsets
+        self._client.machine, self._client.proxy_version = asked["machine"], asked["proxyVersion"]
         await self._note_version(asked["proxyVersion"])
         self._copies.projects.add(project)
-        (self._copies.watched.add if asked["watches"] else self._copies.watched.discard)(project)
-        if self._attached.project is None or self._attached.project == GLOBAL_PROJECT:
-            self._attached.project = project
+        (self._copies.watched_projects.add if asked["watches"] else self._copies.watched_projects.discard)(project)
+        if self._client.project is None or self._client.project == GLOBAL_PROJECT:
+            self._client.project = project
         return {
             "space": self.caller.space_id,
             "project": project,
@@ -512,8 +512,8 @@ class Session:
         try:
             return operation.read_answer(answer)
         except RequestError:
-            if operation.name not in self._misanswered:
-                self._misanswered.add(operation.name)
+            if operation.name not in self._wrong_operations:
+                self._wrong_operations.add(operation.name)
                 name = self.connection.session_id
                 log.info("session %s: the device's answer to %s is not of the agreed form", name, operation.name)
             problem = "the device's answer is not of the agreed form"
@@ -522,7 +522,7 @@ class Session:
     @property
     def toolsets(self) -> tuple[str, ...]:
         """The groups of tools that the agent sees."""
-        return self._attached.toolsets
+        return self._client.toolsets
 
     @property
     def withheld(self) -> tuple[str, ...]:
@@ -537,7 +537,7 @@ class Session:
         """Return the context for a call in the project that the device attached first. Raises
         LockedError.
         """
-        return self._surroundings(self._attached.project, report)
+        return self._surroundings(self._client.project, report)
 
     def refusal(self) -> RequestError | None:
         """Return why the agent's calls are refused now, or None if they are accepted."""
@@ -560,23 +560,23 @@ class Session:
             machine=ConnectedMachine(self._copies, self.publish, report, self.connection.session_id),
             rights=lambda: self.grants,
             project=project,
-            attached=frozenset(self._copies.projects | ({project} if project else set())),
+            attached_projects=frozenset(self._copies.projects | ({project} if project else set())),
             facts=ConnectionFacts(
-                machine=self._attached.machine,
-                proxy_version=self._attached.proxy_version,
+                machine=self._client.machine,
+                proxy_version=self._client.proxy_version,
                 space=self.caller.space,
                 scope=self.caller.scope,
                 last_sync=self._copies.compared_at,
             ),
             min_score=self._daemon.config.search.min_score,
             sealing=self._rosters.facts,
-            finished=self._finished,
-            tools=frozenset(one.name for one in definitions(self._attached.toolsets)),
-            unknown_toolsets=unknown(self._attached.toolsets),
+            run_to_end=self._run_to_end,
+            tools=frozenset(one.name for one in definitions(self._client.toolsets)),
+            unknown_toolsets=unknown_toolsets(self._client.toolsets),
             key=self.caller.public_key,
         )
 
-    async def tracked(self, work: Awaitable[_Result]) -> _Result:
+    async def track(self, work: Awaitable[_Result]) -> _Result:
         """Await `work` as something that a shutdown waits for."""
         task = asyncio.current_task()
         assert task is not None
@@ -586,7 +586,7 @@ class Session:
         finally:
             self._under.running.discard(task)
 
-    async def _finished(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+    async def _run_to_end(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a change of documents to completion, even if the connection or its deadline ends
         first.
 
@@ -595,7 +595,7 @@ class Session:
 
         Raises RequestError if `MAX_LEFT` changes already run without a waiting caller.
         """
-        if len(self._under.left) >= MAX_LEFT:
+        if len(self._under.orphans) >= MAX_LEFT:
             work.close()
             problem = f"{MAX_LEFT} changes of this connection that did not end in time are under way still"
             raise RequestError("unavailable", problem, "try again in a moment")
@@ -606,14 +606,14 @@ class Session:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.done():
-                self._under.left.add(task)
-                task.add_done_callback(self._under.left.discard)
+                self._under.orphans.add(task)
+                task.add_done_callback(self._under.orphans.discard)
             raise
 
     async def _holding(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Await `work` with the space open until it ends, even if the caller disconnects."""
         try:
-            async with self.held():
+            async with self.hold():
                 return await work
         finally:
             work.close()
@@ -634,11 +634,11 @@ class Session:
 
     def publish(self, change: DocumentChange) -> None:
         """Announce a revision to all other sessions of the space and to all services."""
-        self._agent.changed(change)
+        self._agent.on_change(change)
         for session in self._daemon.sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
                 session.announce(change)
-        self._daemon.services.changed(self.caller.space_id, change)
+        self._daemon.services.on_change(self.caller.space_id, change)
 
     def publish_here_too(self, change: DocumentChange) -> None:
         """Announce a revision to all devices, including the caller's, which asked for it and does
@@ -655,7 +655,7 @@ async def _answer(operations: Mapping[str, Answerer], op: str, body: Carried) ->
         raise RequestError.of(error) from error
 
 
-def _unknown() -> RequestError:
+def _unknown_request_error() -> RequestError:
     return RequestError("unavailable", f"confided {__version__} {UNKNOWN}", "a later version may: upgrade confided")
 
 
@@ -672,7 +672,7 @@ def _id_in(data: bytes) -> str | int | None:
     return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
-def _refused(error: RequestError) -> bytes:
+def _error_line(error: RequestError) -> bytes:
     """Return the error for a message that was refused before its id was read."""
     text = f"{error.message}: {error.hint}"
     return json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": text}}).encode()

@@ -44,7 +44,7 @@ class Custodian:
         self._database = folder.space(space_id)
         self._file = folder.custody(space_id)
         self._master = master
-        self._held: dict[int, bytes] = {}
+        self._device_keys: dict[int, bytes] = {}
         self._turn = threading.RLock()
         self.is_lost = False
         """True if no key that the file names opens the database, so that the devices are asked for
@@ -69,7 +69,7 @@ class Custodian:
     @property
     def is_holding(self) -> bool:
         """True if keys that devices have handed over are in memory."""
-        return bool(self._held)
+        return bool(self._device_keys)
 
     @property
     def is_locked(self) -> bool:
@@ -80,16 +80,16 @@ class Custodian:
         """Return the key of that name, 32 bytes, or None if a device has to bring it."""
         if name.keeper == "server":
             return self._master.space_key(self._space_id, name.number)
-        return self._held.get(name.number)
+        return self._device_keys.get(name.number)
 
     def missing_epochs(self, epoch: int) -> list[int]:
         """Return the epochs whose database keys a device should hand over now; `epoch` is the
         roster's newest, 0 without a roster.
         """
         if self.is_lost:
-            return [number for number in range(1, epoch + 1) if number not in self._held]
+            return [number for number in range(1, epoch + 1) if number not in self._device_keys]
         named = {name.number for name in self._custody.names if name.keeper == "caller"}
-        return sorted(number for number in {*named, self._following(epoch)} - {0} if number not in self._held)
+        return sorted(number for number in {*named, self._following(epoch)} - {0} if number not in self._device_keys)
 
     def add_keys(self, keys: Mapping[int, bytes], epoch: int, *, may_change: bool, is_open: bool) -> None:
         """Keep those keys of a device that are needed. Disk.
@@ -119,7 +119,7 @@ class Custodian:
         """Keep keys of a database that is in use or does not exist yet."""
         exists = self._is_there
         taken = needed if may_change else {n: key for n, key in needed.items() if exists and self._opens(key)}
-        self._held = {**self._held, **taken}
+        self._device_keys = {**self._device_keys, **taken}
         if not exists and not self._is_in_log and epoch in taken and self._custody.key.keeper == "caller":
             self._write(replace(self._custody, key=KeyName("caller", epoch), following=None))
 
@@ -127,22 +127,22 @@ class Custodian:
         """Keep keys of a closed database if they open it. Raises WrongKeyError, StorageError."""
         names = self._custody.names
         if any((key := self.key(name)) is not None and self._opens(key) for name in names):
-            self._held = {**self._held, **(needed if may_change else {})}
+            self._device_keys = {**self._device_keys, **(needed if may_change else {})}
             self.is_lost = False
             return
         opening = {number for number, key in needed.items() if self._opens(key)}
         if not opening:
             # A key that opens nothing is not kept: otherwise it would never be requested again.
-            brought = {name.number for name in names if name.keeper == "caller"} <= {*needed, *self._held}
+            brought = {name.number for name in names if name.keeper == "caller"} <= {*needed, *self._device_keys}
             if needed and (brought or not may_change):
                 self.is_lost = self.is_lost or brought
                 self._may_be_theirs = self._may_be_theirs and not brought
                 raise _wrong()
             return
         taken = needed if may_change else {number: needed[number] for number in opening}
-        self._held = {**self._held, **taken}
+        self._device_keys = {**self._device_keys, **taken}
         if not any(KeyName("caller", number) in names for number in opening):
-            self._found(KeyName("caller", max(opening)))
+            self._record_found(KeyName("caller", max(opening)))
         self.is_lost = False
 
     def opening_key(self) -> tuple[KeyName, bytes]:
@@ -175,10 +175,10 @@ class Custodian:
             StorageError, KeyFileError: as `add_keys`.
         """
         with self._turn:
-            for name in (*(KeyName("caller", number) for number in self._held), *self._generations):
+            for name in (*(KeyName("caller", number) for number in self._device_keys), *self._generations):
                 key = self.key(name)
                 if key is not None and self._opens(key):
-                    self._found(name)
+                    self._record_found(name)
                     return name, key
             if not self.is_lost:
                 self._may_be_theirs = epoch > 0 and not self._is_written
@@ -205,10 +205,10 @@ class Custodian:
         """Return the key that is to replace the present one, if it is due and available; `epoch` is
         the roster's newest.
         """
-        if self._custody.wanted == "server":
+        if self._custody.wanted_keeper == "server":
             return self.next_generation()
         following = self._following(epoch)
-        return KeyName("caller", following) if following in self._held else None
+        return KeyName("caller", following) if following in self._device_keys else None
 
     def next_generation(self) -> KeyName:
         """Return the name of a server key that was never used."""
@@ -225,7 +225,7 @@ class Custodian:
                 self._write(Custody(KeyName(keeper, number), generation=generation))
                 return
             wanted = None if keeper == self._custody.key.keeper else keeper
-            self._write(replace(self._custody, wanted=wanted))
+            self._write(replace(self._custody, wanted_keeper=wanted))
 
     def install(self, custody: Custody) -> None:
         """Record the custody from the space's log, which may be newer than the local one. Disk.
@@ -234,13 +234,13 @@ class Custodian:
         with self._turn:
             self._is_in_log = True
             if custody.key != self._custody.key:
-                self._write(replace(custody, wanted=self._custody.wanted))
+                self._write(replace(custody, wanted_keeper=self._custody.wanted_keeper))
 
     def after(self, name: KeyName) -> Custody:
         """Return the custody once the database is encrypted with that key only."""
         generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
-        wanted = self._custody.wanted if self._custody.wanted != name.keeper else None
-        return replace(self._custody, key=name, following=None, wanted=wanted, generation=generation)
+        wanted = self._custody.wanted_keeper if self._custody.wanted_keeper != name.keeper else None
+        return replace(self._custody, key=name, following=None, wanted_keeper=wanted, generation=generation)
 
     def changing(self, name: KeyName) -> None:
         """Record that the database is about to be encrypted with that key. Disk. Raises
@@ -250,20 +250,20 @@ class Custodian:
             generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
             self._write(replace(self._custody, following=name, generation=generation))
 
-    def changed(self, name: KeyName) -> None:
+    def record_change(self, name: KeyName) -> None:
         """Record that the database is encrypted with that key only. Disk. Raises KeyFileError."""
         with self._turn:
             self._write(self.after(name))
-            kept = self._held.items() if name.keeper == "caller" else ()
-            self._held = {number: key for number, key in kept if number >= name.number}
+            kept = self._device_keys.items() if name.keeper == "caller" else ()
+            self._device_keys = {number: key for number, key in kept if number >= name.number}
 
     def forget(self) -> None:
         """Forget the keys that devices have handed over."""
-        self._held = {}
+        self._device_keys = {}
 
     def _following(self, epoch: int) -> int:
         """Return the epoch whose key the database should have and does not have, or 0."""
-        key, wanted = self._custody.key, self._custody.wanted
+        key, wanted = self._custody.key, self._custody.wanted_keeper
         if wanted == "server" or (key.keeper == "server" and wanted is None):
             return 0
         # A registry restored from an old copy knows fewer epochs than there were.
@@ -293,7 +293,7 @@ class Custodian:
         """The server keys that the database could have."""
         return [KeyName("server", number) for number in range(self._custody.generation + _TRIED)]
 
-    def _found(self, name: KeyName) -> None:
+    def _record_found(self, name: KeyName) -> None:
         log.warning("space %s has another key than was written down: %s %d", self._space_id, name.keeper, name.number)
         generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
         self._write(replace(self._custody, key=name, following=None, generation=generation))

@@ -39,8 +39,8 @@ class SpaceFile:
         threads: the threads that write, read and run long reads.
         scan: its vectors in memory.
         damage: the parts that its connections cannot read.
-        held: the lease of the log of which the file is a copy; None: there is no log.
-        crashed: the last process that had it open did not close it.
+        lease: the lease of the log of which the file is a copy; None: there is no log.
+        has_crashed: the last process that had it open did not close it.
         behind: the ids of documents that other nodes have changed since it was open here.
     """
 
@@ -48,8 +48,8 @@ class SpaceFile:
     threads: StoreThreads
     scan: VectorScan
     damage: Damage
-    held: Lease | None
-    crashed: bool
+    lease: Lease | None
+    has_crashed: bool
     behind: tuple[int, ...]
 
     @classmethod
@@ -60,7 +60,7 @@ class SpaceFile:
         writable, disk full.
         """
         scan, damage = VectorScan(), Damage()
-        store, crashed, behind = await asyncio.to_thread(_open_marked, path, key, scan, damage, held)
+        store, crashed, behind = await asyncio.to_thread(_open_and_mark, path, key, scan, damage, held)
         store.quota = quota
 
         def open_reader() -> Store:
@@ -75,7 +75,7 @@ class SpaceFile:
         await self.threads.close()
 
 
-def _open_marked(
+def _open_and_mark(
     path: Path, key: bytes, scan: VectorScan, damage: Damage, held: Lease | None
 ) -> tuple[Store, bool, tuple[int, ...]]:
     opened = None if held is None else held.bring(path, key)
@@ -83,7 +83,7 @@ def _open_marked(
     try:
         if held is not None and opened is not None:
             held.join(store, opened)
-        crashed = open_marked(store, now=time.time())
+        crashed = mark_open(store, now=time.time())
         note_restore(store, path.with_suffix(".restored"))
         if store.outbox is not None:
             store.outbox.flush()  # receipts of this opening reach devices (PROTOCOL.md 9.2)
@@ -104,7 +104,7 @@ def note_salvage(store: Store, lost: int, *, now: float) -> None:
             store.breaches.note(Breach(LOST_ROWS, lost, now))
 
 
-def open_marked(store: Store, *, now: float) -> bool:
+def mark_open(store: Store, *, now: float) -> bool:
     """Mark the space as open; return True if the last process that had it open did not close it.
     Raises DamagedError: it cannot be read.
     """

@@ -18,7 +18,7 @@ from typing import Final
 from confide_crypto.sealing import placeholder
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import DocumentChange
-from confide_daemon.documents.document_history import meant_by
+from confide_daemon.documents.document_history import documents_named
 from confide_daemon.documents.writer import Derive, Writer
 from confide_daemon.store.rows import StoredText
 from confide_daemon.store.space_store import Store
@@ -77,14 +77,14 @@ class ForgetPlan:
 
 def texts_of(store: Store, after: int = 0) -> Iterator[tuple[StoredText, str]]:
     """Yield every readable text of the space after a change, in order."""
-    while found := store.texts.listed(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS):
+    while found := store.texts.list_texts(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS):
         for one in found:
             after = one.change
-            if (text := _unpacked(one)) is not None:
+            if (text := _unpack(one)) is not None:
                 yield one, text
 
 
-def _unpacked(one: StoredText) -> str | None:
+def _unpack(one: StoredText) -> str | None:
     try:
         return zlib.decompress(one.packed).decode()
     except (zlib.error, UnicodeDecodeError):
@@ -110,7 +110,7 @@ def plan(
     with store.reading():
         if project is None:
             return _plan_parts(store, key, parts, reaches)
-        targets = meant_by(store, project, list(asked) or [""], reaches=lambda path: reaches(project, path))
+        targets = documents_named(store, project, list(asked) or [""], reaches=lambda path: reaches(project, path))
         paths = {(row.project, row.path) for row in targets}
         is_whole = not any(asked)
         own: dict[ForgetPart, None] = {}
@@ -121,7 +121,7 @@ def plan(
             if (one.project, one.path) in paths or (is_whole and one.project == project):
                 own |= dict.fromkeys(hashes.of_text(_own_words(text)))
                 contents[text_hash(text)] = len(text)
-                sealed |= _sealed_in(text)
+                sealed |= _secret_ids_in(text)
         shared, theirs, still = _shared(store, PartSet(key, own), contents, paths, project if is_whole else None)
         kept = [part for part in own if part not in theirs]
         documents = tuple(sorted(paths))
@@ -163,7 +163,7 @@ def _shared(
         name = one.project, one.path
         if name in paths or one.project == whole:
             continue
-        still |= _sealed_in(text)
+        still |= _secret_ids_in(text)
         if not one.is_newest or source_of(one.path) == _SESSIONS:
             continue  # a copy in the history or in a transcript goes too
         found: set[ForgetPart | str] = {part for part, _, _ in own.find(text)}
@@ -184,10 +184,10 @@ def _plan_parts(
     still: set[bytes] = set()
     for one, text in texts_of(store):
         is_meant = wanted.is_in(text)
-        still |= _sealed_in(wanted.cut(text) if is_meant else text)
+        still |= _secret_ids_in(wanted.cut(text) if is_meant else text)
         if is_meant and reaches(one.project, one.path):
             documents[one.project, one.path] = None
-            sealed |= _sealed_in(text)
+            sealed |= _secret_ids_in(text)
             if len(text) >= LEAST_TEXT:
                 texts[whole_hash(key, one.hash)] = None
     return ForgetPlan(
@@ -208,7 +208,7 @@ def _spread(parts: Sequence[ForgetPart]) -> tuple[ForgetPart, ...]:
     return tuple(parts) if step <= 1 else tuple(parts[int(number * step)] for number in range(MOST_PARTS))
 
 
-def _sealed_in(text: str) -> set[bytes]:
+def _secret_ids_in(text: str) -> set[bytes]:
     return {found.secret_id for _, _, found in placeholder.find(text)}
 
 
@@ -230,17 +230,17 @@ class ForgetSteps:
     _after: int = 0
     _still: set[bytes] = field(default_factory=set)
     _sessions: set[str] = field(default_factory=set)
-    _dropped: set[tuple[str, str]] = field(default_factory=set)
+    _dropped_documents: set[tuple[str, str]] = field(default_factory=set)
 
     def step(self) -> bool:
         """Look at a page of revisions; return False after the last one."""
         store = self.writer.store
         with store.writing():
-            page = store.texts.listed(self._after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
+            page = store.texts.list_texts(self._after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)
             for one in page:
                 self._after = one.change
-                text = _unpacked(one)
-                if text is not None and (one.project, one.path) not in self._dropped:
+                text = _unpack(one)
+                if text is not None and (one.project, one.path) not in self._dropped_documents:
                     self._remove(store, one, text)
             if not page:
                 now = time.time()
@@ -264,16 +264,16 @@ class ForgetSteps:
             if row is None:
                 return
             buried = self.writer.drop(row, self.row.author)
-            self._dropped.add((one.project, one.path))
+            self._dropped_documents.add((one.project, one.path))
             self.documents += 1
             if self.row.signed.record.file and not row.deleted:
                 self.changes.append(DocumentChange(row.project, row.path, buried.revision, "", row.hash, None))
             return
         left = self.guard.cut(text)
         if left == text:
-            self._still |= _sealed_in(text)
+            self._still |= _secret_ids_in(text)
             return
-        self._still |= _sealed_in(left)
+        self._still |= _secret_ids_in(left)
         self._cut(store, one, text, left)
 
     def _cut(self, store: Store, one: StoredText, text: str, left: str) -> None:

@@ -87,7 +87,7 @@ class Index:
         with store.reading():
             return self.indexer.progress(store, outlook)
 
-    async def queued(self, projects: frozenset[str]) -> int:
+    async def count_queued(self, projects: frozenset[str]) -> int:
         """Return the number of chunks of these projects without vectors."""
 
         def work(store: Store) -> int:
@@ -121,7 +121,7 @@ class Index:
             cut_now += more
         return cut_now
 
-    def mended(self, *, vectors_changed: bool) -> None:
+    def on_repair(self, *, vectors_changed: bool) -> None:
         """Wake the indexer after a repair of derived rows; with `vectors_changed` also drop the
         vectors in memory.
         """

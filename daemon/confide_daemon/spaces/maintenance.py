@@ -66,7 +66,7 @@ class SpaceHealth:
 
     state: str  # ok, healing, damaged: data is lost, or cannot be repaired
     breaches: list[tuple[str, int]]  # (name, rows), not repaired yet
-    healed: int  # number of repaired breaches in the record
+    healed_breaches: int  # number of repaired breaches in the record
 
 
 class MaintenanceTurns:
@@ -102,7 +102,7 @@ class Upkeep:
         self._disk = disk
         self._turns = turns
         self._is_unfolded = False
-        self._is_due = file.crashed
+        self._is_due = file.has_crashed
         self._clock = clock
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -110,18 +110,18 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._asking: asyncio.Future[int] | None = None
         self._open: list[Breach] = []
-        self._healed = 0
+        self._healed_breaches = 0
         self.failure: StorageError | None = None
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def met() -> None:
+        def wake() -> None:
             # The loop may have ended before the thread notices.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._wake.set)
 
-        self._damage.listen(met)
+        self._damage.listen(wake)
         self._task = asyncio.create_task(self._run(), name="confide-upkeep")
 
     async def close(self) -> None:
@@ -135,14 +135,14 @@ class Upkeep:
         if self._task is not None:
             await self._task
 
-    async def salvaged(self, lost: int) -> None:
+    async def record_salvage(self, lost: int) -> None:
         """Record that the database was rebuilt before it could be opened, with the number of lost
         rows.
         """
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         self._wake.set()
 
-    async def missed(self) -> None:
+    async def record_loss(self) -> None:
         """Record that the database file was missing, although devices have used the space before."""
         await self._threads.maintain(lambda store: _note_breach(store, Breach(FILE_LOST, 1, self._clock())))
         await self._look_up()
@@ -156,12 +156,12 @@ class Upkeep:
             state = "damaged"
         else:
             state = "healing" if self._open or self._damage.parts else "ok"
-        return SpaceHealth(state, [(one.what, one.rows) for one in self._open], self._healed)
+        return SpaceHealth(state, [(one.what, one.rows) for one in self._open], self._healed_breaches)
 
     def warnings(self) -> list[str]:
         """Return the warnings for the users of the space."""
         said = self._damage.warnings()
-        if (refused := self._threads.refused) is not None:
+        if (refused := self._threads.write_error) is not None:
             said.append(f"nothing new can be stored in this space: {refused}")
         if self.failure is not None:
             said.append(f"the space cannot be kept in order: {self.failure}")
@@ -183,17 +183,17 @@ class Upkeep:
         async with self._lock:
             found = await self._examine(rest=0)
             await self._heal(found)
-            found += await self._renewed()
+            found += await self._renew_vectors()
             if accept_losses:
                 await self._threads.maintain(lambda store: _settle(store, ACCEPTED, self._clock()))
                 await self._look_up()
             return found
 
-    async def found_since(self, moment: float) -> Counter[str]:
+    async def breaches_since(self, moment: float) -> Counter[str]:
         """Return the breaches found since then by any check; of each the largest number at one
         time.
         """
-        noted = await self._threads.examine(lambda store: store.breaches.listed(limit=_SHOWN))
+        noted = await self._threads.examine(lambda store: store.breaches.list_breaches(limit=_SHOWN))
         return Counter({one.what: one.rows for one in noted if one.found_at >= moment})
 
     async def give_back(self) -> int:
@@ -208,7 +208,7 @@ class Upkeep:
             self._wake.clear()
             try:
                 async with self._lock:
-                    if self._threads.refused is not None:
+                    if self._threads.write_error is not None:
                         await self._threads.maintain(lambda store: _try_to_write(store, self._clock()))
                     await self._round()
                     await self._threads.rest()
@@ -225,7 +225,7 @@ class Upkeep:
                 # exception's text may quote anything.
                 self.failure = StorageError(f"its upkeep is broken ({type(error).__name__})")
                 log.error("the upkeep of a space broke: %s", type(error).__name__)
-            if not await self._is_woken_within(RETRY_S if self.failure or self._threads.refused else LOOK_S):
+            if not await self._is_woken_within(RETRY_S if self.failure or self._threads.write_error else LOOK_S):
                 await self._is_woken_within(self._turns.next_s())
 
     async def _is_woken_within(self, seconds: float) -> bool:
@@ -252,7 +252,7 @@ class Upkeep:
                 if self._closing:
                     return
                 await self._heal(found)
-                await self._renewed()
+                await self._renew_vectors()
             await self._threads.maintain(lambda store: _set_mark(store, CHECKED_AT, self._clock()))
             self._is_due = False
             await self._threads.maintain(
@@ -297,7 +297,7 @@ class Upkeep:
         reveal.
         """
         noted = await self._threads.examine(
-            lambda store: [one for one in store.breaches.listed(limit=_SHOWN) if not one.healed_at]
+            lambda store: [one for one in store.breaches.list_breaches(limit=_SHOWN) if not one.healed_at]
         )
         todo = {*found, *(one.what for one in noted)}
         for _ in range(_ROUNDS):
@@ -318,7 +318,7 @@ class Upkeep:
             todo = {*found} - {*LOSSES}
         await self._look_up()
 
-    async def _renewed(self) -> Counter[str]:
+    async def _renew_vectors(self) -> Counter[str]:
         """Replace vectors of another model with the same name; they serve until the new ones are
         complete, as after any change of the model.
         """
@@ -339,7 +339,7 @@ class Upkeep:
     async def _mend(self, what: str) -> None:
         if what == UNCUT:
             if await self._index.cut_again():
-                self._index.mended(vectors_changed=False)
+                self._index.on_repair(vectors_changed=False)
             return
         while not self._closing:
             try:
@@ -350,7 +350,7 @@ class Upkeep:
                 count = 1 if what != PAGES else 0
             if not count:
                 return
-            self._index.mended(vectors_changed=what == VECTOR_UNUSABLE)
+            self._index.on_repair(vectors_changed=what == VECTOR_UNUSABLE)
 
     async def _salvage(self) -> None:
         def work(store: Store) -> int:
@@ -365,7 +365,7 @@ class Upkeep:
         self._damage.clear()
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
-        self._index.mended(vectors_changed=True)
+        self._index.on_repair(vectors_changed=True)
 
     async def _settle(self, left: Counter[str]) -> None:
         """Record breaches that are no longer found as repaired; losses stay until an operator
@@ -384,9 +384,9 @@ class Upkeep:
                 figures.BREACHES.labels(breach.what).inc(breach.rows)
 
     async def _look_up(self) -> None:
-        found = await self._threads.examine(lambda store: store.breaches.listed(limit=1000))
+        found = await self._threads.examine(lambda store: store.breaches.list_breaches(limit=1000))
         self._open = [one for one in found if one.healed_at is None]
-        self._healed = len(found) - len(self._open)
+        self._healed_breaches = len(found) - len(self._open)
 
     async def _give_back(self, *, merge: bool) -> int:
         begin = True

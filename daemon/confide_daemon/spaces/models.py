@@ -37,7 +37,7 @@ class IndexSettings:
 def index_settings(config: DaemonConfig) -> IndexSettings:
     """Return the index settings of every space of this daemon."""
     return IndexSettings(
-        chunks=ChunkSettings.named(config.index.chunks),
+        chunks=ChunkSettings.parse(config.index.chunks),
         weights=_weights(config.search),
         reranker=_reranker(config),
         duplicate_similarity=config.notes.duplicate_similarity,
@@ -129,11 +129,11 @@ def start(settings: EmbeddingConfig) -> list[LoadedModel]:
     names = order(settings)
     found = [_model(settings, name) for name in names] or [LoadedModel.none()]
     if names[:1] == ("local",) and not settings.folder:
-        found += _beside(settings)
+        found += _multilingual_models(settings)
     return found
 
 
-def _beside(settings: EmbeddingConfig) -> list[LoadedModel]:
+def _multilingual_models(settings: EmbeddingConfig) -> list[LoadedModel]:
     """Return the multilingual model, which is not loaded yet, or nothing if it is not installed."""
     from confide_daemon.embedding.local.multilingual import Multilingual, is_installed  # numpy: 16 MB
 
@@ -151,7 +151,7 @@ def former(settings: EmbeddingConfig, generation: Generation) -> LoadedModel | N
     """
     name = generation.provider
     own = settings.sections.get(name)
-    # A name with a "+" contains more than the model (`embedding.settings.named`).
+    # A name with a "+" contains more than the model (`embedding.settings.generation_name`).
     if name not in order(settings) or not isinstance(own, RemoteSettings) or "+" in generation.model:
         return None
     if own.model == generation.model and own.dimensions in (0, generation.dimensions):

@@ -75,11 +75,11 @@ class OpenSpaceLimit:
         if len(self._open) >= self._most + SPARE and space_id not in self._open:
             raise CrowdedError(len(self._open))
         self._open[space_id] = 0.0
-        self.used(space_id)
+        self.mark_used(space_id)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look(), name="confide-close-idle")
 
-    def used(self, space_id: str) -> None:
+    def mark_used(self, space_id: str) -> None:
         """Record that the space is in use or was until now; ignore a space that is not open."""
         if space_id not in self._open:
             return
@@ -87,7 +87,7 @@ class OpenSpaceLimit:
         self._open.move_to_end(space_id)
         self._freed.set()  # a waiting `enter` may close it now
 
-    def left(self, space_id: str) -> None:
+    def mark_closed(self, space_id: str) -> None:
         """Record that the space is closed, or could not be opened."""
         self._open.pop(space_id, None)
         self._freed.set()

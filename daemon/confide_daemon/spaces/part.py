@@ -23,7 +23,7 @@ be moved. Until then they do nothing.
 log = logging.getLogger(__name__)
 
 
-async def unharmed(work: Awaitable[None], what: str) -> None:
+async def run_safely(work: Awaitable[None], what: str) -> None:
     """Wait for an add-on's work; log an exception instead of raising it. `what` names the work for
     the log.
     """
@@ -67,9 +67,9 @@ class SpacePart:
         for a tool call.
         """
 
-    async def carried(self) -> Mapping[str, int]:
+    async def items_to_move(self) -> Mapping[str, int]:
         """Return the number of items that move with the space to another daemon, by kind."""
         return {}
 
-    def session_ended(self, session_id: str) -> None:
+    def on_session_end(self, session_id: str) -> None:
         """Release a session's data of the space."""

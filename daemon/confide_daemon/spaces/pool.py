@@ -1,7 +1,7 @@
 """The open spaces: each database is opened once for all connections, and only while its key is
 available.
 
-An operation holds its space while it runs (`Spaces.held`). A space that was not held for a while is
+An operation holds its space while it runs (`Spaces.hold`). A space that was not held for a while is
 closed, and opened again for the next operation.
 """
 
@@ -119,11 +119,11 @@ class Spaces(SpaceHost):
         sweep(state.folder.spaces)
         space_removal.finish(state)
         if leases is not None:
-            leases.on_lost = self._lost
+            leases.on_lost = self._on_lost
             leases.start()
 
     @asynccontextmanager
-    async def held(self, space_id: str) -> AsyncIterator[Space]:
+    async def hold(self, space_id: str) -> AsyncIterator[Space]:
         """Yield the open space with this id, which stays open meanwhile. Raises LockedError: no
         device has brought its key; StorageError: it cannot be opened; CrowdedError: too many others
         are in use.
@@ -134,7 +134,7 @@ class Spaces(SpaceHost):
             yield await self.get(space_id)
         finally:
             entry.holders -= 1
-            self._room.used(space_id)
+            self._room.mark_used(space_id)
 
     async def get(self, space_id: str) -> Space:
         """Return the open space with this id; it may be closed as soon as nothing holds it.
@@ -156,7 +156,7 @@ class Spaces(SpaceHost):
         return await asyncio.shield(task)
 
     @contextmanager
-    def used(self, space_id: str) -> Iterator[None]:
+    def mark_used(self, space_id: str) -> Iterator[None]:
         """Mark the space as used or waited for: meanwhile a key that devices have brought is not
         forgotten.
 
@@ -165,7 +165,7 @@ class Spaces(SpaceHost):
         entry = self._entry(space_id)
         entry.users += 1
         entry.stop_timer()
-        self._standing.changed()
+        self._standing.write_soon()
         try:
             yield
         finally:
@@ -209,7 +209,7 @@ class Spaces(SpaceHost):
             yield FrozenSpace(None)  # the keeper of its key is unknown, so it cannot be opened either
             return
         try:
-            async with entry.unchanged() as key:
+            async with entry.hold_unchanged() as key:
                 yield FrozenSpace(key, entry.custodian if entry.space is None else None)
         finally:
             # An unused space needs no entry: there may be ten thousand.
@@ -225,7 +225,7 @@ class Spaces(SpaceHost):
         entry = self._entries.get(space_id)
         return None if entry is None else entry.custodian.key(name)
 
-    async def unlocked(self, space_id: str) -> Space:
+    async def wait_unlocked(self, space_id: str) -> Space:
         """Wait until a device has brought the space's key, and return the space. Raises
         StorageError: it cannot be opened.
         """
@@ -238,7 +238,7 @@ class Spaces(SpaceHost):
                 raise_if_cancelled()
 
     async def unlock(self, space_id: str, keys: Mapping[int, bytes], *, may_change: bool) -> None:
-        """Add those keys from a device of the roster that are needed (`needed_epochs`), and open
+        """Add those keys from a device of the roster that are needed (`missing_epochs`), and open
         the space with them.
 
         Args:
@@ -280,7 +280,7 @@ class Spaces(SpaceHost):
         entry = self._entry(space_id)
         return isinstance(entry.failure, LockedError) or (entry.space is None and entry.custodian.is_locked)
 
-    def needed_epochs(self, space_id: str, epoch: int) -> list[int]:
+    def missing_epochs(self, space_id: str, epoch: int) -> list[int]:
         """Return the epochs whose database keys a device should bring, to open the space or to
         change its key.
         """
@@ -296,7 +296,7 @@ class Spaces(SpaceHost):
             if entry.space is not None:
                 found |= set() if self._is_removed(space_id, entry.space) else entry.space.health_problems()
                 continue
-            found |= entry.ailed
+            found |= entry.last_problems
             passing = (LockedError, CrowdedError, EngineError)
             is_broken = entry.failure is not None and not isinstance(entry.failure, passing)
             if is_broken or (entry.custodian.is_lost and entry.custodian.custody.key.keeper == "server"):
@@ -312,7 +312,7 @@ class Spaces(SpaceHost):
 
     # Status for the operator: answered from memory
 
-    def opened(self) -> dict[str, Space]:
+    def open_spaces(self) -> dict[str, Space]:
         """Return the open spaces by id."""
         return {space_id: entry.space for space_id, entry in self._entries.items() if entry.space is not None}
 
@@ -326,7 +326,7 @@ class Spaces(SpaceHost):
 
     def waiting(self) -> dict[str, int]:
         """Return the number of chunks without vectors in each open space."""
-        return {space_id: space.waiting for space_id, space in self.opened().items()}
+        return {space_id: space.waiting for space_id, space in self.open_spaces().items()}
 
     def providers(self) -> dict[str, bool]:
         """Return {provider: True if its model is available now}."""
@@ -367,7 +367,7 @@ class Spaces(SpaceHost):
             return
 
         def work(key: bytes) -> None:
-            with leases.looked_at(space_id) as lease:
+            with leases.view(space_id) as lease:
                 if lease is not None and lease.drop_overtaken(path, key):
                     log.info("an old copy of space %s was removed", space_id)
 
@@ -384,7 +384,9 @@ class Spaces(SpaceHost):
         started = time.thread_time()
         entry = self._entries.get(space_id)
         path = self._state.folder.space(space_id)
-        is_in_hand = entry is not None and (entry.opening or entry.closing or entry.ailed or entry.door.locked())
+        is_in_hand = entry is not None and (
+            entry.opening or entry.closing or entry.last_problems or entry.door.locked()
+        )
         if is_in_hand or not path.exists():
             return True, 0.0
         # A space that was never requested gets no entry: there may be ten thousand.
@@ -449,7 +451,7 @@ class Spaces(SpaceHost):
             async with entry.door:
                 return await self._open_in_room(space_id, entry)
         except BaseException as error:
-            self._room.left(space_id)
+            self._room.mark_closed(space_id)
             # The lease of a locked space is kept while sessions wait, so that the device that
             # brings the key connects to the same node.
             if self._leases is not None and not (isinstance(error, LockedError) and entry.users):
@@ -459,7 +461,7 @@ class Spaces(SpaceHost):
             raise
 
     async def _open_in_room(self, space_id: str, entry: SpaceSlot) -> Space:
-        held = await self._held_of(space_id, entry)
+        held = await self._lease_of(space_id, entry)
         try:
             try:
                 name, key = await asyncio.to_thread(entry.custodian.opening_key)
@@ -476,21 +478,21 @@ class Spaces(SpaceHost):
         if entry.custodian.custody.following is not None:
             # If this cannot be recorded, both names stay recorded.
             with suppress(KeyFileError):
-                await asyncio.to_thread(entry.custodian.changed, name)
+                await asyncio.to_thread(entry.custodian.record_change, name)
         if held is not None:
             await asyncio.to_thread(held.keep_custody, entry.custodian.custody)
             self._ahead.update(self._state.folder.spaces.glob(space_id + _AHEAD[1:]))
         if self._shared.vault is None:
             with suppress(ConfideError):
-                entry.stranded, _ = await space.records.places()
+                entry.stranded_records, _ = await space.records.places()
         entry.is_unlocked.set()
-        entry.ailed = frozenset()
-        self._standing.changed()
+        entry.last_problems = frozenset()
+        self._standing.write_soon()
         if name.keeper == "caller":
             self.host.announce_news(space_id)
         return space
 
-    async def _held_of(self, space_id: str, entry: SpaceSlot) -> Lease | None:
+    async def _lease_of(self, space_id: str, entry: SpaceSlot) -> Lease | None:
         """Return the lease of the space, if it has a log; the log names the keeper of its key."""
         if self._leases is None:
             return None
@@ -510,15 +512,15 @@ class Spaces(SpaceHost):
         """Release the lease of a closed space that has no users any more."""
         is_closed = entry.space is None and entry.closing is None and (entry.opening is None or entry.opening.done())
         if self._leases is not None and not entry.users and not entry.listeners and is_closed:
-            self._beside(self._leases.leave(space_id))
+            self._run_in_background(self._leases.leave(space_id))
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task in the background; `close` waits for it."""
         task = asyncio.create_task(work)
         self._renewing.add(task)
         task.add_done_callback(self._renewing.discard)
 
-    def _lost(self, space_id: str, is_elsewhere: bool) -> None:
+    def _on_lost(self, space_id: str, is_elsewhere: bool) -> None:
         if is_elsewhere:
             self.host.send_elsewhere(space_id)
         if (entry := self._entries.get(space_id)) is not None:
@@ -583,7 +585,7 @@ class Spaces(SpaceHost):
         task, entry.opening = entry.opening, None
         assert task is not None
         space = task.result()
-        entry.ailed = frozenset(space.health_problems() - {"embedding"})
+        entry.last_problems = frozenset(space.health_problems() - {"embedding"})
 
         async def close() -> None:
             await self._close(space_id, space)
@@ -602,7 +604,7 @@ class Spaces(SpaceHost):
             # A space that cannot close must not prevent the others from closing.
             log.error("space %s did not close: %s", space_id, type(error).__name__)
         finally:
-            self._room.left(space_id)
+            self._room.mark_closed(space_id)
             if self._leases is not None:
                 entry = self._entries.get(space_id)
                 if entry is not None and (entry.users or entry.listeners):
@@ -626,7 +628,7 @@ class Spaces(SpaceHost):
 
         entry.timer = asyncio.get_running_loop().call_later(self._lock_after_s, lock)
         entry.locks_at = self._state.registry.clock() + self._lock_after_s
-        self._standing.changed()
+        self._standing.write_soon()
 
     async def _lock(self, space_id: str, entry: SpaceSlot, closing: asyncio.Task[None] | None) -> None:
         """Close the space and forget its keys. `closing`: the task that already closes it for lack
@@ -639,7 +641,7 @@ class Spaces(SpaceHost):
             log.info("space %s is locked: it was not used for %.0f s", space_id, self._lock_after_s)
         finally:
             entry.closing = None
-            self._standing.changed()
+            self._standing.write_soon()
 
     async def _shut(self, space_id: str, entry: SpaceSlot) -> None:
         """Close the space, if it is open, and forget its keys."""
@@ -660,7 +662,7 @@ class Spaces(SpaceHost):
     def standings(self) -> dict[str, CustodyStatus]:
         """Return the lock states of the spaces whose key a device keeps, by their ids."""
         return {
-            space_id: CustodyStatus(self.is_locked(space_id), entry.locks_at, entry.stranded)
+            space_id: CustodyStatus(self.is_locked(space_id), entry.locks_at, entry.stranded_records)
             for space_id, entry in self._entries.items()
             if entry.custodian.custody.key.keeper == "caller"
         }
@@ -676,7 +678,7 @@ def _state(entry: SpaceSlot) -> str:
     if isinstance(entry.failure, LockedError) or entry.custodian.is_locked:
         return "locked"
     is_broken = entry.failure is not None and not isinstance(entry.failure, CrowdedError)
-    return "damaged" if is_broken or "storage" in entry.ailed else "closed"
+    return "damaged" if is_broken or "storage" in entry.last_problems else "closed"
 
 
 def glance(path: Path, key: bytes) -> bool:
@@ -684,5 +686,5 @@ def glance(path: Path, key: bytes) -> bool:
     with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         if store.schema_version() < migrations()[-1][0]:
             return True  # opening upgrades it, and it is checked then
-        is_settled = all(breach.healed_at for breach in store.breaches.listed(limit=BREACHES))
+        is_settled = all(breach.healed_at for breach in store.breaches.list_breaches(limit=BREACHES))
         return is_settled and not store.marks.find(OPEN) and not store.integrity.glance()

@@ -44,7 +44,7 @@ from confide_daemon.spaces.file import SpaceFile
 from confide_daemon.spaces.index import Index
 from confide_daemon.spaces.maintenance import MaintenanceTurns, SpaceHealth, Upkeep
 from confide_daemon.spaces.models import IndexSettings
-from confide_daemon.spaces.part import SpacePart, unharmed
+from confide_daemon.spaces.part import SpacePart, run_safely
 from confide_daemon.spaces.space_forgetting import Forgetting
 from confide_daemon.store.database import ReplicationOutbox
 from confide_daemon.store.logs import Lease
@@ -87,7 +87,7 @@ class SpaceStatus:
     model: str | None
     dimensions: int | None
     embedder: str  # loading, ready, failed
-    queued: int  # pieces that wait for their vectors
+    queued_pieces: int  # pieces that wait for their vectors
     index_age_s: float  # how long the oldest of them has waited
     reembedding: tuple[int, int, int] | None  # (generation, done, total) while a new one is built
     size_bytes: int | None  # None: withheld
@@ -217,11 +217,11 @@ class Space:
             lost = await asyncio.to_thread(salvage.salvage, path, key)
             log.warning("the database was rebuilt from what could be read of it; the damaged file is kept beside it")
             space = await begin()
-            await space.upkeep.salvaged(lost)
+            await space.upkeep.record_salvage(lost)
             return space
         if is_missing:
             log.error("the database file of space %s was missing or empty: a new one was made", space_id)
-            await space.upkeep.missed()
+            await space.upkeep.record_loss()
         return space
 
     @classmethod
@@ -288,7 +288,7 @@ class Space:
         if self.outbox is not None:
             self.outbox.custody = custody
         await self.threads.change_key(key, follow)
-        if kept := await self.threads.read(lambda store: salvage.damaged_copies(store.path)):
+        if kept := await self.threads.read(lambda store: salvage.count_damaged_copies(store.path)):
             log.warning(
                 "beside space %s, %d former files with damage are under its old key until they are removed",
                 self.space_id,
@@ -298,7 +298,7 @@ class Space:
     async def close(self) -> None:
         """End the indexing after its current batch and close the database."""
         for part in reversed(self.parts):
-            await unharmed(part.close(), "closing a part of a space")
+            await run_safely(part.close(), "closing a part of a space")
         await self.forgetting.close()
         await self.records.close()
         await self.upkeep.close()
@@ -307,7 +307,7 @@ class Space:
         await self.index.close()
         await self.usage.close()
         for part in reversed(self.parts):
-            await unharmed(part.finish(), "finishing a part of a space")
+            await run_safely(part.finish(), "finishing a part of a space")
         await self.file.close()
 
     async def status(self, projects: frozenset[str] | None) -> SpaceStatus:
@@ -338,8 +338,8 @@ class Space:
         p50_ms, p95_ms = self.index.searcher.latencies()
         warnings = generations.warnings(self.index.providers, live)
         warnings += [*self.index.indexer.warnings(), *self.upkeep.warnings()]
-        if self.file.held is not None:
-            warnings += self.file.held.warnings()
+        if self.file.lease is not None:
+            warnings += self.file.lease.warnings()
         return SpaceStatus(
             space_id=self.space_id,
             files=sum(count.files for count in sources.values()),
@@ -350,7 +350,7 @@ class Space:
             model=live.model if live else None,
             dimensions=live.dimensions if live else None,
             embedder=self.index.providers[0].model.state,
-            queued=state.total - state.done,
+            queued_pieces=state.total - state.done,
             index_age_s=0.0 if waited is None else max(0.0, time.time() - waited),
             reembedding=(state.generation, state.done, state.total)
             if state.building and state.generation is not None
@@ -415,7 +415,7 @@ class Space:
         effect between two documents.
         """
         documents = await self.threads.read(
-            lambda store: [row.id for row in store.documents.listed(None) if not row.deleted]
+            lambda store: [row.id for row in store.documents.list_documents(None) if not row.deleted]
         )
         added = kept = removed = 0
         for number, document in enumerate(documents):
@@ -424,7 +424,7 @@ class Space:
             if progress is not None:
                 progress(number, len(documents))
             one = await self.threads.write(lambda _store: self._writer.recut(document))  # noqa: B023 - awaited here
-            added, kept, removed = added + one.added, kept + one.kept, removed + one.removed
+            added, kept, removed = added + one.added_pieces, kept + one.kept_pieces, removed + one.removed_pieces
         if reembed:
             self.index.indexer.renew()
         self.index.indexer.forgive()
@@ -441,10 +441,10 @@ class Space:
         """Return the reason why a session may not use the space now, as `SpacePart.refusal`."""
         return next((found for part in self.parts if (found := part.refusal(session_id, op)) is not None), None)
 
-    def session_ended(self, session_id: str) -> None:
+    def on_session_end(self, session_id: str) -> None:
         """Release a session's data of the space."""
         for part in self.parts:
-            part.session_ended(session_id)
+            part.on_session_end(session_id)
 
     @property
     def lease(self) -> int | None:
@@ -480,7 +480,7 @@ class Space:
     def health_problems(self) -> set[str]:
         """Return the health problems as words that reveal no content: storage, index, embedding."""
         state = self.upkeep.health().state
-        is_lost = state == "damaged" or self.threads.refused is not None
+        is_lost = state == "damaged" or self.threads.write_error is not None
         found = {"storage"} if is_lost else {"index"} if state == "healing" else set()
         if self.index.is_broken:
             found.add("index")

@@ -59,7 +59,7 @@ class Forgetting:
         self._file = database.with_suffix(SUFFIX)
         self._texts = SpaceTexts(threads, index.indexer, index.searcher)
         self._turn = asyncio.Lock()
-        self._again: asyncio.Task[None] | None = None
+        self._retry: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Take the records of the file beside the database, and forget them before the space is
@@ -75,12 +75,12 @@ class Forgetting:
 
     def start(self) -> None:
         """Finish what a full disk prevents, until closed."""
-        self._again = asyncio.create_task(self._try_again(), name="confide-forget")
+        self._retry = asyncio.create_task(self._try_again(), name="confide-forget")
 
     async def close(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            await asyncio.gather(self._again, return_exceptions=True)
+        if self._retry is not None:
+            self._retry.cancel()
+            await asyncio.gather(self._retry, return_exceptions=True)
 
     async def _try_again(self) -> None:
         while True:
@@ -161,7 +161,7 @@ class Forgetting:
             while has_more:  # each step waits its turn among the other writes
                 has_more = await self._threads.write(lambda _store: steps.step())
         finally:
-            self._index.indexer.changed()
+            self._index.indexer.note_change()
         return Forgot(steps.documents, steps.changes)
 
     async def _clean(self, identity: bytes) -> None:
@@ -206,7 +206,7 @@ class Forgetting:
 
         return await self._threads.read(work)
 
-    async def note_seen(self, identities: Iterable[bytes], device: bytes) -> None:
+    async def note_device_done(self, identities: Iterable[bytes], device: bytes) -> None:
         """Note that a device has removed what these records name from its own files."""
         known = list(identities)
 
@@ -214,14 +214,14 @@ class Forgetting:
             with store.writing():
                 for identity in known:
                     if store.forgettings.find(identity) is not None:
-                        store.forgettings.note_seen(identity, device.hex(), now=time.time())
+                        store.forgettings.note_device_done(identity, device.hex(), now=time.time())
 
         if known:
             await self._threads.write(work)
 
-    async def seen(self, identity: bytes) -> dict[str, float]:
+    async def devices_done(self, identity: bytes) -> dict[str, float]:
         """Return the devices that have removed it, by their keys in hex, and when."""
-        return await self._threads.read(lambda store: store.forgettings.seen(identity))
+        return await self._threads.read(lambda store: store.forgettings.devices_done(identity))
 
     async def allow(self, text: str, *, said: float) -> None:
         """Accept a text again that a person stores, unless they said so (`said`, in seconds since
@@ -245,7 +245,7 @@ class Forgetting:
         def work(store: Store) -> tuple[frozenset[bytes], int]:
             names = [normal(name) for name in asked] or [""]
             if "" in names:
-                for document in store.documents.listed(frozenset((project,))):
+                for document in store.documents.list_documents(frozenset((project,))):
                     parts = document.path.split("/")
                     names += ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
             lifted: set[bytes] = set()
@@ -305,7 +305,7 @@ class Forgetting:
         those with what a shared store has lost.
         """
         path = self._file.with_suffix(".db")
-        return salvage.damaged_copies(path) + len([*path.parent.glob(f"{path.name}.ahead*")])
+        return salvage.count_damaged_copies(path) + len([*path.parent.glob(f"{path.name}.ahead*")])
 
 
 def _has_key(store: Store, identity: bytes) -> bool:

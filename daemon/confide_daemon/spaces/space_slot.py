@@ -71,10 +71,10 @@ class SpaceSlot:
         listeners: number of sessions that wait for its news only: they keep it at this node, but
             neither open nor unlocked.
         holders: number of current operations on it: it is not closed before they end.
-        ailed: its health problems when it was closed (`Space.health_problems`).
+        last_problems: its health problems when it was closed (`Space.health_problems`).
         timer: the timer that makes it forget its key, while it is unused.
         locks_at: the time at which that happens, seconds since 1970.
-        stranded: number of its sealed records in a vault that is no longer configured, counted when it
+        stranded_records: number of its sealed records in a vault that is no longer configured, counted when it
             was opened.
     """
 
@@ -97,10 +97,10 @@ class SpaceSlot:
         self.users = 0
         self.listeners = 0
         self.holders = 0
-        self.ailed: frozenset[str] = frozenset()
+        self.last_problems: frozenset[str] = frozenset()
         self.timer: asyncio.TimerHandle | None = None
         self.locks_at: float | None = None
-        self.stranded = 0
+        self.stranded_records = 0
 
     @property
     def failure(self) -> BaseException | None:
@@ -130,10 +130,10 @@ class SpaceSlot:
     def change_key(self) -> None:
         """Change the key in the background, if a change is due and the new key is available."""
         if self.changing is None or self.changing.done():
-            self.changing = asyncio.create_task(self._change_until_done(), name="confide-rekeying")
+            self.changing = asyncio.create_task(self._finish_change(), name="confide-rekeying")
 
     @contextlib.asynccontextmanager
-    async def unchanged(self) -> AsyncIterator[bytes | None]:
+    async def hold_unchanged(self) -> AsyncIterator[bytes | None]:
         """Yield the key of the database, or None if it is not available; meanwhile neither the key
         nor the file changes.
 
@@ -160,7 +160,7 @@ class SpaceSlot:
         async with self.unlocking, self._rekeying:
             await asyncio.to_thread(self.custodian.want, keeper)
         await self._change(follow)
-        self._standing.changed()
+        self._standing.write_soon()
         return self.custodian.custody
 
     async def renew(self, follow: Follow) -> Custody:
@@ -176,7 +176,7 @@ class SpaceSlot:
             await self._rekey(space, self.custodian.next_generation(), follow)
         return self.custodian.custody
 
-    async def _change_until_done(self) -> None:
+    async def _finish_change(self) -> None:
         while True:
             try:
                 # Another epoch may begin meanwhile.
@@ -210,8 +210,8 @@ class SpaceSlot:
         # unknown.
         await asyncio.to_thread(self.custodian.changing, target)
         await space.rekey(key, follow=follow, custody=self.custodian.after(target).to_json())
-        await asyncio.to_thread(self.custodian.changed, target)
-        self._standing.changed()
+        await asyncio.to_thread(self.custodian.record_change, target)
+        self._standing.write_soon()
         log.info("space %s has a new key: %s %d", self._space_id, target.keeper, target.number)
 
 
@@ -222,7 +222,7 @@ class CustodyStatus:
     is_locked: bool  # no device has brought the key
     # When the key will be forgotten unless a device connects, seconds since 1970; None: in use.
     locks_at: float | None
-    stranded: int = 0  # known number of its sealed records in a vault that is no longer configured
+    stranded_records: int = 0  # known number of its sealed records in a vault that is no longer configured
 
 
 class StandingFile:
@@ -234,11 +234,11 @@ class StandingFile:
         """Make the writer of the file about these spaces."""
         self._path = path
         self._spaces = spaces
-        self._written: Mapping[str, CustodyStatus] = {}
+        self._written_standings: Mapping[str, CustodyStatus] = {}
         self._writing: asyncio.Task[None] | None = None
         self._is_due = False
 
-    def changed(self) -> None:
+    def write_soon(self) -> None:
         """Write the file soon, since a state may have changed."""
         self._is_due = True
         if self._writing is None or self._writing.done():
@@ -254,12 +254,14 @@ class StandingFile:
         while self._is_due:
             self._is_due = False
             standings = dict(self._spaces.standings())
-            if standings == self._written:
+            if standings == self._written_standings:
                 continue
-            said = {space_id: [one.is_locked, one.locks_at, one.stranded] for space_id, one in standings.items()}
+            said = {
+                space_id: [one.is_locked, one.locks_at, one.stranded_records] for space_id, one in standings.items()
+            }
             try:
                 await asyncio.to_thread(write_private_file, self._path, json.dumps(said).encode(), replace=True)
-                self._written = standings
+                self._written_standings = standings
             except KeyFileError as error:
                 raise_if_cancelled()
                 log.warning("which spaces are locked could not be written down: %s", error)

@@ -86,7 +86,7 @@ class storage_errors:  # noqa: N801 - a context manager; as a generator it took 
         raise StorageError(f"cannot {self._doing}: {type(error).__name__}") from None
 
 
-def carried(ids: Iterable[int]) -> object:
+def id_array(ids: Iterable[int]) -> object:
     """Return ids, at least one, as the value of `carray(?)`, in rising order, so that rows on one
     page are read together.
 
@@ -219,7 +219,7 @@ def checkpoint_where_there_is_room(connection: apsw.Connection) -> None:
     """Make the writer's connection check for free disk space before each checkpoint, instead of
     SQLite's automatic checkpoints.
     """
-    connection.set_wal_hook(_committed)
+    connection.set_wal_hook(_on_commit)
 
 
 def close(connection: apsw.Connection) -> None:
@@ -247,7 +247,7 @@ def check_room_for_derived(connection: apsw.Connection) -> None:
         )
 
 
-def _committed(connection: apsw.Connection, _database: str, pages: int) -> int:
+def _on_commit(connection: apsw.Connection, _database: str, pages: int) -> int:
     if pages >= LONG_LOG_PAGES:
         try:
             if _has_room_for_log(connection):
@@ -359,7 +359,7 @@ class Remembered:
     """A cache of counts and lists, which later searches reuse until the database changes."""
 
     def __init__(self) -> None:
-        self._kept: dict[object, object] = {}
+        self._results: dict[object, object] = {}
         self._version: object = None
         self._is_in_view = False
 
@@ -370,7 +370,7 @@ class Remembered:
         """
         version = connection.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version:
-            self._kept.clear()
+            self._results.clear()
             self._version = version
         self._is_in_view = True
         try:
@@ -382,7 +382,7 @@ class Remembered:
         """Drop the cache before this connection writes, since `data_version` doesn't change on its
         own writes.
         """
-        self._kept.clear()
+        self._results.clear()
 
     def get(self, key: object, compute: Callable[[], T]) -> T:
         """Return the value cached under the key, or compute and cache it; outside of a view always
@@ -390,11 +390,11 @@ class Remembered:
         """
         if not self._is_in_view:
             return compute()
-        if key not in self._kept:
-            if len(self._kept) >= MOST_REMEMBERED:
-                self._kept.clear()
-            self._kept[key] = compute()
-        return cast("T", self._kept[key])
+        if key not in self._results:
+            if len(self._results) >= MOST_REMEMBERED:
+                self._results.clear()
+            self._results[key] = compute()
+        return cast("T", self._results[key])
 
 
 @contextmanager
@@ -439,8 +439,8 @@ class Database:
         connection: SQLite's own; replaced when the file is replaced.
         key: the current key of the file; empty once this is closed.
         damage: the unreadable parts, shared by all connections of the space.
-        remembered: counts and lists that are valid until the next write.
-        refused: the error of the last write if the disk or the file caused it; None: it succeeded.
+        result_cache: counts and lists that are valid until the next write.
+        write_error: the error of the last write if the disk or the file caused it; None: it succeeded.
         quota: the limits of the space.
         outbox: sends writes to the log in the shared store first; None: there is no log.
     """
@@ -450,20 +450,20 @@ class Database:
         self.path = path
         self.key = key
         self.damage = damage or Damage()
-        self.remembered = Remembered()
-        self.refused: StorageError | None = None
+        self.result_cache = Remembered()
+        self.write_error: StorageError | None = None
         self.quota = UNLIMITED
         self.outbox: ReplicationOutbox | None = None
         self._file = identify_file(path)
-        self._kept_kib = CACHE_KIB
+        self._cache_kib = CACHE_KIB
         self._behind: list[Callable[[], object]] = []
         self._after_commit: list[Callable[[], None]] = []
 
     def keep_pages(self, kib: int) -> None:
         """Limit the connection's page cache to `kib` KiB."""
-        if kib != self._kept_kib:
+        if kib != self._cache_kib:
             self.rows(f"PRAGMA cache_size = -{kib}")
-            self._kept_kib = kib
+            self._cache_kib = kib
 
     def shrink(self) -> None:
         """Empty the page cache; pages are read again when they are needed."""
@@ -513,7 +513,7 @@ class Database:
 
     @contextmanager
     def _committing(self, *, is_derived: bool) -> Iterator[None]:
-        self.remembered.forget()
+        self.result_cache.forget()
         self._behind.clear()
         self._after_commit.clear()
         one = _alone(self.connection) if self.outbox is None else self.outbox.transaction(is_derived=is_derived)
@@ -527,9 +527,9 @@ class Database:
         except SpaceFullError:
             raise
         except StorageError as error:
-            self.refused = error
+            self.write_error = error
             raise
-        self.refused = None
+        self.write_error = None
         for follow in self._after_commit:
             follow()
         self._after_commit.clear()
@@ -594,7 +594,7 @@ class Database:
         with storage_errors("read the database"):
             self.connection.execute("BEGIN DEFERRED")
             try:
-                with self.remembered.view(self.connection):
+                with self.result_cache.view(self.connection):
                     yield
             finally:
                 if self.connection.in_transaction:
@@ -618,8 +618,8 @@ class Database:
                 self._file = identify_file(self.path)
                 if self.outbox is not None:
                     self.outbox.attach(self.connection, self.key)
-                self._kept_kib = CACHE_KIB
-                self.remembered.forget()
+                self._cache_kib = CACHE_KIB
+                self.result_cache.forget()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         try:

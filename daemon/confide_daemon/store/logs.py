@@ -20,7 +20,7 @@ from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.daemon_keys import Keys
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.entry_points import loaded
+from confide_daemon.entry_points import load_group
 from confide_daemon.errors import StorageError
 from confide_daemon.store.space_store import Store
 
@@ -111,12 +111,12 @@ class Leases(Protocol):
     async def leave(self, space_id: str, lease: int | None = None) -> None:
         """Release a space, so that other nodes can take it."""
 
-    def looked_at(self, space_id: str) -> AbstractContextManager[Lease | None]:
+    def view(self, space_id: str) -> AbstractContextManager[Lease | None]:
         """Return a read-only view of a space's log at one moment, or None if there is no log. From
         any thread. Raises EngineError.
         """
 
-    def logged(self) -> set[str]:
+    def spaces_with_logs(self) -> set[str]:
         """Return the spaces that have logs. From any thread. Raises EngineError."""
 
 
@@ -132,7 +132,7 @@ class RegistryLog(Protocol):
     failure: StorageError | None
 
     @property
-    def kept(self) -> list[Path]:
+    def kept_files(self) -> list[Path]:
         """Files with changes of this node that the log lost when it was restored to an earlier
         state.
         """
@@ -210,7 +210,7 @@ def log_store(config: DaemonConfig) -> LogStore | None:
     """Return the configured log store, or None if the data folder alone counts. Raises AddonError."""
     if not config.tables:
         return None
-    for kept in loaded(GROUP):
+    for kept in load_group(GROUP):
         found: LogStore | None = kept.configured(config)
         return found
     return None

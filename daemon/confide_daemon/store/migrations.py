@@ -72,7 +72,7 @@ def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -
         done = {int(version) for (version,) in connection.execute("SELECT version FROM migration")}
         present = max(done, default=0)
         if present > steps[-1][0]:
-            raise written_by_newer("the database", _program(connection, present))
+            raise newer_version_error("the database", _program(connection, present))
         for step, sql in steps:
             if step not in done and (to is None or step <= to):
                 with transaction(connection):
@@ -82,7 +82,7 @@ def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -
                         connection.execute("UPDATE migration SET program = ? WHERE version = ?", (__version__, step))
 
 
-def written_by_newer(what: str, program: str | None) -> StorageError:
+def newer_version_error(what: str, program: str | None) -> StorageError:
     """Return the error for a file that a newer version has written.
 
     `program`: that version, if it is known.

@@ -39,10 +39,10 @@ class PageBudget:
         """Set the budget as the limit of all memory that SQLite allocates in this process."""
         apsw.soft_heap_limit(self._budget_kib * 1024)
 
-    def opened(self) -> None:
+    def count_opened(self) -> None:
         self._count(1)
 
-    def closed(self) -> None:
+    def count_closed(self) -> None:
         self._count(-1)
 
     def _count(self, more: int) -> None:

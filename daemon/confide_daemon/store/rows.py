@@ -318,9 +318,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PieceChanges:
-    added: int
-    kept: int
-    removed: int
+    added_pieces: int
+    kept_pieces: int
+    removed_pieces: int
 
 
 @dataclass(frozen=True, slots=True)

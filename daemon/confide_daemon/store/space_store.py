@@ -67,13 +67,13 @@ class Store(Database):
         self.repair = Repair(self, self.pieces, self.keywords, self.breaches)
         self.free_space = FreeSpace(self)
         self.replacement = Replacement(self)
-        self._of_addons: dict[Callable[[Database], Any], Any] = {}
+        self._addon_tables: dict[Callable[[Database], Any], Any] = {}
 
     def tables(self, kind: Callable[[Database], _Tables]) -> _Tables:
         """Return an add-on's tables over this connection, made on the first call."""
-        if kind not in self._of_addons:
-            self._of_addons[kind] = kind(self)
-        found: _Tables = self._of_addons[kind]
+        if kind not in self._addon_tables:
+            self._addon_tables[kind] = kind(self)
+        found: _Tables = self._addon_tables[kind]
         return found
 
     @classmethod

@@ -41,7 +41,7 @@ class StoreThreads:
         `pages`: the memory budget shared with other spaces' connections; None: a budget of its own.
         """
         self._pages = pages or PageBudget()
-        self._pages.opened()
+        self._pages.count_opened()
         self._writer = writer
         self._open_reader = open_reader
         self._stores: list[Store] = []
@@ -59,12 +59,12 @@ class StoreThreads:
         return self._pages.share
 
     @property
-    def refused(self) -> StorageError | None:
+    def write_error(self) -> StorageError | None:
         """The error that prevents writes: the last write failed, or the path leads to another file.
         None: writes are possible.
         """
-        if self._closed or self._writer.refused is not None:
-            return self._writer.refused
+        if self._closed or self._writer.write_error is not None:
+            return self._writer.write_error
         try:
             self._writer.require_file()
         except StorageError as error:
@@ -89,7 +89,7 @@ class StoreThreads:
 
         def run() -> T:
             figures.WRITE_WAIT.observe(time.perf_counter() - asked_at)
-            return work(self._kept(self._writer))
+            return work(self._limit_pages(self._writer))
 
         return await self._submit(self._writing, run)
 
@@ -212,8 +212,8 @@ class StoreThreads:
             self._writer.require_reader_file()
             store = self._own.store = self._open_reader()
             self._stores.append(store)
-            self._pages.opened()
-        return self._kept(store)
+            self._pages.count_opened()
+        return self._limit_pages(store)
 
     def _close_own(self) -> None:
         """Close this thread's connection, if it has one; its next read opens another."""
@@ -221,10 +221,10 @@ class StoreThreads:
         if store is not None:
             self._own.store = None
             self._stores.remove(store)
-            self._pages.closed()
+            self._pages.count_closed()
             store.close()
 
-    def _kept(self, store: Store) -> Store:
+    def _limit_pages(self, store: Store) -> Store:
         store.keep_pages(self._pages.share_kib)
         return store
 
@@ -233,7 +233,7 @@ class StoreThreads:
         self._reading.shutdown(wait=True)
         self._writing.shutdown(wait=True)
         for _ in (self._writer, *self._stores):
-            self._pages.closed()
+            self._pages.count_closed()
         with contextlib.ExitStack() as stack:  # all of them, even if closing one fails
             stack.callback(self._writer.close)
             for store in self._stores:

@@ -93,7 +93,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     is_merging = arguments["merge"]
     if is_merging:
         context.grants.require_scope()
-    wanted = context.wanted(arguments.get("project"), "all")
+    wanted = context.search_projects(arguments.get("project"), "all")
     projects = context.grants.projects_among(wanted)
 
     async def tell(done: int, total: int) -> None:
@@ -103,9 +103,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         projects, float(arguments["threshold"]), tell
     )
     warnings: list[str] = []
-    if found.left:
+    if found.skipped_notes:
         warnings.append(
-            f"the {found.compared:,} newest notes were compared, {found.left:,} older ones were not; name one project"
+            f"the {found.compared_notes:,} newest notes were compared, {found.skipped_notes:,} older ones were not; name one project"
         )
     merged: set[str] = set()
     for number, merger in enumerate(found.mergers if is_merging else ()):
@@ -124,11 +124,11 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         "groups": [_group(merger, is_merged=merger.newest.id in merged) for merger in shown[:MOST_LISTED]],
         "total": len(shown),
         "merged": len(merged),
-        "notesCompared": found.compared,
+        "notesCompared": found.compared_notes,
         "warnings": _few(warnings),
     }
     await context.shorten(structured)
-    return ToolResult.warned(structured, _lines(structured))
+    return ToolResult.with_warnings(structured, _lines(structured))
 
 
 async def _merge(context: ToolContext, merger: MergeProposal) -> str | None:
@@ -150,16 +150,16 @@ def _few(warnings: list[str]) -> list[str]:
     return warnings if more <= 0 else [*warnings[:MOST_WARNINGS], f"and {more} more"]
 
 
-def _named(row: NoteRow) -> dict[str, object]:
+def _note_reference(row: NoteRow) -> dict[str, object]:
     return {"id": row.id, "title": row.title, "path": row.path, "project": row.project, "updated": iso(row.updated_at)}
 
 
 def _group(merger: MergeProposal, *, is_merged: bool) -> dict[str, object]:
     body = merger.body
     return {
-        "keep": _named(merger.newest),
+        "keep": _note_reference(merger.newest),
         "older": [
-            {**_named(alike.row), "similarity": round(alike.likeness.value, 4), "by": alike.likeness.by}
+            {**_note_reference(alike.row), "similarity": round(alike.likeness.value, 4), "by": alike.likeness.by}
             for alike in merger.older[:MOST_SHOWN]
         ],
         "count": len(merger.older),

@@ -57,7 +57,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
             raise ToolError("'id' and 'path' exclude each other", hint="leave one of them out")
         project, path = await context.space.notes.place(arguments["id"], projects)
     else:
-        project, path = _named(context, arguments)
+        project, path = _require_path(context, arguments)
     context.grants.require_write(project, path)
     context.require_attached(project)
     expected: int | None = arguments.get("expectedRevision")
@@ -72,21 +72,21 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     except ConflictError:
         if expected is not None:
             raise
-        return _kept(place, {"queued": False, "onDisk": True, "warnings": [EDITED]})
+        return _not_deleted_result(place, {"queued": False, "onDisk": True, "warnings": [EDITED]})
     place["revision"] = done.revision
     if not done.is_deleted:
         why = "it was deleted by this call before, and has come back since"
-        return _kept(place, {"queued": False, "onDisk": False, "warnings": [why]})
+        return _not_deleted_result(place, {"queued": False, "onDisk": False, "warnings": [why]})
     written = await context.machine.take_away(project, path, done.revision, done.previous_hash)
     outcome = written.outcome()
     if written.result.hash:  # a person's edit has brought it back
-        return _kept(place, outcome)
+        return _not_deleted_result(place, outcome)
     until = iso(context.space.history.restorable_until(done.deleted_at))
     is_updatable = "memory_update" in context.tools and named and base
     back = f"memory_update with this id and restoreRevision {base}, or " if is_updatable else ""
     head = f"Deleted {path} [{project}]. Until {until[:10]} it can come back: {back}confide restore {path}."
     structured = {"deleted": True, "restorableUntil": until, **place, **outcome}
-    return ToolResult.warned(structured, [head])
+    return ToolResult.with_warnings(structured, [head])
 
 
 async def _revision(context: ToolContext, project: str, path: str) -> int | None:
@@ -99,12 +99,12 @@ async def _revision(context: ToolContext, project: str, path: str) -> int | None
         return None
 
 
-def _kept(place: dict[str, object], outcome: dict[str, object]) -> ToolResult:
+def _not_deleted_result(place: dict[str, object], outcome: dict[str, object]) -> ToolResult:
     head = f"{place['path']} [{place['project']}] is not deleted."
-    return ToolResult.warned({"deleted": False, **place, **outcome}, [head])
+    return ToolResult.with_warnings({"deleted": False, **place, **outcome}, [head])
 
 
-def _named(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str]:
+def _require_path(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str]:
     path = arguments.get("path")
     if not path:
         raise ToolError(

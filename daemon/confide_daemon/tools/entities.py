@@ -79,7 +79,7 @@ async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
     """List the entities of the notes within the caller's grants. Raises GrantError: the caller may
     not read the project; ToolError: a bad argument.
     """
-    projects, tasks = _reached(context, arguments)
+    projects, tasks = _search_range(context, arguments)
     found = await context.space.notes.entities(projects, tasks=tasks, type=arguments.get("type"))
     structured = {"entities": [wire(one) for one in found[:MOST]], "total": len(found)}
     if not found:
@@ -94,7 +94,7 @@ async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
 
 async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Find entities by name. Raises GrantError: the caller may not read the project."""
-    projects, tasks = _reached(context, arguments)
+    projects, tasks = _search_range(context, arguments)
     find = context.space.notes.entities_like
     near = await find(arguments["query"], projects, tasks=tasks, limit=arguments["limit"])
     structured = {"matches": [{**wire(one), "score": score} for one, score in near]}
@@ -104,14 +104,14 @@ async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
     return ToolResult(structured, "\n".join([f"{len(near)} found. {NOTICE}", *lines]))
 
 
-def _reached(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
+def _search_range(context: ToolContext, arguments: dict[str, Any]) -> tuple[frozenset[str] | None, bool]:
     """Return the projects to search, and True if the call asks for entities of tasks, which are
     left out otherwise.
     """
     grants = context.grants
     grants.require_source("memory")
     scope = arguments["scope"]
-    wanted = context.wanted(arguments.get("project"), "project" if scope == "task" else scope)
+    wanted = context.search_projects(arguments.get("project"), "project" if scope == "task" else scope)
     return grants.projects_among(wanted), scope == "task"
 
 
@@ -162,11 +162,11 @@ async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> To
     grants.require_source("memory")
     name = arguments.get("project") or context.project or GLOBAL_PROJECT
     reached = grants.projects_among([name])
-    listed = await context.space.projects.listed(frozenset((name,)), grants.sources)
+    listed = await context.space.projects.list_projects(frozenset((name,)), grants.sources)
     created = False
     if arguments["create"] and not listed:
         await _create(context, name)
-        listed = await context.space.projects.listed(frozenset((name,)), grants.sources)
+        listed = await context.space.projects.list_projects(frozenset((name,)), grants.sources)
         created = True
     counts = await context.space.notes.counts(reached)
     entities = await context.space.notes.entities(reached)
@@ -176,16 +176,16 @@ async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> To
         "created": created,
         "files": sum(one.files for one in listed),
         "notes": counts.total,
-        "byType": named(counts.by_type),
-        "byCategory": named(counts.by_category),
+        "byType": label_counts(counts.by_type),
+        "byCategory": label_counts(counts.by_category),
         "lastUpdate": iso(listed[0].updated_at) if listed else None,
         "entities": [wire(one) for one in entities[:TOP]],
-        "linked": sorted(one for one in context.space.projects.linked(name) if grants.has_project(one)),
+        "linked": sorted(one for one in context.space.projects.linked_projects(name) if grants.has_project(one)),
     }
     return ToolResult(structured, _summary_text(structured))
 
 
-def named(counts: dict[str, int]) -> dict[str, int]:
+def label_counts(counts: dict[str, int]) -> dict[str, int]:
     """Return the counts with a label in place of an empty name."""
     return {name or "none": count for name, count in counts.items()}
 
@@ -194,7 +194,7 @@ async def _create(context: ToolContext, project: str) -> None:
     context.require_attached(project, "begin the project")
     draft = Draft(f"Memory of {project} begins here.", now(), title=project, type="project_context", entity=project)
     grants = context.grants
-    grants.require_write(project, draft.named(b"")[1])
+    grants.require_write(project, draft.id_and_path(b"")[1])
     stored = await context.space.notes.store(draft, project=project, author=grants.alias, by=context.class_)
     if stored.result is not None:
         await context.machine.write_back(project, stored.row.path, stored.result, stored.result.previous_hash)
@@ -249,7 +249,7 @@ async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> Tool
     git = said.get("git")
     structured = {
         "project": project,
-        "linked": sorted(context.linked),
+        "linked": sorted(context.linked_projects),
         "space": context.facts.space,
         "machine": context.facts.machine,
         "platform": said.get("platform"),

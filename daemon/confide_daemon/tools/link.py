@@ -104,7 +104,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     head = (
         f"{said}{', and the other way round' if is_mutual else ''}{'' if has_changed else ', as was stated already'}."
     )
-    return ToolResult.warned(structured, [head])
+    return ToolResult.with_warnings(structured, [head])
 
 
 def _itself() -> ToolError:
@@ -122,7 +122,7 @@ async def _state(
     context.grants.require_write(row.project, row.path)
     result = await context.space.notes.edit(
         row,
-        texts.of_relation(relation, now=context.moment),
+        texts.add_relation(relation, now=context.moment),
         author=context.grants.alias,
         operation=context.operation_of(DEFINITION.name, arguments, part),
         by=context.class_,

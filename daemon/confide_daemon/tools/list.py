@@ -75,7 +75,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     task = context.task(project, scope, arguments.get("taskId"))
     path = arguments.get("path") or None
     wanted = NoteFilter(
-        projects=grants.projects_among(context.wanted(project, scope)),
+        projects=grants.projects_among(context.search_projects(project, scope)),
         without_tasks=task is not None or not (path or "").removeprefix("./").startswith(TASKS),
         task_id=task.id if task else None,
         task_projects=task.projects if task else None,
@@ -109,7 +109,7 @@ async def _past(context: ToolContext, rows: Sequence[NoteRow]) -> frozenset[int]
     """
     done = frozenset(row.document for row in rows if is_over(row.status))
     reached, documents = context.grants.projects_among(None), [row.document for row in rows]
-    return done | await context.space.notes.superseded(documents, reached, classes=context.classes)
+    return done | await context.space.notes.find_superseded(documents, reached, classes=context.classes)
 
 
 def snippet(text: str) -> str:

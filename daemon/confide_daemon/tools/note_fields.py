@@ -176,7 +176,7 @@ def sealed_only(change: Callable[[str], str], content: str | None) -> Callable[[
     `content` is the text that the change inserts, if any.
     """
 
-    def checked(text: str) -> str:
+    def change_and_check(text: str) -> str:
         after = change(text)
         if is_sensitive(after):
             if content is not None:
@@ -188,4 +188,4 @@ def sealed_only(change: Callable[[str], str], content: str | None) -> Callable[[
                 )
         return after
 
-    return checked
+    return change_and_check

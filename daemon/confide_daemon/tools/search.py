@@ -147,7 +147,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     since, until = _between(arguments, context.zone)
     query = SearchQuery(
         text=arguments["query"],
-        projects=context.grants.projects_among(context.wanted(project, scope)),
+        projects=context.grants.projects_among(context.search_projects(project, scope)),
         max_results=arguments["maxResults"],
         min_score=float(arguments.get("minScore", context.min_score)),
         sources=_sources(context, arguments.get("sources")),
@@ -177,7 +177,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     if not result.hits:
         await context.require_known(project)
     context.space.usage.count(hit.document for hit in result.hits)
-    structured = _structured(result)
+    structured = _structured_result(result)
     structured["warnings"] += context.notes if result.hits else [*limits(arguments), *context.notes]
     await context.shorten(structured)
     return ToolResult(structured, text_of(structured, project=context.project, nothing=NOTHING))
@@ -233,7 +233,7 @@ def moment(name: str, text: str | None, zone: tzinfo | None = None) -> datetime 
         raise ToolError(f"'{name}' is out of the range of dates", hint="use an ISO date such as 2026-11-21") from None
 
 
-def _structured(result: SearchResult) -> dict[str, Any]:
+def _structured_result(result: SearchResult) -> dict[str, Any]:
     structured = {
         "results": [_hit(hit) for hit in result.hits],
         "searchMode": result.mode,
@@ -266,16 +266,16 @@ def _hit(hit: SearchHit) -> search_text.ResultHit:
     if hit.note is not None:
         told |= {"id": hit.note.id, "title": hit.note.title, "tags": list(hit.note.tags)}
     if hit.superseded_by:
-        told["supersededBy"] = [_beside(newer) for newer in hit.superseded_by]
+        told["supersededBy"] = [_reference(newer) for newer in hit.superseded_by]
     if hit.supersedes:
-        told["supersedes"] = [_beside(older) for older in hit.supersedes]
+        told["supersedes"] = [_reference(older) for older in hit.supersedes]
     if hit.related is not None:
         told["related"] = [
-            {"relation": one.relation, "direction": one.direction, **_beside(one.note)} for one in hit.related
+            {"relation": one.relation, "direction": one.direction, **_reference(one.note)} for one in hit.related
         ]
     return told
 
 
-def _beside(other: NoteRow | LinkedRow | Supersession) -> search_text.Beside:
+def _reference(other: NoteRow | LinkedRow | Supersession) -> search_text.Beside:
     named: search_text.Beside = {"title": other.title, "path": other.path, "project": other.project}
     return named if other.id is None else {"id": other.id, **named}

@@ -11,7 +11,7 @@ from confide_daemon import __version__
 from confide_daemon.retrieval.indexing.generations import ProviderStatus
 from confide_daemon.spaces.space import Clash, SpaceStatus
 from confide_daemon.store.rows import NoteCounts
-from confide_daemon.tools.entities import named
+from confide_daemon.tools.entities import label_counts
 from confide_daemon.tools.tool_context import (
     COUNT,
     COUNTS,
@@ -148,15 +148,15 @@ async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
     if grants.projects is not None:
         # Counts of the whole space would reveal projects that the caller has no access to.
         providers = [replace(one, tokens=None, cost_usd=None) for one in status.providers]
-        health = replace(status.health, breaches=[(what, 0) for what, _ in status.health.breaches], healed=0)
+        health = replace(status.health, breaches=[(what, 0) for what, _ in status.health.breaches], healed_breaches=0)
         status = replace(status, size_bytes=None, providers=providers, health=health)
     # A caller without access to memory sees no notes.
     notes = await context.space.notes.counts(grants.projects if grants.has_source("memory") else frozenset())
     facts = await context.sealing()
     sealing = await _sealing(context, facts)
-    structured = _structured(context, status, notes, sealing, await context.machine.backlog() or {})
+    structured = _structured_result(context, status, notes, sealing, await context.machine.backlog() or {})
     structured["link"]["device"] = facts.name
-    return ToolResult.warned(structured, _lines(structured))
+    return ToolResult.with_warnings(structured, _lines(structured))
 
 
 async def _sealing(context: ToolContext, facts: SealingFacts) -> dict[str, object]:
@@ -170,7 +170,7 @@ async def _sealing(context: ToolContext, facts: SealingFacts) -> dict[str, objec
     }
 
 
-def _structured(
+def _structured_result(
     context: ToolContext, status: SpaceStatus, notes: NoteCounts, sealing: Mapping[str, Any], backlog: Mapping[str, Any]
 ) -> dict[str, Any]:
     facts = context.facts
@@ -183,14 +183,14 @@ def _structured(
         "sources": {name: asdict(count) for name, count in status.sources.items()},
         "notes": {
             "total": notes.total,
-            "byType": named(notes.by_type),
-            "byCategory": named(notes.by_category),
+            "byType": label_counts(notes.by_type),
+            "byCategory": label_counts(notes.by_category),
             "withProblems": notes.with_problems,
         },
         "projects": status.projects,
         "lastSync": facts.last_sync,
         **{name: backlog.get(name) for name in ("pendingUploads", "queuedOffline", "deadLetters")},
-        "queuedChunks": status.queued,
+        "queuedChunks": status.queued_pieces,
         "indexAge": round(status.index_age_s, 1),
         "dbSize": status.size_bytes,
         "atRest": status.at_rest,
@@ -213,7 +213,7 @@ def _structured(
         "health": {
             "state": status.health.state,
             "breaches": [{"what": what, "rows": rows} for what, rows in status.health.breaches],
-            "healed": status.health.healed,
+            "healed": status.health.healed_breaches,
         },
         "warnings": [
             *context.notes,

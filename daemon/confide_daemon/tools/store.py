@@ -131,7 +131,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     store = _store_note if arguments.keys() & note_fields.PROPERTIES.keys() else _store_file
     result = await store(context, arguments)
     if (projects := context.grants.projects) is not None:
-        result.structured["queuedChunks"] = await context.space.index.queued(projects)
+        result.structured["queuedChunks"] = await context.space.index.count_queued(projects)
     return result
 
 
@@ -144,12 +144,12 @@ async def _store_file(context: ToolContext, arguments: dict[str, Any]) -> ToolRe
     """
     context.grants.require_scope()
     project = _project(context, arguments.get("project"))
-    path = _path(arguments.get("path"), context.said)
+    path = _path(arguments.get("path"), context.called_at)
     content, heading, base = arguments["content"], arguments.get("heading"), arguments.get("expectedRevision")
     expected = [] if base is None else [base]
     asked = json.dumps([DEFINITION.name, project, path, arguments["mode"], heading, content, *expected])
     operation = RepeatableChange(context.operation, text_hash(asked)) if context.operation else None
-    await context.flush(project, path, sent=context.sent)
+    await context.flush(project, path, sent=context.sent_file)
     if is_sensitive(content) or is_sensitive(await context.space.documents.newest_text(project, path) or ""):
         note_fields.refuse_plain(front_matter.split(content)[1])
     change = context.space.documents.append if arguments["mode"] == "append" else context.space.documents.replace
@@ -194,12 +194,12 @@ async def _store_note(context: ToolContext, arguments: dict[str, object]) -> Too
                 await context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash)
             newer = await context.space.notes.superseding(row, seen)
             short = await context.short_ids([row.id, *newer])
-            return _known(row, newer, short, is_changed=stored.result is not None)
+            return _existing_note_result(row, newer, short, is_changed=stored.result is not None)
         assert stored.result is not None
         stated = frozenset(relation.other for relation in draft.relations)
         written, looked = await asyncio.gather(
             context.machine.write_back(project, row.path, stored.result, stored.result.previous_hash),
-            look.found(row, seen, apart=stated, words=words, is_limited=not grants.reaches_all),
+            look.find(row, seen, apart=stated, words=words, is_limited=not grants.reaches_all),
         )
     short = await context.short_ids([row.id, *(near.row.id for near in looked.near)])
     return _answer(
@@ -210,12 +210,12 @@ async def _store_note(context: ToolContext, arguments: dict[str, object]) -> Too
         asked,
         note=row,
         looked=looked,
-        suggested=_suggested(row, draft, said, looked, context.tools, short),
+        suggested=_suggestions(row, draft, said, looked, context.tools, short),
         short=short,
     )
 
 
-def _suggested(
+def _suggestions(
     row: NoteRow, draft: Draft, said: str, looked: DuplicateCheck, tools: frozenset[str], short: Short
 ) -> dict[str, object]:
     """Return suggestions for fields that the caller left out, and for merging the note with its
@@ -252,7 +252,7 @@ def _duplicate(row: NoteRow, similarity: float, by: str, short: Short) -> dict[s
     return {**named, "shortId": short(row.id), "similarity": round(similarity, 4), "by": by}
 
 
-def _known(row: NoteRow, superseding: list[str], short: Short, *, is_changed: bool) -> ToolResult:
+def _existing_note_result(row: NoteRow, superseding: list[str], short: Short, *, is_changed: bool) -> ToolResult:
     """Return the answer if an identical note exists and nothing is stored. It names notes that
     supersede it, which would outrank it unnoticed.
     """
@@ -277,7 +277,7 @@ def _known(row: NoteRow, superseding: list[str], short: Short, *, is_changed: bo
     text = f"Nothing stored: the note {short(row.id)} in {row.path} [{row.project}] says exactly this."
     if is_changed:
         text += " It has the new tags, keywords and relations now."
-    return ToolResult.warned(structured, [text])
+    return ToolResult.with_warnings(structured, [text])
 
 
 def _project(context: ToolContext, asked: str | None) -> str:
@@ -323,7 +323,7 @@ def _answer(
         "revision": written.result.revision,
         "indexed": True,
         "queued": False,
-        "queuedChunks": written.result.queued,
+        "queuedChunks": written.result.queued_pieces,
         "onDisk": written.on_disk,
         "duplicates": [_duplicate(one.row, one.likeness.value, one.likeness.by, short) for one in near],
         "suggestions": suggested or {},
@@ -343,7 +343,7 @@ def _answer(
         f"suggested {name}: {', '.join(value) if isinstance(value, list) else value}"
         for name, value in (suggested or {}).items()
     ]
-    return ToolResult.warned(structured, lines)
+    return ToolResult.with_warnings(structured, lines)
 
 
 def sealed_warnings(text: str) -> list[str]:

@@ -86,7 +86,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         await context.space.rebuild(reembed=True)
     embedded, is_complete = await _wait_indexed(context)
     if context.grants.projects is not None:
-        embedded = max(0, before.queued - (await context.space.index.queued(context.grants.projects)))
+        embedded = max(0, before.queued_pieces - (await context.space.index.count_queued(context.grants.projects)))
     if not is_complete:
         warnings.append("some pieces still wait for their vectors; they are found by keywords meanwhile")
     after = await context.space.status(context.grants.projects)
@@ -107,7 +107,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         structured["notCompared"] = not_compared
     if after.reembedding is not None:
         structured["reembedding"] = dict(zip(("generation", "done", "total"), after.reembedding, strict=True))
-    return ToolResult.warned(structured, _lines(structured))
+    return ToolResult.with_warnings(structured, _lines(structured))
 
 
 async def _wait_indexed(context: ToolContext) -> tuple[int, bool]:

@@ -158,21 +158,25 @@ class ToolContext:
     machine: Machine
     rights: Callable[[], Grants]  # the caller's grants at the moment when it is asked
     project: str | None  # the project of the connection; None if it attached none
-    attached: frozenset[str]  # all projects of the connection, the global one included if its folder is kept there
+    attached_projects: frozenset[
+        str
+    ]  # all projects of the connection, the global one included if its folder is kept there
     facts: ConnectionFacts
     min_score: float  # where the agent gives none
     sealing: Callable[[], Awaitable[SealingFacts]]  # looks at the space's list of devices
     # runs a change of documents to completion, even without a waiting caller
-    finished: Callable[[Coroutine[Any, Any, ToolResult]], Awaitable[ToolResult]]
+    run_to_end: Callable[[Coroutine[Any, Any, ToolResult]], Awaitable[ToolResult]]
     tools: frozenset[str]  # the names of those that the agent is shown: an answer advises no others
     unknown_toolsets: tuple[str, ...] = ()  # what its machine asked for by a name of no group
     # the id under which the machine may ask again for the same change; None where it gave none
     operation: str | None = None
-    said: datetime | None = None  # when the call was made, by its machine's clock and in its time zone; None for now
+    called_at: datetime | None = (
+        None  # when the call was made, by its machine's clock and in its time zone; None for now
+    )
     zone: tzinfo | None = None  # of the caller, in which days begin and end; None: the daemon's
     # project and path of a file that the machine has put already, if it had changed, before it made
     # the call
-    sent: tuple[Any, Any] | None = None
+    sent_file: tuple[Any, Any] | None = None
     class_: str = AGENT  # of what the call stores, as its machine says
     classes: frozenset[str] | None = None  # that a search may give; None: all
     is_unasked: bool = False  # a search is for what may be put before a model that did not ask for it
@@ -188,15 +192,15 @@ class ToolContext:
         return self.rights()
 
     @property
-    def linked(self) -> frozenset[str]:
+    def linked_projects(self) -> frozenset[str]:
         """The linked projects within the caller's grants."""
-        linked = self.space.projects.linked(self.project) if self.project else frozenset()
+        linked = self.space.projects.linked_projects(self.project) if self.project else frozenset()
         return frozenset(name for name in linked if self.grants.has_project(name))
 
     @property
     def moment(self) -> float:
         """The time of the call, in seconds since 1970."""
-        return float(int(self.said.timestamp())) if self.said else now()
+        return float(int(self.called_at.timestamp())) if self.called_at else now()
 
     async def allow_again(self, text: str) -> None:
         """Accept a text again that was forgotten, if a person stores it now."""
@@ -204,7 +208,7 @@ class ToolContext:
             self.grants.require_scope()
             await self.space.forgetting.allow(text, said=self.moment)
 
-    def wanted(self, project: str | None, scope: str) -> frozenset[str] | None:
+    def search_projects(self, project: str | None, scope: str) -> frozenset[str] | None:
         """Return the projects to search, None for all: this one, linked ones and the global one;
         `scope` narrows, `project` replaces.
 
@@ -224,19 +228,21 @@ class ToolContext:
             return None
         if scope == "project":
             return frozenset({self.project})
-        return frozenset({self.project, GLOBAL_PROJECT, *self.linked})
+        return frozenset({self.project, GLOBAL_PROJECT, *self.linked_projects})
 
     async def require_known(self, project: str | None) -> None:
         """Refuse a named project that has no accessible contents and is not attached.
 
         Raises NotFoundError; its hint names the nearest.
         """
-        if project in (None, "*", GLOBAL_PROJECT, self.project) or {project} & (self.attached | self.linked):
+        if project in (None, "*", GLOBAL_PROJECT, self.project) or {project} & (
+            self.attached_projects | self.linked_projects
+        ):
             return
         grants = self.grants
-        if await self.space.projects.listed(frozenset({project}), grants.sources):
+        if await self.space.projects.list_projects(frozenset({project}), grants.sources):
             return
-        names = [row.name for row in await self.space.projects.listed(grants.projects, grants.sources)]
+        names = [row.name for row in await self.space.projects.list_projects(grants.projects, grants.sources)]
         near = difflib.get_close_matches(project, names, 3, 0.5) or names[:NEAR_PROJECTS]
         hint = f"there is: {', '.join(near)}" if near else "leave it out: nothing is stored anywhere yet"
         raise NotFoundError(f"there is no project '{printable(project[:64])}'", hint=hint)
@@ -265,7 +271,7 @@ class ToolContext:
         if none has it, as the first lookup reports it.
         """
         self.grants.require_source(source_of(path))
-        own = (self.project or GLOBAL_PROJECT, GLOBAL_PROJECT, *sorted(self.linked))
+        own = (self.project or GLOBAL_PROJECT, GLOBAL_PROJECT, *sorted(self.linked_projects))
         wanted = [project] if project else list(dict.fromkeys(own))
         grants = self.grants
         grants.projects_among(wanted)
@@ -293,12 +299,12 @@ class ToolContext:
             return (
                 len(project) <= MAX_PROJECT_CHARS and project.isprintable() and bool(project.strip()) and project != "*"
             )
-        return project == GLOBAL_PROJECT or project in self.attached
+        return project == GLOBAL_PROJECT or project in self.attached_projects
 
     def require_attached(self, project: str, what: str = "write to project") -> None:
         """Raise ToolError for a project that is not attached to the connection."""
         if not self.is_attached(project):
-            known = ", ".join(sorted({*self.attached, GLOBAL_PROJECT}))
+            known = ", ".join(sorted({*self.attached_projects, GLOBAL_PROJECT}))
             raise ToolError(f"this connection cannot {what} '{project[:64]}'", hint=f"it can write to: {known}")
 
     async def flush(self, project: str, path: str, *, sent: tuple[Any, Any] | None = None) -> None:
@@ -338,7 +344,7 @@ class ToolContext:
         """Add a field `shortId` beside each note id in a structured result; return the function that
         maps a note's id to its short form.
         """
-        named = list(_named(structured))
+        named = list(_named_parts(structured))
         short = await self.short_ids(one["id"] for one in named) if named else str
         for one in named:
             one["shortId"] = short(one["id"])
@@ -354,17 +360,17 @@ class ToolContext:
         return RepeatableChange(identity, text_hash(json.dumps([tool, part, arguments], sort_keys=True)))
 
 
-def _named(value: Any) -> Iterator[dict[str, Any]]:
+def _named_parts(value: Any) -> Iterator[dict[str, Any]]:
     """Yield the parts of a structured result that have a note id, without notes' own metadata."""
     if isinstance(value, list):
         for item in value:
-            yield from _named(item)
+            yield from _named_parts(item)
     elif isinstance(value, dict):
         if isinstance(identity := value.get("id"), str) and note_names.ID.fullmatch(identity):
             yield value
         for name, item in value.items():
             if name not in _FREE:
-                yield from _named(item)
+                yield from _named_parts(item)
 
 
 _FREE = ("metadata", "explain")
@@ -378,7 +384,7 @@ class ToolResult:
     text: str
 
     @classmethod
-    def warned(cls, structured: dict[str, Any], lines: Sequence[str]) -> Self:
+    def with_warnings(cls, structured: dict[str, Any], lines: Sequence[str]) -> Self:
         """Create a result with the warnings of the structured form as the last lines of the text."""
         return cls(structured, "\n".join([*lines, *(f"warning: {warning}" for warning in structured["warnings"])]))
 

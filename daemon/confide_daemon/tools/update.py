@@ -81,8 +81,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     if "restoreRevision" in arguments:
         if len(given) > 1:
             raise ToolError("'restoreRevision' brings a whole text back", hint="change fields in a second call")
-        return await _restored(context, identity, arguments["restoreRevision"], base, operation)
-    fields, stated = _fields(arguments), _stated(arguments)
+        return await _restore(context, identity, arguments["restoreRevision"], base, operation)
+    fields, stated = _fields(arguments), _stated_relation(arguments)
     if context.seen is not None:
         fields[SEEN] = dict(context.seen)
     row = await context.writable(identity)
@@ -93,7 +93,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         stated = stated[0], list(dict.fromkeys(others))
     content = arguments.get("content")
     await context.allow_again(content or "")
-    change = note_fields.sealed_only(texts.of_fields(fields, content, stated, now=context.moment), content)
+    change = note_fields.sealed_only(texts.change_fields(fields, content, stated, now=context.moment), content)
     was_plain = bool(fields.get("sensitive")) and not is_sensitive(
         await context.space.documents.newest_text(row.project, row.path) or ""
     )
@@ -110,7 +110,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return await _answer(context, row.id, row.project, row.path, result, more)
 
 
-async def _restored(
+async def _restore(
     context: ToolContext, identity: str, revision: int, base: int | None, operation: RepeatableChange | None
 ) -> ToolResult:
     project, path = await context.space.notes.place(identity, context.reachable())
@@ -146,7 +146,7 @@ def _fields(arguments: dict[str, Any]) -> dict[str, object]:
     return fields
 
 
-def _stated(arguments: dict[str, Any]) -> tuple[str, list[str]] | None:
+def _stated_relation(arguments: dict[str, Any]) -> tuple[str, list[str]] | None:
     """Return a kind of relation and the notes it refers to, if the call states one."""
     if "relatedTo" not in arguments:
         if "relation" in arguments:
@@ -177,7 +177,7 @@ async def _answer(
     if result.repeated and not result.hash:
         why = "it was changed before, and the note has been deleted since"
         outcome = {"queued": False, "onDisk": False, "warnings": [why]}
-        return ToolResult.warned({"id": identity, "changed": True, **outcome}, [])
+        return ToolResult.with_warnings({"id": identity, "changed": True, **outcome}, [])
     written = await context.machine.write_back(project, path, result, result.previous_hash)
     found = await context.space.notes.at(project, path, context.grants.projects_among(None))
     structured = {**get.whole(context, found), "changed": result.changed or result.repeated, **written.outcome()}
@@ -185,4 +185,4 @@ async def _answer(
     await context.shorten(structured)
     said = "changed" if result.changed else "was changed by this call before" if result.repeated else "says so already"
     head = f"The note {reference_of(structured)} in {path} [{project}] {said}: revision {found.row.revision}."
-    return ToolResult.warned(structured, [head])
+    return ToolResult.with_warnings(structured, [head])

@@ -16,7 +16,7 @@ from confide_crypto.errors import DeniedError
 from confide_crypto.keys.identity import Identity, format_public_key
 from confide_daemon.access.registry import RegistryState, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import beside_the_data
+from confide_daemon.addons import revocation_folders
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.paths import DataFolder
 from confide_daemon.errors import StorageError
@@ -49,7 +49,7 @@ def place(tmp_path: Path) -> Place:
 
 def applied(config: DaemonConfig, state: RegistryState) -> None:
     """As the daemon does before it serves."""
-    revocations = Revocations.configured(beside_the_data(config), state)
+    revocations = Revocations.from_folders(revocation_folders(config), state)
     assert revocations is not None
     revocations.apply(state.registry)
 

@@ -68,7 +68,7 @@ async def _take(place: Path) -> Taken:
         daemon.invite("later")
         made = await backed.take()
         daemon.state.registry.revoke("gone")
-        Revocations.beside(backed.target.folder, daemon.state).keep(daemon.state.registry)
+        Revocations.from_backup_folder(backed.target.folder, daemon.state).keep(daemon.state.registry)
         keys = place / "keys"
         keys.mkdir()
         for name in ("identity.key", "master.key"):
@@ -102,7 +102,7 @@ class Here:
             assert [caller.alias for caller in state.registry.callers()] == ["laptop"]
             for space_id in state.registry.spaces().values():
                 if self.data.space(space_id).exists():
-                    assert self.data.restored(space_id).exists()
+                    assert self.data.restore_marker(space_id).exists()
             with state.registry.reading() as database:
                 assert database.execute("SELECT count(*) FROM invites").fetchall() == [(0,)]
         finally:
@@ -273,7 +273,7 @@ def test_a_stranger_s_line_among_the_revoked_stops_it(copy: Taken, here: Here, t
     state = open_state(other)
     state.registry.add_caller(Identity.generate().public_key, Grants("x"), space="x", added_by="line")
     state.registry.revoke("x")
-    Revocations.beside(copy.folder.parent, state).keep(state.registry)
+    Revocations.from_backup_folder(copy.folder.parent, state).keep(state.registry)
     state.close()
     with pytest.raises(StorageError, match="has not signed"):
         here.restore(copy)

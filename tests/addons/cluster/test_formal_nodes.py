@@ -71,4 +71,4 @@ def test_what_is_carried_over_is_the_models(tmp_path: Path, own: str) -> None:
         assert found is not None
         (condition,) = re.findall(r"IsAdmitted\(.*?= (.*)\.", (FORMAL / "carried.pvl").read_text("ascii"))
         states = {each: each for each in ("current", "ended", "unknown")}
-        assert (found.closed(NOW) is None) == holds(condition, **states, shown="current", own=own)
+        assert (found.refusal_reason(NOW) is None) == holds(condition, **states, shown="current", own=own)

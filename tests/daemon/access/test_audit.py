@@ -84,11 +84,11 @@ def test_one_caller_s_rows_include_those_under_its_earlier_name(registry: Regist
 async def test_refusals_of_a_key_are_counted_in_one_row_a_minute(registry: Registry, clock: Clock) -> None:
     log = AuditLog(registry.transaction, clock=clock)
     for _ in range(300):
-        log.refused(ALICE, "unknown")
+        log.log_refusal(ALICE, "unknown")
         clock.now += 0.1
     await log.flush()
     for _ in range(300):
-        log.refused(ALICE, "unknown")
+        log.log_refusal(ALICE, "unknown")
         clock.now += 0.15
     await log.flush()
     first, second = registry.audit_entries()
@@ -100,9 +100,9 @@ async def test_refusals_of_a_key_are_counted_in_one_row_a_minute(registry: Regis
 async def test_a_flood_of_strange_keys_washes_nothing_out(registry: Registry, clock: Clock) -> None:
     registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
     log = AuditLog(registry.transaction, clock=clock)
-    log.connected("laptop", ALICE, "5e55")
+    log.log_connection("laptop", ALICE, "5e55")
     for number in range(3000):
-        log.refused(number.to_bytes(32, "big"), "unknown")
+        log.log_refusal(number.to_bytes(32, "big"), "unknown")
     await log.flush()
     found = registry.audit_entries()
     assert len(found) <= 2 + audit.KEYS_PER_SPAN + 1
@@ -117,8 +117,8 @@ async def test_the_log_is_bounded_each_kind_by_itself(
     log = AuditLog(registry.transaction, clock=clock)
     for number in range(10):
         registry.add_caller(bytes([number]) * 32, Grants(f"m{number}"), space="home", added_by="line")
-        log.connected(f"m{number}", bytes([number]) * 32, f"session{number}")
-        log.refused(bytes([100 + number]) * 32, "unknown")
+        log.log_connection(f"m{number}", bytes([number]) * 32, f"session{number}")
+        log.log_refusal(bytes([100 + number]) * 32, "unknown")
     await log.flush()
     by_kind = [entry.event for entry in registry.audit_entries()]
     assert (by_kind.count("added"), by_kind.count("connected"), by_kind.count("refused")) == (3, 4, 2)
@@ -145,7 +145,7 @@ async def test_a_caller_that_invites_without_end_washes_out_its_own_rows_alone(
 
     for number in range(20):
         registry.add_caller(bytes([100 + number]) * 32, Grants(f"m{number}"), space="home", added_by="line")
-        log.connected(f"m{number}", bytes([100 + number]) * 32, f"session{number}")
+        log.log_connection(f"m{number}", bytes([100 + number]) * 32, f"session{number}")
     registry.add_caller(greedy, Grants("greedy"), space="theirs", added_by="line")
     invite(bytes([100]) * 32, "modest")
     await log.flush()
@@ -157,8 +157,8 @@ async def test_a_caller_that_invites_without_end_washes_out_its_own_rows_alone(
         registry.name_successor(greedy, renewed, session="5e55")
         registry.succeed(renewed)
         greedy = renewed
-        log.connected("greedy", greedy, f"storm{number}")
-        log.connected(f"child{number}", child, f"storm{number}")
+        log.log_connection("greedy", greedy, f"storm{number}")
+        log.log_connection(f"child{number}", child, f"storm{number}")
     await log.flush()
     found = registry.audit_entries()
     assert [entry for entry in found if entry in before] == before
@@ -172,7 +172,7 @@ async def test_one_caller_alone_has_the_whole_log(registry: Registry, clock: Clo
     registry.add_caller(ALICE, Grants("laptop"), space="home", added_by="line")
     log = AuditLog(registry.transaction, clock=clock)
     for number in range(audit.KEPT["session"] + 10):
-        log.connected("laptop", ALICE, f"session{number}")
+        log.log_connection("laptop", ALICE, f"session{number}")
     await log.flush()
     sessions = [entry.session for entry in registry.audit_entries() if entry.event == "connected"]
     assert (len(sessions), sessions[-1]) == (audit.KEPT["session"], f"session{audit.KEPT['session'] + 9}")
@@ -261,11 +261,11 @@ async def test_a_writer_that_cannot_write_loses_rows_and_nothing_else(registry: 
     log = AuditLog(registry.transaction, clock=clock)
     with registry.transaction() as database:
         database.execute("ALTER TABLE audit RENAME TO elsewhere")
-    log.refused(ALICE, "unknown")
+    log.log_refusal(ALICE, "unknown")
     await log.flush()
     with registry.transaction() as database:
         database.execute("ALTER TABLE elsewhere RENAME TO audit")
-    log.refused(ALICE, "unknown")
+    log.log_refusal(ALICE, "unknown")
     await log.flush()
     (row,) = registry.audit_entries()
     assert row.count == 1
@@ -281,7 +281,7 @@ async def test_a_batch_whose_thread_has_not_begun_when_the_daemon_ends_is_writte
     one_thread.submit(is_free.wait)
     log = AuditLog(registry.transaction, clock=clock)
     writing = asyncio.create_task(log.run())
-    log.refused(ALICE, "unknown")
+    log.log_refusal(ALICE, "unknown")
     async with asyncio.timeout(DEADLINE_S):
         while log._waiting:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0)

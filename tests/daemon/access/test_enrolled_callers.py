@@ -249,7 +249,7 @@ async def test_who_joins_with_an_invite_to_be_approved_waits_for_it(daemon: Serv
     with pytest.raises(DeniedError) as late:
         await daemon.connect(Identity.generate(), invite=invite)
     assert late.value.reason == "invite"
-    enrollment.approve(daemon.state.registry, enrollment.named(daemon.state.registry, "laptop"))
+    enrollment.approve(daemon.state.registry, enrollment.require_caller(daemon.state.registry, "laptop"))
     async with Machine(await daemon.connect(identity)) as laptop:
         await laptop.attach("proj")
 

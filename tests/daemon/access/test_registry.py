@@ -46,8 +46,8 @@ def test_a_second_use_is_refused_and_says_by_whom_and_when(registry: Registry, c
     outcome = Invites(registry).join(INVITE, BOB)
     assert isinstance(outcome, Refused)
     assert outcome.reason == "used"
-    assert outcome.used is not None
-    assert (outcome.used.public_key, outcome.used.used_at) == (ALICE, used_at)
+    assert outcome.used_invite is not None
+    assert (outcome.used_invite.public_key, outcome.used_invite.used_at) == (ALICE, used_at)
     assert registry.caller(BOB) is None
 
 
@@ -185,7 +185,7 @@ def test_an_invite_of_last_week_is_unknown_although_no_other_was_made_since(regi
     clock.now += 2
     assert invites.psk(INVITE) is None
     assert invites.psk(unused) is None
-    assert invites.used(INVITE) is None
+    assert invites.find_used(INVITE) is None
     assert invites.join(INVITE, ALICE) == Refused("expired")
 
 
@@ -286,16 +286,16 @@ def test_a_file_of_version_1_keeps_its_callers_invites_and_rights(tmp_path: Path
         assert laptop is not None
         assert laptop.grants == Grants("laptop", "admin", None, None)
         assert (laptop.space_id, laptop.added_at, laptop.expires_at) == ("0011223344556677", 1000.0, None)
-        assert laptop.closed(clock.now) is None
+        assert laptop.refusal_reason(clock.now) is None
         revoked = registry.caller(BOB)
         assert revoked is not None
-        assert revoked.closed(clock.now) == "revoked"
+        assert revoked.refusal_reason(clock.now) == "revoked"
         registry.close()
     registry = Registry.open(path, KEY, clock=clock)
     outcome = Invites(registry).join(INVITE, b"c" * 32)
     assert isinstance(outcome, JoinedInvite)
     assert outcome.caller.grants == Grants("desk")
-    assert outcome.caller.closed(clock.now) is None
+    assert outcome.caller.refusal_reason(clock.now) is None
     registry.close()
 
 
@@ -333,8 +333,8 @@ def test_grants_come_with_the_invite_and_can_be_changed(registry: Registry, cloc
 
 def test_an_access_ends_with_its_time(registry: Registry, clock: Clock) -> None:
     caller = registry.add_caller(ALICE, Grants("laptop"), space="l", added_by="line", expires_at=clock.now + 60)
-    assert caller.closed(clock.now + 59) is None
-    assert caller.closed(clock.now + 60) == "expired"
+    assert caller.refusal_reason(clock.now + 59) is None
+    assert caller.refusal_reason(clock.now + 60) == "expired"
 
 
 def test_who_joins_with_an_invite_to_be_approved_waits(registry: Registry, clock: Clock) -> None:
@@ -342,10 +342,10 @@ def test_who_joins_with_an_invite_to_be_approved_waits(registry: Registry, clock
     for _ in range(2):  # also when it comes again with the same invite
         outcome = Invites(registry).join(INVITE, ALICE)
         assert isinstance(outcome, JoinedInvite)
-        assert outcome.caller.closed(clock.now) == "disabled"
+        assert outcome.caller.refusal_reason(clock.now) == "disabled"
     approved = registry.approve(ALICE)
     assert approved is not None
-    assert approved.closed(clock.now) is None
+    assert approved.refusal_reason(clock.now) is None
     clock.now += 60
     assert registry.approve(ALICE) == approved  # again changes nothing
     assert registry.approve(BOB) is None
@@ -394,7 +394,7 @@ def test_a_successor_takes_the_place_of_the_old_key_with_everything_it_had(regis
     assert (new.public_key, new.grants, new.space_id, new.expires_at) == (BOB, grants, old.space_id, old.expires_at)
     gone = registry.caller(ALICE)
     assert gone is not None
-    assert gone.closed(clock.now) == "rotated"
+    assert gone.refusal_reason(clock.now) == "rotated"
     assert [caller.public_key for caller in registry.callers()] == [BOB]
     assert registry.succeed(BOB) == new  # a second connection of the new key, at the same moment
     assert registry.succeed(b"c" * 32) is None
@@ -426,7 +426,7 @@ def test_with_a_caller_its_successor_is_shut_out(registry: Registry, clock: Cloc
     assert registry.succeed(BOB) is None
     gone = registry.caller(ALICE)
     assert gone is not None
-    assert gone.closed(clock.now) == "revoked"
+    assert gone.refusal_reason(clock.now) == "revoked"
 
 
 def test_a_successor_that_is_enrolled_by_hand_is_nobody_s_successor(registry: Registry) -> None:

@@ -11,13 +11,15 @@ import typer.main
 from tests.support.programs.commands import inner_commands
 from tests.support.programs.confided import Confided
 
-from confide_daemon.cli.app import COMMANDS, app, of_addons
+from confide_daemon.cli.app import COMMANDS, addon_commands, app
 from confide_daemon.cli.renamed_commands import MOVED
 from confide_memory.commands.entries import Entry, place_addons
 
 ROOT = Path(__file__).parents[3]
-OLD = {**{old: new for each in of_addons()[0] for old, new in each.moved.items()}, **MOVED}
-ENTRIES = [each for group in place_addons(COMMANDS, of_addons()[0]).values() for each in group if not each.is_hidden]
+OLD = {**{old: new for each in addon_commands()[0] for old, new in each.moved.items()}, **MOVED}
+ENTRIES = [
+    each for group in place_addons(COMMANDS, addon_commands()[0]).values() for each in group if not each.is_hidden
+]
 MOST_AT_THE_TOP, MOST_IN_ALL = 16, 29
 
 

@@ -27,7 +27,7 @@ from confide_transfer.move.daemon.table import MovingTable
 BEFORE = Path(__file__).parents[2] / "fixtures" / "spaces" / "before_classes.json"
 """The rows of a space as the commit before classes wrote them: two saved files, one of `extra`, an import, a session, two notes."""
 SCHEMA = 11
-DERIVATION = Derivation(ChunkSettings.named("small"))
+DERIVATION = Derivation(ChunkSettings.parse("small"))
 
 
 def opened(path: Path, key: bytes) -> Store:
@@ -52,12 +52,12 @@ def old_space(path: Path, key: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 def cut_all(store: Store) -> None:
     """As the indexing does in the background."""
     writer = Writer(store, DERIVATION.judge)
-    for row in store.documents.cut_otherwise(DERIVATION.chunking, limit=100):
+    for row in store.documents.documents_to_cut(DERIVATION.chunking, limit=100):
         writer.recut(row.id)
 
 
 def classes(store: Store) -> dict[str, str]:
-    return {row.path: row.class_ for row in store.documents.listed(None)}
+    return {row.path: row.class_ for row in store.documents.list_documents(None)}
 
 
 def test_what_was_stored_before_gets_the_class_that_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_what_was_stored_before_gets_the_class_that_is_known(tmp_path: Path, mon
     path, key = tmp_path / "s.db", os.urandom(32)
     old_space(path, key, monkeypatch)
     store = opened(path, key)
-    notes = {row.path: row for row in store.documents.listed(None) if row.path.startswith("memory/notes/")}
+    notes = {row.path: row for row in store.documents.list_documents(None) if row.path.startswith("memory/notes/")}
     assert len(notes) == 3
     cut_all(store)
     found = classes(store)
@@ -116,7 +116,7 @@ def test_classes_go_along_where_a_space_moves(tmp_path: Path, monkeypatch: pytes
     texts = [source.documents.revision(number, one.revision) for one in carried for number in [_id(source, one.path)]]
     revisions = [(one, text.text if text else None) for one, text in zip(carried, texts, strict=True)]
     load = Load(revisions, documents=source.tables(MovingTable).documents(0, limit=100))
-    index = SimpleNamespace(derivation=DERIVATION, changed=lambda: None)
+    index = SimpleNamespace(derivation=DERIVATION, note_change=lambda: None)
     moving = Moving(cast("StoreThreads", None), cast("Indexing", index))  # no threads: it is called here
     moving._take(target, load)
     assert classes(target) == classes(source)

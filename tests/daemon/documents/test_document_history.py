@@ -237,7 +237,7 @@ async def test_deleted_texts_are_removed_after_their_time(tmp_path: Path) -> Non
 
     space = await opened(89)
     assert await space.history.sweep() == 0
-    assert len(await space.history.deleted("p")) == 71
+    assert len(await space.history.list_deleted("p")) == 71
     await space.close()
 
     # A clock that is years ahead for a while makes nothing old, however often it is looked at within a day.
@@ -246,16 +246,16 @@ async def test_deleted_texts_are_removed_after_their_time(tmp_path: Path) -> Non
         assert await space.history.sweep() == 0
         await space.close()
     space = await opened(1)
-    assert len(await space.history.deleted("p")) == 71
+    assert len(await space.history.list_deleted("p")) == 71
     await space.close()
 
     space = await opened(91)
-    assert await space.history.deleted("p") == []  # though it takes a second look at the clock until it is gone
+    assert await space.history.list_deleted("p") == []  # though it takes a second look at the clock until it is gone
     assert await space.history.sweep() == 0
     await space.close()
 
     space = await opened(92)
-    assert await space.history.deleted("p") == []  # nothing is offered that the sweep may be removing
+    assert await space.history.list_deleted("p") == []  # nothing is offered that the sweep may be removing
     for name in ("gone.md", *(f"many/{number}.md" for number in range(70))):
         await nothing_known(space, name)
     with pytest.raises(NotFoundError):
@@ -295,7 +295,10 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path: Path, monkeypatch:
     store = Store.open(path, key, writer=True, now=3.0, scan=VectorScan())
     (entry,) = store.documents.revisions(1, limit=9)
     assert (entry.number, entry.bytes, entry.clash, entry.deleted) == (1, 8, False, False)
-    assert [row.day for row in store.documents.listed(None)] == ["1970-01-02", "1970-01-01"]  # February has no 31st
+    assert [row.day for row in store.documents.list_documents(None)] == [
+        "1970-01-02",
+        "1970-01-01",
+    ]  # February has no 31st
     with store.writing():
         row = store.documents.save("p", "a.md", "<<<<<<< confide: x\n", author="ann", now=6.0)
     assert (row.revision, row.clash) == (2, True)

@@ -183,7 +183,7 @@ async def test_the_numbers_of_changes_tell_nothing_of_other_projects(daemon: Ser
 @given(key=st.binary(min_size=32, max_size=32), number=st.integers(0, 2**30 - 1))
 def test_each_change_has_one_number_that_means_it(key: bytes, number: int) -> None:
     numbers = ChangeNumbers(key)
-    assert numbers.meant(numbers.shown(number), is_limited=True) == number
+    assert numbers.from_client(numbers.to_client(number), is_limited=True) == number
 
 
 async def test_what_waits_for_vectors_is_told_of_ones_own_projects(tmp_path: Path) -> None:

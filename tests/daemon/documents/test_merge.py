@@ -17,8 +17,8 @@ def flat(base: list[str], ours: list[str], theirs: list[str]) -> tuple[list[str]
     merged: list[str] = []
     clash = False
     for region in regions(base, ours, theirs):
-        clash |= region.merged is None
-        merged += region.merged if region.merged is not None else [*region.ours, *region.theirs]
+        clash |= region.merged_lines is None
+        merged += region.merged_lines if region.merged_lines is not None else [*region.ours, *region.theirs]
     return merged, clash
 
 

@@ -161,7 +161,7 @@ def test_added_pieces_are_those_of_the_whole(tmp_path: Path) -> None:
         )
         one = MessageBatch(SessionName("p", "codex", "s"), number, number, number + 1, "", "", (message,))
         assert transcripts.take(store, one, author="a", derive=derivation.keep, extend=derivation.extend)[1]
-    row = store.documents.listed(None)[0]
+    row = store.documents.list_documents(None)[0]
     revision = store.documents.revision(row.id, row.revision)
     assert revision is not None
     whole = revision.text or ""
@@ -270,9 +270,9 @@ def test_nothing_that_was_derived_of_a_forgotten_session_is_kept(tmp_path: Path)
         waiting = store.vectors.waiting(model.id, after=0, limit=100)
         store.vectors.add(model.id, [(piece.id, np.array([1.0, 0.0], dtype=np.float32)) for piece in waiting])
     hashes = [piece.hash for piece in waiting]
-    assert store.vectors.known(model, hashes)
+    assert store.vectors.known_vectors(model, hashes)
     transcripts.forget(store, name, author="a", derive=derivation.keep)
-    assert not store.vectors.known(model, hashes)
+    assert not store.vectors.known_vectors(model, hashes)
     store.close()
 
 

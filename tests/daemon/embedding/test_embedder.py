@@ -118,13 +118,13 @@ def test_a_handle_loads_in_the_background_and_tells(minilm: MiniLM) -> None:
     handle = LoadedModel(load)
     assert handle.state == "loading"
     assert handle.query_vector("text") is None
-    handle.when_settled(called.set)
+    handle.on_settled(called.set)
     assert not called.is_set()
     gate.set()
     assert called.wait(DEADLINE_S)
     assert handle.state == "ready"
     again = threading.Event()
-    handle.when_settled(again.set)
+    handle.on_settled(again.set)
     assert again.is_set()
     vector = handle.query_vector("text")
     assert vector is not None
@@ -156,6 +156,9 @@ def test_importing_a_space_brings_no_model_library() -> None:
 def test_the_cohort_that_ships_is_what_the_packaged_model_makes_of_its_texts(minilm: MiniLM) -> None:
     """Whoever changes a text writes the vectors anew (`python -m bench.quiet.cohort`)."""
     vectors = cohort.of(minilm.embed_documents(cohort.texts([answer for _, answer in PAIRS])))
-    for shipped, made in ((cohort.packaged().notes, vectors.notes), (cohort.packaged().everyday, vectors.everyday)):
+    for shipped, made in (
+        (cohort.packaged_cohort().notes, vectors.notes),
+        (cohort.packaged_cohort().everyday, vectors.everyday),
+    ):
         assert shipped.shape == made.shape
         assert np.all(np.sum(shipped * made, axis=1) > 0.98)

@@ -104,11 +104,11 @@ def test_what_is_only_held_while_it_is_used_is_made_again() -> None:
         return made[-1]
 
     held = UnloadWhenIdle(make, SOON_S, end=ended.append)
-    with held.used() as thing, held.used() as again:
+    with held.use() as thing, held.use() as again:
         assert thing is again
         assert not ended
     wait_until("it to be let go", lambda: not held.is_there)
-    with held.used():
+    with held.use():
         assert len(made) == 2
     held.close()
     wait_until("both to be ended", lambda: ended == made)

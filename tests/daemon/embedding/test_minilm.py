@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from confide_daemon.embedding.embedder import is_blank
-from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.libraries import read_packaged
 from confide_daemon.embedding.local.bert import Bert
 from confide_daemon.embedding.local.initializers import initializers
 from confide_daemon.embedding.local.minilm import MiniLM, load_minilm
@@ -34,7 +34,10 @@ def test_its_vectors_are_those_of_onnx_runtime(minilm: MiniLM) -> None:
     words = "the pool was empty, so every parcel waited for port 8010 and 数据库"
     texts = ["", "pool", words, f"{words} " * 5, "x" * 90, f"{words} " * 60]
     reference = OnnxEmbedder(
-        Path(weights.model_path()).read_bytes(), packaged("minilm.tokenizer.json"), model="reference", max_tokens=256
+        Path(weights.model_path()).read_bytes(),
+        read_packaged("minilm.tokenizer.json"),
+        model="reference",
+        max_tokens=256,
     )
     expected = np.stack([reference.embed_query(text) for text in texts])
     assert np.abs(minilm.embed_documents(texts) - expected).max() < CLOSE
@@ -86,7 +89,7 @@ def test_what_a_question_has_of_unknown_signs_is_near_to_no_other_sign(minilm: M
 def test_its_tokens_are_those_of_the_library() -> None:
     """Of scripts, signs, accents in one letter and in two, of what looks like a token of its own, and of what is cut."""
     tokenizers = pytest.importorskip("tokenizers", reason="the extra onnx is not installed")
-    data = packaged("minilm.tokenizer.json")
+    data = read_packaged("minilm.tokenizer.json")
     library, own = tokenizers.Tokenizer.from_buffer(data), WordPiece(data, most=64)
     library.enable_truncation(64)
     library.no_padding()

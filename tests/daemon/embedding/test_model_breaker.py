@@ -73,7 +73,7 @@ def test_one_probe_after_a_pause_that_grows(breaker: CircuitBreaker, clock: Cloc
         assert breaker.status.state is BreakerState.HALF_OPEN
         with pytest.raises(ProviderDownError), breaker.call():
             pytest.fail("a second call went through beside the probe")
-        breaker.failed(DOWN)
+        breaker.record_failure(DOWN)
     assert 4 <= pauses[0] <= 6
     assert pauses[0] < pauses[2] < pauses[4] <= 96
     assert all(240 <= pause <= 360 for pause in pauses[7:])
@@ -110,7 +110,7 @@ def test_calls_that_were_under_way_when_it_opened_do_not_lengthen_the_pause(brea
     for _ in range(7):
         breaker.admit()
     for _ in range(7):
-        breaker.failed(DOWN)
+        breaker.record_failure(DOWN)
     assert breaker.status.retry_in_s <= 6
 
 
@@ -207,7 +207,7 @@ def test_questions_and_documents_share_one_breaker() -> None:
     with pytest.raises(QuotaError):
         documents.model.embed(["a text"])
     assert handle.breaker.status.state is BreakerState.OPEN
-    handle.breaker.succeeded()
+    handle.breaker.record_success()
     assert documents.model.embed(["a text"]).shape == (1, 8)
     handle.close()
 

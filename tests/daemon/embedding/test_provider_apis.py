@@ -17,7 +17,7 @@ from confide_daemon.config import EmbeddingConfig
 from confide_daemon.embedding import Embedder
 from confide_daemon.embedding.providers import compatible, openai, voyage
 from confide_daemon.embedding.remote import REMOTE_LIMITS
-from confide_daemon.embedding.settings import for_model, named
+from confide_daemon.embedding.settings import for_model, generation_name
 from confide_daemon.errors import EmbedderError, ProviderDownError, QuotaError
 from confide_daemon.spaces import models
 
@@ -203,7 +203,7 @@ def test_a_compatible_server_cuts_and_halves_what_is_too_long(start: Any) -> Non
         vectors = embedder.embed_documents(["w " * 3000, "short"])
         assert np.allclose(vectors[1], expected(["short"], 64)[0], atol=1e-6)
         assert vectors[0] @ expected(["w"], 64)[0] == pytest.approx(1.0, abs=1e-4)
-        assert embedder.usage.refused == 0
+        assert embedder.usage.refused_texts == 0
 
 
 def test_a_compatible_server_with_a_key(start: Any, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_known_prefixes(model: str, query: str, document: str) -> None:
     assert found.query.startswith(query)
     assert bool(found.query) == bool(query)
     assert found.document == document
-    assert named(model, found) == model
+    assert generation_name(model, found) == model
 
 
 def test_prices_are_the_documented_ones_unless_somebody_says_otherwise() -> None:

@@ -195,7 +195,7 @@ def test_one_refused_text_does_not_stop_the_others(
     others = [place for place in range(20) if place != 13]
     assert np.allclose(vectors[others], expected([texts[place] for place in others], 64), atol=1e-6)
     assert np.linalg.norm(vectors[13]) == pytest.approx(1.0, abs=1e-5)
-    assert embedder.usage.refused == 1
+    assert embedder.usage.refused_texts == 1
     assert "refuses a text of 56 characters" in caplog.text
     assert "POISON" not in caplog.text
     spent = len(server.asked)
@@ -221,7 +221,7 @@ def test_a_text_that_breaks_the_server_does_not_stop_the_others(server: Provider
     embedder = make()
     vectors = embedder.embed_documents(texts)
     assert np.allclose(vectors[[0, 2, 4]], expected(["one", "three", "five"], 64), atol=1e-6)
-    assert embedder.usage.refused == 2
+    assert embedder.usage.refused_texts == 2
 
 
 def test_where_every_text_is_refused_it_is_not_the_texts(server: ProviderServer, make: Any) -> None:

@@ -237,7 +237,7 @@ async def test_a_group_that_changes_meanwhile_is_left_alone(tmp_path: Path, mode
 
         with pytest.raises(asyncio.CancelledError):
             await Deduplication(space.threads, space.notes).find(None, 0.95, give_up)
-        assert (await Deduplication(space.threads, space.notes).find(None, 0.95, nobody)).compared == 2
+        assert (await Deduplication(space.threads, space.notes).find(None, 0.95, nobody)).compared_notes == 2
     finally:
         await space.close()
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine
 from tests.support.documents.notes import Agent, acting
 
-from confide_daemon.notes.note_edit import of_fields
+from confide_daemon.notes.note_edit import change_fields
 from confide_memory.note_names import id_of_path
 
 BY_HAND = """\
@@ -68,9 +68,9 @@ async def test_content_replaces_the_text_alone(agent: Agent, laptop: Machine) ->
     ],
 )
 def test_a_text_is_replaced_in_the_style_of_the_one_before(before: str, after: str) -> None:
-    changed = of_fields({}, "New.\nText.", None, now=0.0)(before)
+    changed = change_fields({}, "New.\nText.", None, now=0.0)(before)
     assert changed == after.replace("updated: T", "updated: 1970-01-01T00:00:00Z")
-    assert of_fields({}, "New.\nText.", None, now=9.0)(changed) == changed
+    assert change_fields({}, "New.\nText.", None, now=9.0)(changed) == changed
 
 
 async def test_empty_values_clear_and_null_leaves_out(agent: Agent) -> None:

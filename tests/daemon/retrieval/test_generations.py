@@ -58,7 +58,7 @@ async def test_a_large_fill_gives_its_memory_back_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(index, "LARGE_FILL", 40)
     async with opened(tmp_path / "s.db", [handle(models()[0])]) as space:
         monkeypatch.setattr(
-            index, "heaps", SimpleNamespace(give_back=lambda: given.append(space.index.indexer.computed))
+            index, "heaps", SimpleNamespace(give_back=lambda: given.append(space.index.indexer.computed_pieces))
         )
         await fill(space, 60)
         await until(space, lambda _status: bool(given))
@@ -137,7 +137,7 @@ async def test_a_change_that_is_taken_back_costs_nothing_twice(tmp_path: Path) -
     async with opened(tmp_path / "s.db", [handle(old)]) as space:
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         status = await until(space, lambda status: len(status.generations) == 1)
-        assert (status.model, status.queued) == ("model-0", 0)
+        assert (status.model, status.queued_pieces) == ("model-0", 0)
     async with opened(tmp_path / "s.db", [handle(new)]) as space:
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
     assert set(old.embedded.values()) == {1}
@@ -218,7 +218,7 @@ async def test_calls_are_as_large_and_as_many_at_once_as_the_model_takes(tmp_pat
         await fill(space, 60)
     async with opened(tmp_path / "s.db", [handle(model, pause_s=60)]) as space:
         status = await until(space, lambda status: status.providers[0].state == "down" and space.index.indexer.idle)
-        assert status.queued == 60 - len(model.embedded)
+        assert status.queued_pieces == 60 - len(model.embedded)
     assert model.most == 4
     assert model.largest == 5
     assert set(model.embedded.values()) == {1}
@@ -271,7 +271,7 @@ async def test_flapping_embeds_nothing_twice(tmp_path: Path) -> None:
                 assert mode in ("hybrid", "keyword")
                 await asyncio.sleep(0.03)
         first.failure = None
-        await until(space, lambda status: status.provider == "provider-0" and status.queued == 0)
+        await until(space, lambda status: status.provider == "provider-0" and status.queued_pieces == 0)
     assert len(first.embedded) == 32
     assert set(first.embedded.values()) == {1}
     assert set(second.embedded.values()) <= {1}
@@ -292,7 +292,7 @@ async def test_a_short_outage_builds_nothing(tmp_path: Path) -> None:
         assert any("cannot reach the provider" in warning and "keywords" in warning for warning in warnings)
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         first.failure = None
-        assert (await until(space, lambda status: status.queued == 0)).provider == "provider-0"
+        assert (await until(space, lambda status: status.queued_pieces == 0)).provider == "provider-0"
     assert second.calls == 0
 
 
@@ -349,7 +349,7 @@ async def test_a_refusal_is_not_tried_again_and_the_next_model_takes_over(tmp_pa
     first.failure = QuotaError("the provider refuses the key", hint="set another key")
     async with opened(tmp_path / "s.db", [handle(first), handle(second)], settings=IndexSettings()) as space:
         await fill(space, 10)
-        await until(space, lambda status: status.provider == "provider-1" and status.queued == 0)
+        await until(space, lambda status: status.provider == "provider-1" and status.queued_pieces == 0)
         for _ in range(5):
             assert (await ask(space, [first, second]))[:2] == ("hybrid", "model-1")
         status = await space.status(None)
@@ -358,7 +358,7 @@ async def test_a_refusal_is_not_tried_again_and_the_next_model_takes_over(tmp_pa
         assert first.calls == 1
         first.failure = None
         await space.rebuild(reembed=False)
-        await until(space, lambda status: status.provider == "provider-0" and status.queued == 0)
+        await until(space, lambda status: status.provider == "provider-0" and status.queued_pieces == 0)
 
 
 async def test_a_budget_stops_before_the_bill_and_goes_on_next_month(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ async def test_a_budget_stops_before_the_bill_and_goes_on_next_month(tmp_path: P
     path = tmp_path / "s.db"
     async with opened(path, handles, clock=lambda: now[0]) as space:
         await fill(space, 60)
-        status = await until(space, lambda status: status.provider == "provider-1" and status.queued == 0)
+        status = await until(space, lambda status: status.provider == "provider-1" and status.queued_pieces == 0)
         wanted = status.providers[0]
         assert wanted.state == "refused"
         assert wanted.tokens is not None
@@ -383,12 +383,12 @@ async def test_a_budget_stops_before_the_bill_and_goes_on_next_month(tmp_path: P
     # Counted on disk: a restart does not begin anew.
     async with opened(path, handles, clock=lambda: now[0]) as space:
         await fill(space, 2, start=60)
-        status = await until(space, lambda status: status.provider == "provider-1" and status.queued == 0)
+        status = await until(space, lambda status: status.provider == "provider-1" and status.queued_pieces == 0)
         assert status.providers[0].tokens == wanted.tokens
         assert first.calls == calls
         now[0] += 86_400
         await fill(space, 1, start=62)
-        status = await until(space, lambda status: status.provider == "provider-0" and status.queued == 0)
+        status = await until(space, lambda status: status.provider == "provider-0" and status.queued_pieces == 0)
         assert status.providers[0].tokens is not None
         assert 100 < status.providers[0].tokens <= 200
         assert len(first.embedded) == 63
@@ -442,7 +442,7 @@ async def test_a_quota_over_a_real_socket(tmp_path: Path, monkeypatch: pytest.Mo
             )
             server.always(error(429, "insufficient_quota"))
             await fill(space, 5, start=20)
-            await until(space, lambda status: status.provider == "hashed" and status.queued == 0)
+            await until(space, lambda status: status.provider == "hashed" and status.queued_pieces == 0)
             asked = len(server.asked)
             for number in range(5):
                 result = await space.index.searcher.search(SearchQuery(f"pool number{number}"))
@@ -451,7 +451,7 @@ async def test_a_quota_over_a_real_socket(tmp_path: Path, monkeypatch: pytest.Mo
             assert len(server.asked) == asked
             server.always(None)
             await space.rebuild(reembed=False)
-            await until(space, lambda status: status.provider == "openai" and status.queued == 0)
+            await until(space, lambda status: status.provider == "openai" and status.queued_pieces == 0)
             embedded = Counter(
                 text for body in server.asked[: asked - 1] + server.asked[asked:] for text in body["input"]
             )
@@ -514,7 +514,7 @@ async def test_no_write_waits_for_a_provider_and_none_of_its_vectors_is_lost_whe
         model.open.set()
         await until(space, lambda status: space.index.indexer.idle)
         kept = await space.threads.read(
-            lambda store: store.vectors.known(store.vectors.generations()[0], _hashes(store))
+            lambda store: store.vectors.known_vectors(store.vectors.generations()[0], _hashes(store))
         )
         assert len(kept) == 4
     assert set(model.embedded.values()) == {2}
@@ -541,7 +541,7 @@ def test_a_database_of_before_keeps_its_cache(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "s.db", KEY, writer=True, now=time.time())
     with store.writing():
         generation = store.vectors.add_generation("marked", "model-0", model.dimensions, live=True, now=time.time())
-    np.testing.assert_array_equal(store.vectors.known(generation, [b"digest"])[b"digest"], vector)
+    np.testing.assert_array_equal(store.vectors.known_vectors(generation, [b"digest"])[b"digest"], vector)
     store.close()
 
 
@@ -568,7 +568,7 @@ async def test_a_folder_that_is_deleted_and_comes_back_is_not_embedded_again(
                 text = f"note number{number} about the pool\n"
                 await space.documents.put("p", f"memory/{folder}/{number}.md", text, base=0, author="a")
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert (await space.status(None)).queued == 0
+        assert (await space.status(None)).queued_pieces == 0
     assert len(model.embedded) == 40
     assert set(model.embedded.values()) == {1}
 

@@ -98,7 +98,7 @@ async def found(space: Space, word: str) -> tuple[str, str, str, float | None]:
 async def left(space: Space) -> int:
     """How many documents are cut as before."""
     chunking = space.index.indexer.derivation.chunking
-    return len(await space.threads.read(lambda store: store.documents.cut_otherwise(chunking, limit=1000)))
+    return len(await space.threads.read(lambda store: store.documents.documents_to_cut(chunking, limit=1000)))
 
 
 async def test_all_is_found_at_every_moment_while_chunks_are_made_anew(
@@ -116,7 +116,7 @@ async def test_all_is_found_at_every_moment_while_chunks_are_made_anew(
             assert (mode, path) == ("hybrid", f"memory/log-{number}.md")
             assert f"word{number}x{entry}" in snippet
             assert vector is not None
-            assert (await space.status(None)).queued == 0
+            assert (await space.status(None)).queued_pieces == 0
             asked += 1
         assert built.result()
         assert await left(space) == 0
@@ -170,7 +170,7 @@ async def test_what_is_written_meanwhile_is_found_and_a_model_that_is_away_keeps
         assert hits[0].path == "memory/new.md"
         assert await left(space) == before
         model.open.set()
-        await until(space, lambda status: status.queued == 0)
+        await until(space, lambda status: status.queued_pieces == 0)
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
         assert await left(space) == 0
 

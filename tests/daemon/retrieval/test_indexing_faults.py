@@ -95,7 +95,7 @@ async def test_vectors_and_new_generations_wait_while_there_is_little_room(tmp_p
         assert disk.waiting == ["vectors"]
         assert not space.health_problems()
     assert len(first.embedded) == 3
-    settings = IndexSettings(chunks=ChunkSettings.named("original"), patience=Patience(0.0, 0.0))
+    settings = IndexSettings(chunks=ChunkSettings.parse("original"), patience=Patience(0.0, 0.0))
     async with opened(tmp_path / "s.db", [handle(second), handle(first)], settings=settings, disk=disk) as space:
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
         assert [one.model for one in (await space.status(None)).generations] == [first.model]
@@ -118,10 +118,12 @@ async def test_documents_are_not_cut_again_on_the_last_room(tmp_path: Path, monk
     async with opened(tmp_path / "s.db", [LoadedModel.none()]) as space:
         await fill(space, 3)
     disk.is_full = True
-    settings = IndexSettings(chunks=ChunkSettings.named("original"))
+    settings = IndexSettings(chunks=ChunkSettings.parse("original"))
     async with opened(tmp_path / "s.db", [LoadedModel.none()], settings=settings) as space:
         assert not await space.wait_indexed(timeout_s=DEADLINE_S)
-        waiting = await space.threads.read(lambda store: store.documents.cut_otherwise(settings.chunks.name, limit=10))
+        waiting = await space.threads.read(
+            lambda store: store.documents.documents_to_cut(settings.chunks.name, limit=10)
+        )
         assert len(waiting) == 3
         assert (await space.index.searcher.search(SearchQuery("number1"))).hits
         await fill(space, 1, start=3)
@@ -140,7 +142,7 @@ async def test_a_fault_of_our_own_is_told_and_ends_neither_searches_nor_the_spac
     def broken(text: str, settings: ChunkSettings, *, is_log: bool) -> None:
         raise ValueError(f"cannot cut {text}")
 
-    settings = IndexSettings(chunks=ChunkSettings.named("original"), patience=Patience(0.0, 0.0))
+    settings = IndexSettings(chunks=ChunkSettings.parse("original"), patience=Patience(0.0, 0.0))
     with monkeypatch.context() as fault:
         fault.setattr(indexer, "cut", broken)
         async with opened(tmp_path / "s.db", [handle(model)], settings=settings) as space:
@@ -270,7 +272,7 @@ def test_a_call_that_fails_in_the_next_month_takes_nothing_from_its_count(tmp_pa
     budget.flush(store)
     again = MonthlyBudget(lambda: now[0])
     again.load(store)
-    assert again.used("openai") == 50
+    assert again.used_tokens("openai") == 50
     store.close()
 
 
@@ -336,7 +338,7 @@ def test_a_model_that_is_refused_while_it_loads_is_tried_again_when_somebody_has
         return HashedEmbedder(8)
 
     made = LoadedModel(load, name="compatible")
-    made.when_settled(told.release)
+    made.on_settled(told.release)
     assert told.acquire(timeout=DEADLINE_S)
     assert made.state == "failed"
     pulled.set()

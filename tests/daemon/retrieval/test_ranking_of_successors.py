@@ -29,7 +29,7 @@ def test_order_is_that_of_a_plain_look_at_all_ways() -> None:
         ahead, beside = shown[:split], shown[split:]
         assert links.newest(ahead, beside) == [one for one in ahead if above[one].isdisjoint(shown)]
         assert set(links.ahead_of(beside)) == {other for one in beside for other in above[one]} - set(beside)
-        order = [shown[place] for place in links.arranged(shown)]
+        order = [shown[place] for place in links.arrange(shown)]
         assert sorted(order) == sorted(shown)
         for place, one in enumerate(order):
             assert above[one].isdisjoint(order[place + 1 :])
@@ -47,4 +47,4 @@ def test_many_ways_between_the_same_notes_are_gone_once() -> None:
     pairs = {(number, number + step) for number in range(300) for step in range(1, 60)}
     links = NoteSuccession(links_of(pairs))
     assert len(links.above(0)) == 300 + 58
-    assert [links.arranged([0, 100, 200])[-1], len(links.newest(list(range(359)), []))] == [0, 59]
+    assert [links.arrange([0, 100, 200])[-1], len(links.newest(list(range(359)), []))] == [0, 59]

@@ -142,7 +142,7 @@ VAGUE = Evidence(0.4, 0.3, 0.15, stated=0.2, held=0.2, missing=0.8, deviation=1.
 def test_a_score_says_how_likely_an_answer_is() -> None:
     """Most when words and meaning agree; little of each does not."""
     assert SURE.score > 0.8 > 0.25 > VAGUE.score
-    assert SURE.unasked > 0.8 > 0.25 > VAGUE.unasked
+    assert SURE.unasked_score > 0.8 > 0.25 > VAGUE.unasked_score
     assert Evidence(keyword=0.6, terms=0.8).score > 0.25 > Evidence(keyword=0.3, terms=0.3).score
     assert Evidence(keyword=0.3, terms=0.3, is_named=True).score > 0.25
 
@@ -159,22 +159,26 @@ def test_more_evidence_never_lowers_a_score(name: str, more: float) -> None:
 def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
     """A prompt that is nearer to those than to any note is helped by none; without a vector there is the other score alone."""
     evidence = Evidence(0.6, 0.6, 0.5, stated=0.6, held=0.6, deviation=4.0, everyday=0.2)
-    assert evidence._replace(everyday=0.4).unasked > evidence.unasked > evidence._replace(everyday=-0.3).unasked
+    assert (
+        evidence._replace(everyday=0.4).unasked_score
+        > evidence.unasked_score
+        > evidence._replace(everyday=-0.3).unasked_score
+    )
     ahead = evidence._replace(keyword_lead=0.5)
-    assert evidence._replace(keyword_lead=-0.2).unasked < evidence.unasked < ahead.unasked
-    assert Evidence(0.6, 0.8).unasked == Evidence(0.6, 0.8).score
+    assert evidence._replace(keyword_lead=-0.2).unasked_score < evidence.unasked_score < ahead.unasked_score
+    assert Evidence(0.6, 0.8).unasked_score == Evidence(0.6, 0.8).score
 
 
 def test_a_question_that_is_near_to_everything_says_little() -> None:
     """By what a cosine has above those with texts that concern nobody; each chunk by its own."""
     texts = np.eye(3, dtype=np.float32)
     yardstick = ScoreCalibration(CosineScale(unrelated=0.1, related=1.0), Cohort(texts[:2], texts[2:]))
-    background = yardstick.beside(np.array([0.28, 0.1, 0.19], dtype=np.float32))
+    background = yardstick.background(np.array([0.28, 0.1, 0.19], dtype=np.float32))
     deviation, everyday = background.of(0.55)
     assert deviation == pytest.approx((0.55 - 0.19) / 0.09)
     assert everyday == pytest.approx(background.scale.of(0.55) - background.scale.of(0.19))
     assert background.of(0.2) < background.of(0.55)
-    assert ScoreCalibration().beside(texts[0]).of(0.9) == ScoreCalibration().beside(texts[1]).of(0.1)
+    assert ScoreCalibration().background(texts[0]).of(0.9) == ScoreCalibration().background(texts[1]).of(0.1)
 
 
 def test_a_rare_term_says_more_than_a_common_one() -> None:

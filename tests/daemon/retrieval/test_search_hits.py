@@ -215,7 +215,7 @@ async def test_what_searches_keep_of_lines_is_less_where_many_spaces_are_open(tm
         await space.index.searcher.search(SearchQuery(" ".join(f"part {m}" for m in range(n, n + 50)), min_score=0))
     assert kept() > FEWEST_LINES
     for _ in range(2000):
-        pages.opened()
+        pages.count_opened()
     await space.index.searcher.search(SearchQuery("deploy", min_score=0))
     assert 0 < kept() <= FEWEST_LINES
     await space.close()
@@ -237,7 +237,7 @@ def test_rows_of_an_older_version_are_written_again_with_the_pieces(tmp_path: Pa
     assert row is not None
     with store.writing():
         changes = store.pieces.replace(row, pieces, chunking="new", now=0.0)
-    assert (changes.kept, changes.added) == (1, 0)
+    assert (changes.kept_pieces, changes.added_pieces) == (1, 0)
     assert len(store.keywords.candidates(match, Filter(), limit=9)) == 1
     store.close()
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import LoadedModel
-from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.libraries import read_packaged
 from confide_daemon.embedding.reranker import CrossEncoder, Reranker
 from confide_daemon.errors import EmbedderError
 from confide_daemon.retrieval.search.query import SearchQuery
@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     """A cross-encoder that likes the word "harbour"."""
     from tokenizers import Tokenizer
 
-    data = packaged("minilm.tokenizer.json")
+    data = read_packaged("minilm.tokenizer.json")
     token = Tokenizer.from_buffer(data).token_to_id("harbour")
     assert token is not None
     (tmp_path / "reranker").mkdir()

@@ -63,13 +63,13 @@ async def test_lists_go_by_name_and_epoch(path: Path) -> None:
     await space.records.put(old)
     await space.records.put([one.reseal(NEXT) for one in old[:4]])
     names = sorted(one.secret_id for one in old)
-    first = await space.records.listed(b"", limit=6)
-    rest = await space.records.listed(first[-1].id, limit=6)
+    first = await space.records.list_rows(b"", limit=6)
+    rest = await space.records.list_rows(first[-1].id, limit=6)
     assert [row.id for row in (*first, *rest)] == names
     assert {row.kind for row in first} == {"password"}
-    below = await space.records.listed(b"", limit=100, below=2)
+    below = await space.records.list_rows(b"", limit=100, below=2)
     assert [row.id for row in below] == sorted(one.secret_id for one in old[4:])
-    assert not await space.records.listed(b"", limit=100, below=1)
+    assert not await space.records.list_rows(b"", limit=100, below=1)
     await space.close()
 
 
@@ -127,7 +127,7 @@ async def test_a_whole_check_reads_every_record(path: Path) -> None:
     space = await open_space(path)
     assert (await space.upkeep.check())[integrity.RECORDS_DAMAGED] == 3
     assert integrity.RECORDS_DAMAGED not in await space.upkeep.check()
-    assert {one.what for one in await space.threads.read(lambda store: store.breaches.listed(limit=10))} >= {
+    assert {one.what for one in await space.threads.read(lambda store: store.breaches.list_breaches(limit=10))} >= {
         integrity.RECORDS_DAMAGED,
         integrity.LOST_ROWS,
     }

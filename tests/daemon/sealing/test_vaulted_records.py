@@ -122,7 +122,7 @@ async def test_the_bytes_are_in_the_vault_and_the_list_is_here(
         assert await space.records.put(kept) == 0
     async with opened(tmp_path, settings) as space:
         assert await space.records.count() == 41
-        assert {row.id for row in await space.records.listed(b"", limit=100)} == {one.secret_id for one in kept}
+        assert {row.id for row in await space.records.list_rows(b"", limit=100)} == {one.secret_id for one in kept}
         for one in kept:
             assert await space.records.get(one.secret_id) == one
         assert await space.records.places() == (41, 0)
@@ -134,7 +134,7 @@ async def test_the_bytes_are_in_the_vault_and_the_list_is_here(
     assert salvage.salvage(tmp_path / "s.db", KEY) == 0
     async with opened(tmp_path, settings) as space:
         await space.upkeep.check(accept_losses=True)
-        assert integrity.RECORDS_DAMAGED not in await space.upkeep.found_since(0)
+        assert integrity.RECORDS_DAMAGED not in await space.upkeep.breaches_since(0)
         assert await space.records.get(kept[0].secret_id) == kept[0]
 
 

@@ -16,7 +16,7 @@ async def test_a_connection_leaves_so_many_changes_under_way_and_no_more() -> No
     """Beyond, none is begun, until one of them has ended; and one that somebody waits for counts for nothing."""
     one = Session.__new__(Session)
     one._under = session.UnderWay()
-    one.held = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    one.hold = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     ends = asyncio.Event()
     begun = 0
 
@@ -26,18 +26,18 @@ async def test_a_connection_leaves_so_many_changes_under_way_and_no_more() -> No
         await ends.wait()
         return begun
 
-    waiting = [asyncio.create_task(one._finished(change())) for _ in range(session.MAX_LEFT + 8)]
+    waiting = [asyncio.create_task(one._run_to_end(change())) for _ in range(session.MAX_LEFT + 8)]
     await asyncio.sleep(0)
     for _ in range(session.MAX_LEFT):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
-                await one._finished(change())
+                await one._run_to_end(change())
     await asyncio.sleep(0)
     with pytest.raises(RequestError, match="under way still"):
-        await one._finished(change())
+        await one._run_to_end(change())
     assert begun == len(waiting) + session.MAX_LEFT
     ends.set()
     assert await asyncio.gather(*waiting)
-    await asyncio.gather(*one._under.left)
+    await asyncio.gather(*one._under.orphans)
     await asyncio.sleep(0)
-    assert await one._finished(change()) == begun
+    assert await one._run_to_end(change()) == begun

@@ -43,14 +43,14 @@ async def talk(*messages: tuple[Any, str, dict[str, Any] | None]) -> list[dict[s
     told: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
-        told.append(json.loads(mcp_protocol.encoded(message)))
+        told.append(json.loads(mcp_protocol.encode(message)))
 
     conversation = mcp_protocol.Conversation(SERVER, {"tools/call": called, "tools/list": listed}, send)
     running = asyncio.create_task(conversation.run())
     for key, method, params in messages:
         message = {"jsonrpc": "2.0", "method": method, "id": key, "params": params}
         said = {name: value for name, value in message.items() if value is not None}
-        await conversation.receive(await mcp_protocol.parsed(json.dumps(said).encode()))
+        await conversation.receive(await mcp_protocol.parse(json.dumps(said).encode()))
         for _ in range(5):
             await asyncio.sleep(0)
     running.cancel()
@@ -154,4 +154,4 @@ async def test_a_fault_of_ours_says_nothing_of_what_it_holds() -> None:
 )  # fmt: skip
 async def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever is wrong with it
-        await mcp_protocol.parsed(data)
+        await mcp_protocol.parse(data)

@@ -117,7 +117,7 @@ async def test_there_are_450_series_at_most(monkeypatch: pytest.MonkeyPatch) -> 
     for name in names:
         figures.TOOL_DURATION.labels(name).observe(1)
         for code in codes:
-            figures.failed(name, code)
+            figures.count_failure(name, code)
     note_stages(dict.fromkeys(["embed", "keyword", "vector", "cosine", "rerank", "notes", "total"], 1.0))
     for what in {value for name, value in vars(integrity).items() if name.isupper() and isinstance(value, str)}:
         figures.BREACHES.labels(what).inc()

@@ -225,7 +225,7 @@ async def test_a_storm_of_whole_handshakes_costs_the_handshakes_alone(
     """Beyond what its key may spend no caller is looked up, no welcome sealed and no session begun; another one comes and is answered."""
     monkeypatch.setattr(daemon.daemon._admission.rates, "_per_second", 1e-6)
     looked_up, begun = [], []
-    admitted, serve = CallerAuthorization._admitted, Server._serve_caller
+    admitted, serve = CallerAuthorization._find_caller, Server._serve_caller
 
     def counted(self: CallerAuthorization, public_key: bytes, invite_id: bytes | None) -> Caller:
         looked_up.append(public_key)
@@ -235,7 +235,7 @@ async def test_a_storm_of_whole_handshakes_costs_the_handshakes_alone(
         begun.append(caller.public_key)
         await serve(self, connection, caller, rate)
 
-    monkeypatch.setattr(CallerAuthorization, "_admitted", counted)
+    monkeypatch.setattr(CallerAuthorization, "_find_caller", counted)
     monkeypatch.setattr(Server, "_serve_caller", counted_session)
     greedy, modest = daemon.enroll("greedy", scope="read"), daemon.enroll("modest")
     refused: list[UnreachableError] = []

@@ -437,7 +437,7 @@ async def test_a_registry_that_cannot_be_read_for_a_moment_ends_nothing(
     async with Machine(await daemon.connect(daemon.enroll("laptop"))) as laptop:
         await laptop.attach("proj")
         with monkeypatch.context() as broken:
-            broken.setattr(CallerAuthorization, "changed_since", fail)
+            broken.setattr(CallerAuthorization, "changes_since", fail)
             daemon.state.registry.revoke("laptop")
             async with asyncio.timeout(DEADLINE_S):
                 while "so who is connected stays" not in caplog.text:  # noqa: ASYNC110 - the registry is looked at again and again

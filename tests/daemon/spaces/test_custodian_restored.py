@@ -226,7 +226,7 @@ async def test_a_closed_space_has_no_key(tmp_path: Path) -> None:
         SpaceShared(IndexSettings(), LoadedModel.none()),
         space_id="space",
     )
-    assert await space.index.queued(frozenset()) == 0  # a reader opens its own connection
+    assert await space.index.count_queued(frozenset()) == 0  # a reader opens its own connection
     assert holders(backwards)
     await space.close()
     assert not holders(backwards)

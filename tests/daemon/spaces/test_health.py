@@ -54,13 +54,13 @@ async def whole(space: Space, *, without: frozenset[int] = frozenset()) -> None:
 async def healed(space: Space) -> None:
     """Waits until the upkeep, which began by itself, has put everything right."""
     async with asyncio.timeout(60):
-        while (await space.status(None)).health.healed == 0 or space.upkeep.health().state != "ok":  # noqa: ASYNC110 - the upkeep tells nobody
+        while (await space.status(None)).health.healed_breaches == 0 or space.upkeep.health().state != "ok":  # noqa: ASYNC110 - the upkeep tells nobody
             await asyncio.sleep(0.02)
 
 
 async def healed_breaches(space: Space) -> set[str]:
     """What was found and put right, as it is written down."""
-    noted = await space.threads.read(lambda store: store.breaches.listed(limit=10))
+    noted = await space.threads.read(lambda store: store.breaches.list_breaches(limit=10))
     assert all(one.rows > 0 for one in noted)
     return {one.what for one in noted if one.healed_at is not None}
 

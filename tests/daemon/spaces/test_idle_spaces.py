@@ -113,7 +113,7 @@ async def test_what_is_in_hand_is_not_closed_and_others_wait_for_it(
     ):
         await remember(one)
         spaces, ids = daemon.daemon.spaces, daemon.state.registry.spaces()
-        async with spaces.held(ids["one"]) as held:
+        async with spaces.hold(ids["one"]) as held:
             monkeypatch.setattr(open_limit, "WAIT_S", 0.05)
             with pytest.raises(RequestError, match="others are in use") as crowded:
                 await two.attach("proj")
@@ -130,14 +130,14 @@ async def test_a_space_that_a_move_holds_still_stays_open(tmp_path: Path) -> Non
     """That it is held is known nowhere but in the open space."""
     async with serving(tmp_path / "data", close_after_s=SOON_S) as daemon, machine(daemon) as one:
         await remember(one)
-        async with daemon.daemon.spaces.held(daemon.state.registry.spaces()["laptop"]) as space:
+        async with daemon.daemon.spaces.hold(daemon.state.registry.spaces()["laptop"]) as space:
             space.part(Moving).hold("a session")
         spare = daemon.enroll("spare")
         async with Machine(await daemon.connect(spare)) as other:
             await remember(other)
             await closed(daemon, "spare")
         assert is_open(daemon)
-        space.session_ended("a session")
+        space.on_session_end("a session")
         await closed(daemon)
 
 
@@ -168,7 +168,7 @@ async def test_of_a_closed_space_nothing_is_kept(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", embedder=LoadedModel.none(), close_after_s=SOON_S) as daemon:
         async with machine(daemon) as one:
             await remember(one)
-        async with daemon.daemon.spaces.held(daemon.state.registry.spaces()["laptop"]) as space:
+        async with daemon.daemon.spaces.hold(daemon.state.registry.spaces()["laptop"]) as space:
             left = weakref.ref(space.threads)
         await closed(daemon)
         del space

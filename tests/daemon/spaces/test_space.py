@@ -123,10 +123,10 @@ async def test_pieces_that_wait_for_their_vectors_are_found_and_counted(tmp_path
     assert [hit.path for hit in result.hits] == ["b.md"]
     assert any("not embedded yet" in warning for warning in result.warnings)
     assert result.index_age_s >= 0
-    assert (await space.status(None)).queued == 1
+    assert (await space.status(None)).queued_pieces == 1
     gate.open.set()
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
-    assert (await space.status(None)).queued == 0
+    assert (await space.status(None)).queued_pieces == 0
     await space.close()
 
 
@@ -399,7 +399,7 @@ async def test_a_changed_model_is_built_beside_and_swapped(tmp_path: Path) -> No
     result = await space.index.searcher.search(SearchQuery("postgres row level"))
     assert result.mode == "hybrid"
     status = await space.status(None)
-    assert (status.model, status.reembedding, status.queued) == ("words-v2", None, 0)
+    assert (status.model, status.reembedding, status.queued_pieces) == ("words-v2", None, 0)
     await space.close()
     # Back to the first model: its vectors were kept, so nothing is embedded.
     first = Gate("words-v1")
@@ -416,7 +416,7 @@ async def test_a_rebuild_with_new_vectors_keeps_answering(space: Space) -> None:
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     before = (await space.status(None)).size_bytes
     result = await space.rebuild(reembed=True)
-    assert (result.added, result.kept, result.removed) == (0, 40, 0)
+    assert (result.added_pieces, result.kept_pieces, result.removed_pieces) == (0, 40, 0)
     done = asyncio.create_task(space.wait_indexed(timeout_s=DEADLINE_S))
     while not done.done():
         assert (await space.index.searcher.search(SearchQuery("note pool", min_score=0.0))).mode == "hybrid"

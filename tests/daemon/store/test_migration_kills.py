@@ -89,7 +89,7 @@ def test_a_space_survives_a_kill_at_each_statement(tmp_path: Path, release: Rele
                 newest = store.one("SELECT program FROM migration ORDER BY version DESC LIMIT 1")
                 assert newest == __version__
             with store.reading():
-                return {row.path: (row.revision, row.hash) for row in store.documents.listed(None)}
+                return {row.path: (row.revision, row.hash) for row in store.documents.list_documents(None)}
 
     known = texts(original, writer=False)
     assert {path: known[path][0] for path in release.facts["spaces"]["ann"]["documents"]} == {

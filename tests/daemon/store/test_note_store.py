@@ -213,7 +213,7 @@ def test_entities_and_counts_are_those_of_a_plain_look_at_each_note(store: Store
                 if note.entity and (tasks is None or tasks == (note.task_id is not None)):
                     key = (note.entity.strip().casefold(), project, note.task_id is not None)
                     groups.setdefault(key, []).append(note)
-            found = store.entities.listed(projects, tasks=tasks, type=None)
+            found = store.entities.list_entities(projects, tasks=tasks, type=None)
             assert {(one.name.strip().casefold(), one.project, one.is_of_tasks): one[3:] for one in found} == {
                 key: (len(notes), min(n.created or 0 for n in notes), max(n.updated or 0 for n in notes))
                 for key, notes in groups.items()
@@ -232,12 +232,12 @@ def test_entities_and_counts_are_those_of_a_plain_look_at_each_note(store: Store
 def test_entities_are_counted_once_while_nobody_writes(store: Store) -> None:
     put(store, replace(a_note(0), entity="Ann"))
     with store.reading():
-        first = store.entities.listed(None, tasks=False, type=None)
+        first = store.entities.list_entities(None, tasks=False, type=None)
     with store.reading():
-        assert store.entities.listed(None, tasks=False, type=None) is first
+        assert store.entities.list_entities(None, tasks=False, type=None) is first
     put(store, replace(a_note(1), entity="Ann"))
     with store.reading():
-        assert [one.written for one in store.entities.listed(None, tasks=False, type=None)] == [2]
+        assert [one.written for one in store.entities.list_entities(None, tasks=False, type=None)] == [2]
 
 
 def test_a_note_that_came_back_was_made_when_it_was_made(store: Store) -> None:

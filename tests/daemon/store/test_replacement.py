@@ -92,7 +92,7 @@ async def test_everybody_reads_and_writes_on(tmp_path: Path) -> None:
         assert during[0] > before[0] or during[1] > before[1], number
     done.set()
     await asyncio.gather(*others)
-    assert len(await space.documents.listed(None, sources=None)) == 5 + written
+    assert len(await space.documents.list_documents(None, sources=None)) == 5 + written
     assert (await space.documents.read("p", "log.md")).text == f"log {written - 1} of the pool\n"
     assert not await space.upkeep.check()
     await space.close()
@@ -240,6 +240,6 @@ async def test_what_is_written_just_before_the_swap_is_not_lost(
     await space.rekey(NEW)
     await space.rekey(OLD)
     assert written == 2
-    assert len(await space.documents.listed(None, sources=None)) == 1 + written
+    assert len(await space.documents.list_documents(None, sources=None)) == 1 + written
     assert not await space.upkeep.check()
     await space.close()

@@ -142,8 +142,8 @@ def test_documents_are_told_apart_by_project(store: Store) -> None:
     """The same path in two projects is two documents."""
     put(store, "p", "a.md", "alpha\n")
     put(store, "q", "a.md", "beta\n")
-    assert [(row.project, row.path) for row in store.documents.listed(None)] == [("p", "a.md"), ("q", "a.md")]
-    assert [row.project for row in store.documents.listed(frozenset({"q"}))] == ["q"]
+    assert [(row.project, row.path) for row in store.documents.list_documents(None)] == [("p", "a.md"), ("q", "a.md")]
+    assert [row.project for row in store.documents.list_documents(frozenset({"q"}))] == ["q"]
     assert store.documents.find("r", "a.md") is None
 
 
@@ -326,11 +326,11 @@ def test_known_vectors_come_back_without_the_model(store: Store) -> None:
     expected = EMBEDDER.embed_query("alpha pool")
     put(store, "q", "copy.md", "alpha pool\n")
     digest = store.vectors.waiting(generation.id, after=0, limit=1)[0].hash
-    np.testing.assert_allclose(store.vectors.known(generation, [digest])[digest], expected, atol=1e-6)
+    np.testing.assert_allclose(store.vectors.known_vectors(generation, [digest])[digest], expected, atol=1e-6)
     for project, path in (("p", "a.md"), ("q", "copy.md")):
         put(store, project, path, "gone\n")
-    np.testing.assert_allclose(store.vectors.known(generation, [digest])[digest], expected, atol=1e-6)
-    assert store.vectors.known(generation, [b"unknown"]) == {}
+    np.testing.assert_allclose(store.vectors.known_vectors(generation, [digest])[digest], expected, atol=1e-6)
+    assert store.vectors.known_vectors(generation, [b"unknown"]) == {}
 
 
 def test_a_new_generation_takes_over_in_one_step(store: Store, backend: Backend) -> None:
@@ -345,7 +345,10 @@ def test_a_new_generation_takes_over_in_one_step(store: Store, backend: Backend)
     assert store.vectors.waiting_count(second.id) == 2
     assert vector(store, first, "alpha pool", limit=1) == ["a.md"]
     assert (
-        store.vectors.known(second, [piece.hash for piece in store.vectors.waiting(second.id, after=0, limit=9)]) == {}
+        store.vectors.known_vectors(
+            second, [piece.hash for piece in store.vectors.waiting(second.id, after=0, limit=9)]
+        )
+        == {}
     )
     embed_all(store, second, HashedEmbedder(64, model="other"))
     with store.writing():
@@ -393,15 +396,15 @@ def test_vectors_of_a_dropped_generation_are_known_to_the_next_unless_it_is_to_b
     with store.writing():
         store.vectors.drop(other.id, now=NOW)
         again = store.vectors.add_generation("hashed", "other", 64, live=False, now=NOW)
-    assert set(store.vectors.known(again, digests)) == set(digests)
+    assert set(store.vectors.known_vectors(again, digests)) == set(digests)
     with store.writing():
         store.vectors.drop(again.id, now=NOW)
         fresh = store.vectors.add_generation("hashed", "other", 64, live=False, now=NOW, fresh=True)
-    assert store.vectors.known(fresh, digests) == {}
+    assert store.vectors.known_vectors(fresh, digests) == {}
     kept = EMBEDDER.embed_query("beta lake")
     with store.writing():
         store.vectors.keep(fresh, [(digests[1], kept)], now=NOW)
-    np.testing.assert_allclose(store.vectors.known(fresh, digests)[digests[1]], kept, atol=1e-6)
+    np.testing.assert_allclose(store.vectors.known_vectors(fresh, digests)[digests[1]], kept, atol=1e-6)
 
 
 def test_the_cache_is_bounded_in_number_and_in_age(store: Store) -> None:
@@ -413,15 +416,15 @@ def test_the_cache_is_bounded_in_number_and_in_age(store: Store) -> None:
         store.vectors.keep(generation, [(digest, vector_of) for digest in digests[:5]], now=NOW)
         store.vectors.keep(generation, [(digest, vector_of) for digest in digests[5:]], now=NOW + 9)
         store.vectors.thin_out(now=NOW + 10)
-    assert len(store.vectors.known(generation, digests)) == CACHED_VECTORS + 10
+    assert len(store.vectors.known_vectors(generation, digests)) == CACHED_VECTORS + 10
     with store.writing():
         store.vectors.thin_out(now=NOW + 10 + RECENT_S)
-    assert not store.vectors.known(generation, digests[:10])
-    assert len(store.vectors.known(generation, digests)) == CACHED_VECTORS
+    assert not store.vectors.known_vectors(generation, digests[:10])
+    assert len(store.vectors.known_vectors(generation, digests)) == CACHED_VECTORS
     with store.writing():
         store.vectors.keep(generation, [(b"new", vector_of)], now=NOW + 9 + CACHED_S + 1)
         store.vectors.thin_out(now=NOW + 9 + CACHED_S + 1)
-    assert list(store.vectors.known(generation, [*digests, b"new"])) == [b"new"]
+    assert list(store.vectors.known_vectors(generation, [*digests, b"new"])) == [b"new"]
 
 
 def test_tokens_are_counted_by_month_and_model(store: Store) -> None:
@@ -434,14 +437,14 @@ def test_tokens_are_counted_by_month_and_model(store: Store) -> None:
     with contextlib.suppress(InterruptedError), store.writing():
         store.tokens.count("2026-11", "voyage", "voyage-3-large", 1000)
         raise InterruptedError
-    assert store.tokens.used("2026-11") == [
+    assert store.tokens.used_tokens("2026-11") == [
         ("openai", "text-embedding-3-small", 7),
         ("voyage", "voyage-3-large", 120),
     ]
     with store.writing():
         store.tokens.count("2026-12", "voyage", "voyage-3-large", -5)
-    assert store.tokens.used("2026-12") == [("voyage", "voyage-3-large", 0)]
-    assert store.tokens.used("2027-01") == []
+    assert store.tokens.used_tokens("2026-12") == [("voyage", "voyage-3-large", 0)]
+    assert store.tokens.used_tokens("2027-01") == []
 
 
 def test_reader_and_writer_agree_on_vectors_after_many_changes(store: Store, backend: Backend) -> None:
@@ -541,8 +544,8 @@ def test_documents_cut_by_other_settings_are_found(store: Store) -> None:
     with store.writing():
         row = store.documents.save("p", "b.md", None, author="a", now=NOW)
         store.pieces.replace(row, [], chunking=CHUNKING.name, now=NOW)
-    assert store.documents.cut_otherwise(CHUNKING.name, limit=9) == []
-    assert [row.path for row in store.documents.cut_otherwise("400/80/1", limit=9)] == ["a.md"]
+    assert store.documents.documents_to_cut(CHUNKING.name, limit=9) == []
+    assert [row.path for row in store.documents.documents_to_cut("400/80/1", limit=9)] == ["a.md"]
 
 
 def test_a_sound_store_needs_no_healing(store: Store) -> None:
@@ -591,13 +594,13 @@ def test_a_breach_is_written_down_once_until_it_is_healed(store: Store) -> None:
         for rows, found_at in ((3, NOW), (7, NOW + 1), (2, NOW + 2)):
             store.breaches.note(Breach("something", rows, found_at))
         store.breaches.note(Breach("another", 1, NOW))
-    assert store.breaches.listed(limit=10) == [Breach("another", 1, NOW), Breach("something", 7, NOW)]
+    assert store.breaches.list_breaches(limit=10) == [Breach("another", 1, NOW), Breach("something", 7, NOW)]
     with store.writing():
         store.breaches.settle(["something", "unheard of"], now=NOW + 9)
         store.breaches.note(Breach("something", 1, NOW + 10))
-    found = store.breaches.listed(limit=2)
+    found = store.breaches.list_breaches(limit=2)
     assert [(one.what, one.rows, one.healed_at) for one in found] == [("something", 1, None), ("another", 1, None)]
-    assert store.breaches.listed(limit=10)[-1] == Breach("something", 7, NOW, NOW + 9)
+    assert store.breaches.list_breaches(limit=10)[-1] == Breach("something", 7, NOW, NOW + 9)
 
 
 def test_a_mark_is_kept(backend: Backend) -> None:
@@ -740,12 +743,12 @@ def test_projects_and_their_links_are_listed(store: Store) -> None:
     put(store, "p", "memory/a.md", "alpha\n")
     put(store, "q", "memory/b.md", "beta\n", now=NOW + 5)
     put(store, "q", "sessions/c.md", "gamma\n")
-    assert [(row.name, row.files, row.updated_at) for row in store.projects.listed(None, None, limit=9)] == [
+    assert [(row.name, row.files, row.updated_at) for row in store.projects.list_projects(None, None, limit=9)] == [
         ("q", 2, NOW + 5),
         ("p", 1, NOW),
     ]
-    assert [row.name for row in store.projects.listed(frozenset({"p"}), None, limit=9)] == ["p"]
-    assert [(row.name, row.files) for row in store.projects.listed(None, frozenset({"sessions"}), limit=9)] == [
+    assert [row.name for row in store.projects.list_projects(frozenset({"p"}), None, limit=9)] == ["p"]
+    assert [(row.name, row.files) for row in store.projects.list_projects(None, frozenset({"sessions"}), limit=9)] == [
         ("q", 1)
     ]
     with store.writing():
@@ -846,8 +849,8 @@ def test_a_text_without_a_vector_waits_for_none_and_is_near_to_nothing(store: St
     assert store.vectors.cosines(generation.id, asked, [one.id, two.id]) == {one.id: pytest.approx(0.6)}
     assert store.vectors.of_pieces(generation.id, [one.id, two.id]).keys() == {one.id}
     assert [text for text, _ in store.vectors.sample(generation.id, 9, seed=0.0)] == ["one"]
-    assert not store.vectors.known(generation, [two.hash])[two.hash].any()
+    assert not store.vectors.known_vectors(generation, [two.hash])[two.hash].any()
     assert [found for found in store.integrity.examine() if found] == []
     with store.writing():
         store.vectors.remove([two.id], now=NOW)
-    assert not store.vectors.known(generation, [two.hash])[two.hash].any()
+    assert not store.vectors.known_vectors(generation, [two.hash])[two.hash].any()

@@ -87,7 +87,7 @@ async def check(path: Path, key: bytes, acknowledged: dict[int, tuple[int, int]]
         assert result.hits[0].path == f"{number}.md"
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
     status = await space.status(None)
-    assert status.queued == 0
+    assert status.queued_pieces == 0
     assert status.reembedding is None
     assert status.model == model
     for number in acknowledged:

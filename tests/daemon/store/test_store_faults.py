@@ -312,7 +312,7 @@ async def test_a_disk_that_fills_up_while_the_key_is_changed_leaves_the_old_one(
     await space.rekey(key)
     await space.close()
     space = await open_space(path, key)
-    assert len(await space.documents.listed(None, sources=None)) == 15
+    assert len(await space.documents.list_documents(None, sources=None)) == 15
     await space.close()
 
 

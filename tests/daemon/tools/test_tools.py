@@ -19,7 +19,7 @@ from tests.support.daemon.loopback import Machine, machine, serving
 from confide_daemon import __version__
 from confide_daemon.embedding.token_counts import count_tokens
 from confide_daemon.errors import ToolError
-from confide_daemon.server.mcp.tool_calls import catalogue, definitions, unknown
+from confide_daemon.server.mcp.tool_calls import catalogue, definitions, unknown_toolsets
 from confide_daemon.tools import read, search, store, sync, update
 from confide_memory.tools.arguments import Parameters, check
 from confide_memory.tools.call import STRUCTURED
@@ -138,7 +138,7 @@ def test_all_stands_for_every_toolset_and_a_slip_takes_no_memory_away() -> None:
     assert definitions(["all"]) == definitions(["entities", "tasks", "notes", "core"])
     assert catalogue(["cor"]) == catalogue([]) == catalogue(["core"])
     assert catalogue(["cor", "notes"]) == catalogue(["notes"])
-    assert (unknown(["cor", "all", "notes"]), unknown(["core"])) == (("cor",), ())
+    assert (unknown_toolsets(["cor", "all", "notes"]), unknown_toolsets(["core"])) == (("cor",), ())
 
 
 @pytest.mark.parametrize("toolsets", [["core"], ["core", "notes"], ["core", "entities"], ["all"]])

@@ -44,7 +44,7 @@ PROGRAMS: dict[str, tuple[Any, dict[str, Entry], OtherWords]] = {
         typer.main.get_command(daemon_app.app),
         {
             entry.name: entry
-            for entries in place_addons(daemon_app.COMMANDS, daemon_app.of_addons()[0]).values()
+            for entries in place_addons(daemon_app.COMMANDS, daemon_app.addon_commands()[0]).values()
             for entry in entries
         },
         read_words(daemon_app.WORDS),

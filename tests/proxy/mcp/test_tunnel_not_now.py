@@ -11,7 +11,7 @@ from tests.support.daemon.scripted import CALL, Message, Slow, running, text_of
 
 from confide_crypto.errors import RequestError
 from confide_daemon.errors import EngineError, LockedError, SpaceFullError, StorageError
-from confide_daemon.server.mcp.tool_calls import refused
+from confide_daemon.server.mcp.tool_calls import refusal_message
 
 AWAY = EngineError("cannot reach the database of the store", hint="is PostgreSQL running?")
 NOT_NOW = (
@@ -31,7 +31,7 @@ WRITES: dict[str, dict[str, Any]] = {
 
 def as_answered(error: Any) -> Message:
     """The result that a daemon gives for an error."""
-    return refused(error)
+    return refusal_message(error)
 
 
 async def answer(daemon: Slow, identifier: Any, error: Any) -> None:

@@ -218,7 +218,7 @@ def test_both_ends_name_a_note_alike(content: str, title: str, entity: str) -> N
         entity=" ".join(entity.split()) or None,
     )
     promised = note_names.names_of(arguments, "2025-11-20T23:59:58+01:00", operation)
-    assert promised == draft.named(operation.encode())
+    assert promised == draft.id_and_path(operation.encode())
     assert note_names.ID.fullmatch(promised[0])
 
 

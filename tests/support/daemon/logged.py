@@ -65,7 +65,7 @@ class Node:
 
         def work(store: Any) -> dict[str, str]:
             found = {}
-            for row in store.documents.listed(None):
+            for row in store.documents.list_documents(None):
                 revision = None if row.deleted else store.documents.revision(row.id, row.revision)
                 if revision is not None:
                     found[row.path] = revision.text

@@ -30,7 +30,7 @@ from confide_daemon.access.enrolled_callers import Grants, Scope
 from confide_daemon.access.enrollment import Rights, make_invite
 from confide_daemon.access.registry import RegistryState, create, open_state
 from confide_daemon.access.revocations import Revocations
-from confide_daemon.addons import beside_the_data, installed
+from confide_daemon.addons import installed, revocation_folders
 from confide_daemon.config import DaemonConfig
 from confide_daemon.datadir.key_state import Keeper
 from confide_daemon.datadir.paths import DataFolder
@@ -148,7 +148,7 @@ async def serving(
         most_open=most_open,
         leases=_leases(data),
     )
-    revocations = Revocations.configured(beside_the_data(config), state)
+    revocations = Revocations.from_folders(revocation_folders(config), state)
     if revocations is not None:
         revocations.apply(state.registry)
     daemon = Daemon(

@@ -126,7 +126,7 @@ class World:
 
     def opened(self, path: Path) -> Store:
         store = Store.open(path, KEY, writer=True, now=self.clock)
-        file.open_marked(store, now=self.clock)
+        file.mark_open(store, now=self.clock)
         file.note_restore(store, path.with_suffix(".restored"))
         # A night has thousands of commits, and none of them is about power cuts.
         store.rows("PRAGMA synchronous = OFF")

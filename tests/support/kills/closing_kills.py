@@ -70,7 +70,7 @@ async def store(root: Path, moment: int, told: int) -> None:
         kill_at(moment)
         for number in range(STORES):
             path = f"memory/{moment}-{number}.md"
-            async with spaces.held(space_id) as opened:
+            async with spaces.hold(space_id) as opened:
                 await opened.documents.put("p", path, f"document {number}\n", base=0, author="a")
             os.write(told, f"{path}\n".encode())
             async with asyncio.timeout(30):
@@ -84,8 +84,8 @@ async def missing(root: Path, acknowledged: list[str]) -> list[str]:
     """Those of the documents that are not there."""
 
     async def work(spaces: Spaces, space_id: str) -> list[str]:
-        async with spaces.held(space_id) as opened:
-            found = {row.path for row in await opened.documents.listed(None, sources=None)}
+        async with spaces.hold(space_id) as opened:
+            found = {row.path for row in await opened.documents.list_documents(None, sources=None)}
             await opened.upkeep.check()
             wrong = [] if opened.upkeep.health().state == "ok" else [opened.upkeep.health().state]
         return [path for path in acknowledged if path not in found] + wrong

@@ -146,7 +146,9 @@ async def run(task: dict[str, Any]) -> None:
         assert await text_of(space, path) in texts, f"{path} was acknowledged and is not there"
     # Whatever served at first, in the end it is the wanted model, whole.
     async with asyncio.timeout(60):
-        while (status := await space.status(None)).model != order[0].model or status.queued or status.reembedding:
+        while (
+            (status := await space.status(None)).model != order[0].model or status.queued_pieces or status.reembedding
+        ):
             await search(space)
             await asyncio.sleep(0.05)
     assert await space.wait_indexed(timeout_s=DEADLINE_S)
@@ -171,7 +173,7 @@ def every_vector_is_of_its_model(store: Store, both: Sequence[MarkedEmbedder]) -
     texts = {piece_hash(row.text): row.text for row in store.pieces.hits(list(range(1, 20_000))).values()}
     for generation in store.vectors.generations():
         model = next(one for one in both if one.model == generation.model)
-        for digest, vector in store.vectors.known(generation, list(texts)).items():
+        for digest, vector in store.vectors.known_vectors(generation, list(texts)).items():
             np.testing.assert_allclose(vector, model._vectors([texts[digest]])[0], atol=1e-5)
 
 

@@ -109,7 +109,7 @@ class Node:
         if self.store is None:
             log = self.log
             self._lease = SpaceLease(log, log.take(), self._stale, list)
-            store, _, behind = file._open_marked(self.path, KEY, VectorScan(), Damage(), self._lease)
+            store, _, behind = file._open_and_mark(self.path, KEY, VectorScan(), Damage(), self._lease)
             self.store = store
             self._derivation.follow_all(store, behind)
         return Writer(self.store, self._derivation.judge)

@@ -149,7 +149,7 @@ async def look(root: Path, keeper: Keeper, acknowledged: list[str]) -> list[str]
     """What is wrong with what was left."""
     wrong = []
     async with opened(root, keeper) as (spaces, space_id, space):
-        there = {row.path for row in await space.documents.listed(None, sources=None)}
+        there = {row.path for row in await space.documents.list_documents(None, sources=None)}
         wrong += [f"{path} is lost" for path in acknowledged if path not in there]
         if len(there) < BULK:
             wrong.append("the bulk is lost")

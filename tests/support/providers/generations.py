@@ -147,7 +147,9 @@ async def until(space: Space, met: Callable[[SpaceStatus], bool], *, timeout_s: 
         status = await space.status(None)
         if met(status):
             return status
-        assert time.monotonic() < deadline, repr((status.provider, status.queued, status.generations, status.providers))
+        assert time.monotonic() < deadline, repr(
+            (status.provider, status.queued_pieces, status.generations, status.providers)
+        )
         await asyncio.sleep(0.02)
 
 

@@ -17,7 +17,7 @@ from confide_cluster.daemon.log.replicated_tables import LogReplay
 from confide_cluster.daemon.log.replication_position import Shipped
 from confide_daemon.errors import DamagedError, LogError, StorageError, WrongKeyError
 from confide_daemon.store.database import connect, storage_errors, transaction
-from confide_daemon.store.migrations import migrate, migrations, version, written_by_newer
+from confide_daemon.store.migrations import migrate, migrations, newer_version_error, version
 from confide_daemon.store.upkeep import replacement, salvage
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
     Without the lease, `space_log` must read the engine in one snapshot (`PostgresEngine.moment`).
     """
     if standing.schema > migrations()[-1][0]:
-        raise written_by_newer("the space", None)
+        raise newer_version_error("the space", None)
     sealing = LogSealing(space_log.id, key)
     log_snapshot.sweep(path)
     is_fresh = _prepare(space_log, standing, sealing, path, key)
@@ -204,7 +204,7 @@ def _replayed(
                 if entry.number != place.number:
                     raise LogError("cannot use the log of the space: an entry is missing in it")
                 if entry.schema > newest:
-                    raise written_by_newer("the space", None)
+                    raise newer_version_error("the space", None)
                 replay.apply(sealing.open(place, entry.body))
                 number, tag = entry.number, tag_of(entry.body)
                 tail.entries += 1

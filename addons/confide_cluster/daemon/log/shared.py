@@ -155,7 +155,7 @@ class SharedLog:
         self._engine.close()
 
     @property
-    def kept(self) -> list[Path]:
+    def kept_files(self) -> list[Path]:
         """The local copies from before the store was restored, until the operator accepts that: no
         new caller is enrolled meanwhile.
         """
@@ -164,7 +164,7 @@ class SharedLog:
     def accept(self) -> list[Path]:
         """Accept the restored store for the operator; the earlier copies stay under another name."""
         accepted = []
-        for path in self.kept:
+        for path in self.kept_files:
             accepted.append(log_snapshot.free(self._path, _KEPT["before"]))
             path.rename(accepted[-1])
         return accepted

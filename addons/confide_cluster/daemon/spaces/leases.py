@@ -168,7 +168,7 @@ class SpaceLeases:
         return held
 
     @contextlib.contextmanager
-    def looked_at(self, space_id: str) -> Iterator[SpaceLease | None]:
+    def view(self, space_id: str) -> Iterator[SpaceLease | None]:
         """Yield the log of a space in one snapshot for reading without a lease; None: there is no
         log.
 
@@ -179,7 +179,7 @@ class SpaceLeases:
             standing = space_log.look()
             yield None if standing is None else SpaceLease(space_log, standing, lambda: None, list)
 
-    def logged(self) -> set[str]:
+    def spaces_with_logs(self) -> set[str]:
         """Return the spaces that the store has data of. Thread-safe. Raises EngineError."""
         _, rows = self._engine.run("SELECT id FROM log WHERE head > 0 OR snapshot IS NOT NULL")
         return {str(space_id) for (space_id,) in rows}

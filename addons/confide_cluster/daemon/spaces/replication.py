@@ -80,7 +80,7 @@ class Shipping(SpacePart):
     async def _bring(self, outbox: ReplicationOutbox, *, at_rest: bool) -> None:
         if outbox.has_pending:
             await self._threads.maintain(_flush)
-        computed = self._index.indexer.computed
+        computed = self._index.indexer.computed_pieces
         if outbox.is_snapshot_due(at_rest=at_rest) or self._are_vectors_due(computed, at_rest=at_rest):
             # In a separate thread, which a cancellation does not end: the copy is read while others
             # write.

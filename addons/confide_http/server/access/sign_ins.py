@@ -314,7 +314,7 @@ class SignIns:
             application = application_now(database, fresh.application)
             device = caller_now(database, bytes.fromhex(fresh.granted.by))
             is_good = fresh.expires_at > now and application is not None
-            if not is_good or device is None or device.closed(now) or device.space != application.space:  # type: ignore[union-attr]
+            if not is_good or device is None or device.refusal_reason(now) or device.space != application.space:  # type: ignore[union-attr]
                 return None
             assert application is not None
             family, salt = secrets.token_bytes(32), secrets.token_bytes(32)
@@ -351,7 +351,7 @@ class SignIns:
         if found is None:
             return None
         family, expires_at, caller, is_good = found
-        if caller.closed(self._registry.clock()):
+        if caller.refusal_reason(self._registry.clock()):
             return None
         if not is_good:
             with self._registry.transaction() as database:
@@ -380,7 +380,7 @@ class SignIns:
                     end_family(database, family, now, "its refresh token came twice")
                 return again
             caller = caller_now(database, family)
-            if expires_at <= now or caller is None or caller.closed(now):
+            if expires_at <= now or caller is None or caller.refusal_reason(now):
                 return None
             # Earlier codes and tokens of the family can no longer be repeated: delete the salts
             # from which their results were derived.
@@ -473,7 +473,13 @@ def _issued_again(
     The clocks of nodes differ a little, in either direction.
     """
     caller = caller_now(database, family)
-    if salt is None or used_at is None or abs(now - used_at) >= REPEAT_S or caller is None or caller.closed(now):
+    if (
+        salt is None
+        or used_at is None
+        or abs(now - used_at) >= REPEAT_S
+        or caller is None
+        or caller.refusal_reason(now)
+    ):
         return None
     access, access_digest = following_token(by, salt, "access")
     refresh, refresh_digest = following_token(by, salt, "refresh")

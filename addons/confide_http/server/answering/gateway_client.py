@@ -167,7 +167,7 @@ class TokenClient:
             # Hold the space meanwhile: a listener then receives every change.
             with self._daemon.spaces.staying(self.caller.space_id):
                 try:
-                    async with self._daemon.spaces.held(self.caller.space_id) as self._space:
+                    async with self._daemon.spaces.hold(self.caller.space_id) as self._space:
                         pass
                 except LockedError:
                     raise _locked() from None
@@ -182,7 +182,7 @@ class TokenClient:
     def changed(self, change: DocumentChange) -> None:
         """Pass on a change in the client's space to its listeners."""
         if self._space is not None:
-            self._agent.changed(change)
+            self._agent.on_change(change)
 
     async def settle(self) -> None:
         """Wait for changes in progress, at most `FINISH_S`."""
@@ -206,11 +206,11 @@ class TokenClient:
             raise _locked()
 
     @contextlib.asynccontextmanager
-    async def held(self) -> AsyncIterator[Space]:
+    async def hold(self) -> AsyncIterator[Space]:
         """Keep the space open. Raises RequestError."""
         async with contextlib.AsyncExitStack() as holding:
             try:
-                space = await holding.enter_async_context(self._daemon.spaces.held(self.caller.space_id))
+                space = await holding.enter_async_context(self._daemon.spaces.hold(self.caller.space_id))
             except ConfideError as error:
                 raise RequestError.of(error) from error
             self._space = space
@@ -251,11 +251,11 @@ class TokenClient:
             machine=NoMachine(self._publish, report),
             rights=lambda: self.grants,
             project=project,
-            attached=projects or frozenset(),
+            attached_projects=projects or frozenset(),
             facts=ConnectionFacts("", "", self.caller.space, self.caller.scope, None),
             min_score=self._daemon.config.search.min_score,
             sealing=self._sealing,
-            finished=self._finished,
+            run_to_end=self._finished,
             tools=frozenset(one.name for one in definitions(TOOLSETS)) - self.withheld,
             has_machine=False,
         )
@@ -265,7 +265,7 @@ class TokenClient:
         roster = await asyncio.to_thread(spaces.rosters.current, space_id)
         return SealingFacts.of(roster, spaces.custody(space_id), b"")
 
-    async def tracked(self, work: Awaitable[T]) -> T:
+    async def track(self, work: Awaitable[T]) -> T:
         """Await something; requests are tracked as a whole."""
         return await work
 
@@ -281,7 +281,7 @@ class TokenClient:
 
     async def _holding(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            async with self.held():
+            async with self.hold():
                 return await work
         finally:
             work.close()
@@ -322,7 +322,7 @@ class NoMachine:
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
         self.publish(DocumentChange(project, path, revision, "", before, None))
-        return WrittenBack(False, PutResult(revision, "", "", changed=True, merged=False, clash=False, queued=0))
+        return WrittenBack(False, PutResult(revision, "", "", changed=True, merged=False, clash=False, queued_pieces=0))
 
     async def flush(self, project: str, path: str) -> None:
         """Do nothing: there is no file that a user could have edited."""

@@ -16,7 +16,7 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from confide_daemon import addons
-from confide_daemon.server.mcp.mcp_protocol import MODERN_VERSIONS, SERVER, completed
+from confide_daemon.server.mcp.mcp_protocol import MODERN_VERSIONS, SERVER, complete
 from confide_memory.tools.call import STRUCTURED
 from confide_memory.tools.result_views import NONE, ResultViews, shows_views
 
@@ -46,7 +46,7 @@ class OfferedViews:
     def _read(self, context: ServerRequestContext[Any, Any], page: dict[str, Any]) -> dict[str, Any]:
         if context.protocol_version not in MODERN_VERSIONS:
             return page
-        return completed(context.method, {**page, "_meta": {SERVER: self._server_info}})
+        return complete(context.method, {**page, "_meta": {SERVER: self._server_info}})
 
 
 def _shows_views(context: ServerRequestContext[Any, Any], params: Mapping[str, Any]) -> bool:

@@ -107,7 +107,7 @@ def _answering(method: str, handler: Handler) -> Callable[[Any, Any], Awaitable[
             result = await handler(asked)
         except ProtocolError as error:
             raise MCPError(code=error.code, message=error.message, data=error.data) from None
-        return mcp_protocol.completed(method, result) if asked.is_modern else result
+        return mcp_protocol.complete(method, result) if asked.is_modern else result
 
     return answer
 

@@ -91,7 +91,7 @@ class MovingRequests(SessionPart):
         moving = self._moving
         state = "left" if moving.left_at else "arriving" if moving.is_arriving else "settled"
         revisions, records = await moving.read(MovingTable.revision_count), await self._space.records.count()
-        carried = {kind: count for part in self._space.parts for kind, count in (await part.carried()).items()}
+        carried = {kind: count for part in self._space.parts for kind, count in (await part.items_to_move()).items()}
         self._require_all()
         return {"state": state, "revisions": revisions, "records": records, "tasks": carried.get("tasks", 0)}
 

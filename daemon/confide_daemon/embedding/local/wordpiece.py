@@ -49,7 +49,7 @@ class Cut:
     is_understood: bool
 
     @property
-    def known(self) -> list[int]:
+    def known_tokens(self) -> list[int]:
         """Return the tokens without unknown ones, which are all one token to a model and make their
         texts similar to each other.
         """
@@ -134,12 +134,12 @@ def _plain(letter: str) -> str:
     if letter == "\ufffd" or kind in ("Cc", "Cf", "Co", "Cs"):
         return ""
     if _CHINESE.match(letter) is not None:
-        return f" {_marked(letter)} "
+        return f" {_mark_sign(letter)} "
     parts = [part for part in unicodedata.normalize("NFD", letter) if unicodedata.category(part) != "Mn"]
-    return "".join(map(_marked, "".join(part.lower() for part in parts)))
+    return "".join(map(_mark_sign, "".join(part.lower() for part in parts)))
 
 
-def _marked(letter: str) -> str:
+def _mark_sign(letter: str) -> str:
     is_sign = letter in string.punctuation or unicodedata.category(letter)[0] == "P"
     return _MARK + letter if is_sign else letter
 

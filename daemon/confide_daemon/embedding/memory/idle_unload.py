@@ -37,20 +37,20 @@ class UnloadWhenIdle(Generic[T]):
         self._users = 0
         self._timer: threading.Timer | None = None
         self._is_closed = False
-        self._held: T | None = None
+        self._object: T | None = None
         self._used_at = 0.0
 
     @property
     def is_there(self) -> bool:
-        return self._held is not None
+        return self._object is not None
 
     @contextmanager
-    def used(self) -> Iterator[T]:
+    def use(self) -> Iterator[T]:
         """Yield the object and keep it meanwhile. Raises the errors of its creation."""
         with self._lock:
             self._users += 1
         try:
-            yield self._made()
+            yield self._get_or_make()
         finally:
             with self._lock:
                 self._users -= 1
@@ -64,15 +64,15 @@ class UnloadWhenIdle(Generic[T]):
                 self._timer.cancel()
         self._let_go()
 
-    def _made(self) -> T:
-        if (held := self._held) is not None:
+    def _get_or_make(self) -> T:
+        if (held := self._object) is not None:
             return held
         with self._making:
-            if (held := self._held) is not None:
+            if (held := self._object) is not None:
                 return held
             made = self._make()
             with self._lock:
-                self._held, self._used_at = made, time.monotonic()
+                self._object, self._used_at = made, time.monotonic()
                 self._look_in(self.rest_after_s)
         heaps.give_back()  # what making it needed for a moment
         return made
@@ -96,7 +96,7 @@ class UnloadWhenIdle(Generic[T]):
             if self._users and not self._is_closed:
                 self._look_in(self.rest_after_s)
                 return
-            held, self._held = self._held, None
+            held, self._object = self._object, None
         if held is not None and self._end is not None:
             self._end(held)
         del held
@@ -115,8 +115,8 @@ class RestingEmbedder:
         self._lock = threading.Lock()
         self._waking: threading.Thread | None = None
         self.id = ""
-        self._model = UnloadWhenIdle(self._loaded, rest_after_s, end=_close)
-        with self._model.used() as embedder:
+        self._model = UnloadWhenIdle(self._reload, rest_after_s, end=_close)
+        with self._model.use() as embedder:
             self.id, self.model = embedder.id, embedder.model
             self.dimensions, self.limits = embedder.dimensions, embedder.limits
             self.leaves_blanks: bool = getattr(embedder, "leaves_blanks", False)
@@ -140,17 +140,17 @@ class RestingEmbedder:
         return not waking.is_alive()
 
     def embed_query(self, text: str) -> Vectors:
-        with self._model.used() as embedder:
+        with self._model.use() as embedder:
             return embedder.embed_query(text)
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        with self._model.used() as embedder:
+        with self._model.use() as embedder:
             return embedder.embed_documents(texts)
 
     def close(self) -> None:
         self._model.close()
 
-    def _loaded(self) -> Embedder:
+    def _reload(self) -> Embedder:
         embedder = self._load()
         if self.id and (embedder.model, embedder.dimensions) != (self.model, self.dimensions):
             _close(embedder)
@@ -161,7 +161,7 @@ class RestingEmbedder:
 
     def _try_to_load(self) -> None:
         # The next user gets the same error.
-        with suppress(Exception), self._model.used():
+        with suppress(Exception), self._model.use():
             pass
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from confide_daemon.embedding.embedder import BatchLimits, Embedder, Purpose
-from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, RemoteSettings, for_model, named
+from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, RemoteSettings, for_model, generation_name
 from confide_daemon.errors import QuotaError
 
 # Text Embeddings Inference accepts no more in a request by default (--max-client-batch-size).
@@ -66,7 +66,7 @@ def create(config: EmbeddingSettings) -> Embedder:
         wire,
         id="compatible",
         name="the embedding server",
-        model=named(settings.model, prefixes),
+        model=generation_name(settings.model, prefixes),
         dimensions=settings.dimensions or None,
         # These models split text finer than cl100k_base does; a text that is refused nevertheless
         # is halved.

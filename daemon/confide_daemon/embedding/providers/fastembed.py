@@ -43,7 +43,7 @@ def create(config: EmbeddingSettings) -> Embedder:
             hint="download the model's files yourself and set folder in [embedding.fastembed]; the daemon downloads nothing",
         )
     try:
-        fastembed = libraries.fastembed()
+        fastembed = libraries.import_fastembed()
     except ImportError:
         raise EmbedderError(
             "cannot load the FastEmbed model: fastembed is not installed",

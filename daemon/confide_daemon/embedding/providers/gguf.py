@@ -15,7 +15,7 @@ import numpy as np
 
 from confide_daemon.embedding.embedder import BatchLimits, Embedder, Vectors, unit
 from confide_daemon.embedding.local.weights import file_digest
-from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, Prefixes, for_model, named
+from confide_daemon.embedding.settings import AUTO, EmbeddingSettings, Prefixes, for_model, generation_name
 from confide_daemon.errors import EmbedderError
 from confide_memory.errors import with_extra
 
@@ -84,18 +84,18 @@ class GgufEmbedder:
         # Larger calls gain nothing.
         self.limits = BatchLimits(texts=4)
         # The name includes a hash of the weights: another file at the same path is another model.
-        self.model = f"{named(path.name, prefixes)}@{file_digest(path)}"
+        self.model = f"{generation_name(path.name, prefixes)}@{file_digest(path)}"
         self._prefixes = prefixes
         self._door = threading.Lock()
         self._lock = threading.Lock()
         self._is_closed = False
         size = min(prefixes.max_tokens, TOKENS)
-        self._model = _loaded(library, path, size, threads=threads)
+        self._model = _load(library, path, size, threads=threads)
         # llama.cpp ends the whole process if a text is longer than the model's positions.
         fitting = min(prefixes.max_tokens, _own_tokens(self._model.metadata))
         if fitting != size:
             self._model.close()
-            self._model = _loaded(library, path, fitting, threads=threads)
+            self._model = _load(library, path, fitting, threads=threads)
         if self._model.pooling_type() in (library.LLAMA_POOLING_TYPE_NONE, library.LLAMA_POOLING_TYPE_RANK):
             self._model.close()
             raise EmbedderError(
@@ -140,7 +140,7 @@ class GgufEmbedder:
         return row
 
 
-def _loaded(library: Any, path: Path, tokens: int, *, threads: int) -> Any:
+def _load(library: Any, path: Path, tokens: int, *, threads: int) -> Any:
     """Load the model for texts of so many tokens. Raises EmbedderError."""
     try:
         # A text must fit into one physical batch (n_ubatch), as every token sees every other.

@@ -81,7 +81,7 @@ class Filling:
         def read(store: Store) -> set[bytes]:
             if not any(one.id == self._generation.id for one in store.vectors.generations()):
                 return {piece.hash for piece in texts}  # dropped meanwhile
-            return set(store.vectors.known(self._generation, [piece.hash for piece in texts]))
+            return set(store.vectors.known_vectors(self._generation, [piece.hash for piece in texts]))
 
         known = await self._threads.write(read)
         unknown = {piece.hash: [piece] for piece in texts if piece.hash not in known}
@@ -101,7 +101,7 @@ class Filling:
             if not found and self._after:
                 self._after = 0  # chunks left by a failed call
                 found = store.vectors.waiting(self._generation.id, after=0, limit=most)
-            known = store.vectors.known(self._generation, [piece.hash for piece in found])
+            known = store.vectors.known_vectors(self._generation, [piece.hash for piece in found])
             return found, dict(known)
 
         return await self._threads.write(read)

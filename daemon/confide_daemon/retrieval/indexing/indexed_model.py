@@ -43,7 +43,7 @@ class MonthlyBudget:
         """`clock`: seconds since 1970."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._used: dict[Key, int] = {}
+        self._used_tokens: dict[Key, int] = {}
         self._unwritten: dict[Key, int] = {}
 
     @property
@@ -54,10 +54,10 @@ class MonthlyBudget:
     def load(self, store: Store) -> None:
         month = self.month
         with self._lock:
-            for provider, model, tokens in store.tokens.used(month):
-                self._used[month, provider, model] = tokens
+            for provider, model, tokens in store.tokens.used_tokens(month):
+                self._used_tokens[month, provider, model] = tokens
 
-    def used(self, provider: str) -> int:
+    def used_tokens(self, provider: str) -> int:
         """Return this month's tokens of a provider, for all its models."""
         month = self.month
         with self._lock:
@@ -103,13 +103,13 @@ class MonthlyBudget:
             raise
 
     def _sum(self, month: str, provider: str) -> int:
-        return sum(tokens for key, tokens in self._used.items() if key[:2] == (month, provider))
+        return sum(tokens for key, tokens in self._used_tokens.items() if key[:2] == (month, provider))
 
     def _add(self, key: Key, tokens: int) -> None:
-        used = self._used.get(key, 0)
+        used = self._used_tokens.get(key, 0)
         # Never below zero: returned tokens may have been counted in the month before.
         tokens = max(-used, tokens)
-        self._used[key] = used + tokens
+        self._used_tokens[key] = used + tokens
         self._unwritten[key] = self._unwritten.get(key, 0) + tokens
 
 
@@ -188,7 +188,7 @@ class BudgetedModel:
 
     @property
     def tokens_used(self) -> int:
-        return self._budget.used(self.model.label)
+        return self._budget.used_tokens(self.model.label)
 
     @property
     def reason(self) -> ConfideError | None:
@@ -272,7 +272,7 @@ class BudgetedModel:
     def forgive(self) -> None:
         """Retry after the user has acted: clear an earlier refusal or load the model again."""
         if isinstance(self.model.breaker.status.reason, QuotaError):
-            self.model.breaker.succeeded()
+            self.model.breaker.record_success()
         if self.model.embedder is None:
             self.model.load_again()
 

@@ -87,11 +87,11 @@ class Derivation:
         pieces = (
             []
             if text is None or judged is None
-            else _judged(self._pieces(row, text, found), judged, is_log=is_log(row.path))
+            else _mark_doubted(self._pieces(row, text, found), judged, is_log=is_log(row.path))
         )
         stated = stated_day(row.path, text or "")
         if row.source == "memory":
-            pieces = _dated(pieces, row.path, stated)
+            pieces = _add_days(pieces, row.path, stated)
         words = "" if found is None else found.words
         changes = store.pieces.replace(row, pieces, chunking=self.chunking, now=now, words=words)
         store.documents.date(row, stated, pieces)
@@ -192,12 +192,12 @@ class Derivation:
         ]
 
 
-def _judged(pieces: Sequence[Piece], judged: provenance.Judged, *, is_log: bool = False) -> list[Piece]:
+def _mark_doubted(pieces: Sequence[Piece], judged: provenance.Judged, *, is_log: bool = False) -> list[Piece]:
     """Return the chunks, each marked as doubted if it or a line that its heading quotes is
     untrusted. In a log (`is_log`) it is also doubted beside a doubted paragraph: one text may have
     been stored as several.
     """
-    if not judged.doubted:
+    if not judged.doubted_lines:
         return [replace(piece, doubted=False) for piece in pieces]
 
     def is_doubted(piece: Piece) -> bool:
@@ -210,7 +210,7 @@ def _judged(pieces: Sequence[Piece], judged: provenance.Judged, *, is_log: bool 
     return [replace(piece, doubted=one) for piece, one in zip(pieces, doubted, strict=True)]
 
 
-def _dated(pieces: Sequence[Piece], path: str, stated: StatedDay | None) -> list[Piece]:
+def _add_days(pieces: Sequence[Piece], path: str, stated: StatedDay | None) -> list[Piece]:
     """Return the chunks, each with the days that it states, or those of the document (`stated`)."""
     around = stated.span if stated else year_of_path(path)
     usual = stated.span if stated and stated.moment is None else None
@@ -321,8 +321,8 @@ class Indexer:
         self.uncuttable: dict[str, int] = {}  # number of documents that cannot be cut, by reason
         self.waiting = 0  # chunks without a vector of the live model, as last seen
         self.idle = False  # no work that can be done now
-        self.computed = 0  # chunks embedded since the start
-        self._given_back_at = 0  # `computed` when memory was last given back
+        self.computed_pieces = 0  # chunks embedded since the start
+        self._computed_at_release = 0  # `computed_pieces` when memory was last given back
         self.moves = 0  # count of index steps and of times the indexer became idle
 
     def start(self) -> None:
@@ -336,7 +336,7 @@ class Indexer:
                 loop.call_soon_threadsafe(self.wake)
 
         for provider in self.providers:
-            provider.model.when_settled(ready)
+            provider.model.on_settled(ready)
         self._ready = ready
         self._disk.listen(self.wake)
         self.wake()
@@ -347,13 +347,13 @@ class Indexer:
         self._held_back = False
         self._wake.set()
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Note that documents have changed: indexing begins SETTLE_S later."""
         self.idle = False
         if self._settling is None:
-            self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._settled)
+            self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._on_settled)
 
-    def _settled(self) -> None:
+    def _on_settled(self) -> None:
         self._settling = None
         self.wake()
 
@@ -455,7 +455,7 @@ class Indexer:
             and live.generation.name in (names[0], towards)
             and not renewing
             and building is None
-            and not store.documents.cut_otherwise(self.derivation.chunking, limit=1)
+            and not store.documents.documents_to_cut(self.derivation.chunking, limit=1)
             and not store.documents.count_uncuttable()
         )
         done = total - current.missing
@@ -465,15 +465,15 @@ class Indexer:
         while not self._closing:
             self._wake.clear()
             self._has_put_off = False
-            with self._watched():
+            with self._watch():
                 while not self._closing and await self._threads.write(self._recut) > 0:
                     await self._tell()
                 await self._decide()
             self.waits_for_room = self._has_put_off
             self.idle = not (self._wake.is_set() or self._filling or self._settling)
             await self._tell()
-            if self.idle and self.computed - self._given_back_at >= LARGE_FILL:
-                self._given_back_at = self.computed
+            if self.idle and self.computed_pieces - self._computed_at_release >= LARGE_FILL:
+                self._computed_at_release = self.computed_pieces
                 await in_thread(heaps.give_back)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
@@ -506,7 +506,7 @@ class Indexer:
         chunking = self.derivation.chunking
 
         def read(store: Store) -> tuple[Generation, int] | None:
-            return _serving(store, models) if store.documents.cut_otherwise(chunking, limit=1) else None
+            return _serving(store, models) if store.documents.documents_to_cut(chunking, limit=1) else None
 
         serving = await self._threads.write(read)
         if serving is None:
@@ -532,7 +532,7 @@ class Indexer:
             self._lacking = {one.generation.name for one in held if one.missing}
             self.waiting = self._waiting(store, held, models)
             self.uncuttable = store.documents.count_uncuttable()
-            plan = self._postponed(
+            plan = self._postpone(
                 decide(
                     held,
                     models,
@@ -557,7 +557,7 @@ class Indexer:
                 self._renew = False
         return plan
 
-    def _postponed(self, plan: GenerationPlan) -> GenerationPlan:
+    def _postpone(self, plan: GenerationPlan) -> GenerationPlan:
         """Remove from the plan what would fill a disk with little free space; dropping and swapping
         generations goes on.
         """
@@ -590,7 +590,7 @@ class Indexer:
     def _start(self, key: tuple[int, int], work: Awaitable[None]) -> None:
         async def run() -> None:
             try:
-                with self._watched():
+                with self._watch():
                     try:
                         await work
                     except EmbedderError as error:
@@ -622,13 +622,13 @@ class Indexer:
             await asyncio.sleep(SHORTEST_PAUSE_S)
 
     def _count(self, pieces: int) -> None:
-        self.computed += pieces
+        self.computed_pieces += pieces
 
     async def _probe(self, provider: BudgetedModel) -> None:
         await in_thread(provider.probe)
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watch(self) -> Iterator[None]:
         """Run a step; if it fails, record the failure and pause the work."""
         try:
             yield
@@ -670,7 +670,7 @@ class Indexer:
         searches: those without chunks of their newest text, or all if no vectors answer.
         """
         is_answered = _serving(store, self.standings()) is not None
-        listed = store.documents.cut_of_before if is_answered else store.documents.cut_otherwise
+        listed = store.documents.documents_without_current_chunks if is_answered else store.documents.documents_to_cut
         documents = listed(self.derivation.chunking, limit=RECUT)
         if documents and not self._disk.has_room_for("vectors"):
             self._has_put_off = True
@@ -730,7 +730,7 @@ class Indexer:
 
     def _ahead(self, store: Store) -> tuple[list[DocumentRow], list[WaitingPiece]]:
         """Return some documents that were cut otherwise, and the texts of their new chunks."""
-        documents = store.documents.cut_otherwise(self.derivation.chunking, limit=RECUT)
+        documents = store.documents.documents_to_cut(self.derivation.chunking, limit=RECUT)
         texts: list[WaitingPiece] = []
         for document in documents:
             text = _newest_text(store, document)

@@ -52,7 +52,7 @@ EVERYDAY = 32  # lines of `everyday.txt`
 
 
 @cache
-def packaged() -> Cohort:
+def packaged_cohort() -> Cohort:
     """Return the cohort of the packaged model (`python -m bench.quiet.cohort` writes its file)."""
     return of(np.asarray(np.load(HERE / "cohort.npy"), dtype=np.float32))
 

@@ -25,7 +25,7 @@ from confide_daemon.retrieval.search.ranking import (
     Legs,
     NoteSuccession,
     Weights,
-    balanced,
+    balance,
     best_first,
     recency_of,
     relevance,
@@ -41,7 +41,7 @@ from confide_daemon.retrieval.search.results import (
     HitScores,
     Noted,
     SearchHit,
-    explained,
+    explain,
     hit_of,
     relatives,
 )
@@ -161,10 +161,10 @@ def run(
     """
     search = _Search(store, query, weights, now, timings, stemmed, generation, vector, yardstick or ScoreCalibration())
     search.aside = aside
-    ranked = search.ranked()
+    ranked = search.rank()
     if reranker is not None:
-        ranked = search.reranked(ranked, reranker)
-    return search.found(ranked)
+        ranked = search.rerank(ranked, reranker)
+    return search.search_outcome(ranked)
 
 
 def _importance(row: HitRow) -> float:
@@ -192,7 +192,7 @@ class _Search:
         self._yardstick = yardstick
         self.aside: Aside | None = None
         self._legs = Legs({})
-        self._stemmed = stemmed
+        self._stem_line = stemmed
         self._query = query
         self._weights = weights
         self._today = datetime.fromtimestamp(now, query.zone).date()
@@ -211,7 +211,7 @@ class _Search:
         self._names = NameCheck(self._question)
         self._name_terms = [QueryTerms([term]) for term in self._names.terms]
         self._stated_days = QueryTerms((self._question.day,)) if self._question.day else None
-        self._weighed: QueryTerms | None = None
+        self._term_weights: QueryTerms | None = None
         self._few = 0.0
         self._unknown_share: float | None = None
         self._clock = _Clock(timings)
@@ -241,7 +241,7 @@ class _Search:
         limit = self._weights.candidates * (1 if vector is not None else 2)
         if self._query.classes is not None:
             # Chunks of excluded classes are removed after the legs.
-            limit += store.pieces.doubted(most=MOST_TAKEN_OUT)
+            limit += store.pieces.count_doubted(most=MOST_TAKEN_OUT)
         if (self._query.since or self._query.until) is not None:
             # So are chunks of other days than asked for.
             limit += store.pieces.stating_days(most=MOST_TAKEN_OUT)
@@ -261,7 +261,7 @@ class _Search:
             keyword |= {piece: 0.0 for piece in of_these if piece not in keyword}
         self._clock.lap("keyword")
         if generation is None or vector is None:
-            return Legs(_ordered(keyword), exact=exact)
+            return Legs(_sort_scores(keyword), exact=exact)
         cosines: dict[int, float] = {}
         nearest: list[int] = []
         for allowed in self._views(cosines):
@@ -275,7 +275,7 @@ class _Search:
             cosines |= self._foreign(self.aside, list(cosines))
             nearest = sorted({*nearest, *cosines}, key=cosines.__getitem__, reverse=True)[: len(nearest)]
             self._clock.lap("aside")
-        return Legs(_ordered(keyword), nearest, cosines, exact)
+        return Legs(_sort_scores(keyword), nearest, cosines, exact)
 
     def _foreign(self, aside: Aside, others: Sequence[int]) -> dict[int, float]:
         """Return the cosines of candidates that are not English, on the scale of the other model,
@@ -311,10 +311,10 @@ class _Search:
             first, last = self._days.span
             yield replace(allowed, since=first, until=last, zone_s=self._zone_s)
 
-    def ranked(self) -> list[int]:
+    def rank(self) -> list[int]:
         """Return the ids of the candidates by relevance, best first."""
         weights = self._weights
-        legs = self._legs = self._permitted(self.legs())
+        legs = self._legs = self._filter_legs(self.legs())
         own = relevance(legs, weights)
         if legs.cosines is not None and len(own) > weights.compared:
             # Drop the candidates that both legs rank last, but keep exact matches of names.
@@ -360,7 +360,7 @@ class _Search:
         if self._query.is_unasked or self._weights.ranking == "original" or not self._places:
             return
         names = names_in(self._query.text)
-        documents = self._store.mentions.named(names, self._query.projects) if names else frozenset[int]()
+        documents = self._store.mentions.documents_named(names, self._query.projects) if names else frozenset[int]()
         best: dict[int, int] = {}
         for piece, place in self._places.items():
             if place.document in documents:
@@ -374,7 +374,7 @@ class _Search:
         for piece in best.values():
             self._factors[piece].page = above
 
-    def _permitted(self, legs: Legs) -> Legs:
+    def _filter_legs(self, legs: Legs) -> Legs:
         """Remove chunks of classes that the query excludes: a document by an agent may hold
         untrusted lines.
         """
@@ -393,7 +393,7 @@ class _Search:
             exact=None if legs.exact is None else _without(legs.exact, out),
         )
 
-    def reranked(self, ranked: list[int], reranker: Reranker) -> list[int]:
+    def rerank(self, ranked: list[int], reranker: Reranker) -> list[int]:
         """Return the candidates, the first of them in the reranker's order."""
         rows = self._store.pieces.hits(ranked[:FIRST])
         first = [piece for piece in ranked[:FIRST] if piece in rows]
@@ -415,7 +415,7 @@ class _Search:
                 limit := query.max_results * CLOSELY + self._grouping.alike + len(self._past), len(ranked)
             ):
                 end = min(start + step, limit)
-                scored: Iterable[tuple[Candidate, HitRow]] = self._scored(ranked[start:end])
+                scored: Iterable[tuple[Candidate, HitRow]] = self._score(ranked[start:end])
                 if self._names.is_needed:
                     # A chunk that only seemed to have a name comes after those that have it.
                     scored = sorted(scored, key=lambda entry: -entry[0].rank)
@@ -423,7 +423,7 @@ class _Search:
                 start = end
             return
         first = ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]
-        chosen = list(self._scored(first))
+        chosen = list(self._score(first))
         # The sort is stable: equal chunks stay in the order of relevance.
         # A prompt gets few hits: those that most likely help, whatever their rank.
         chosen.sort(key=lambda entry: (-self._order(entry[0]), -entry[0].score))
@@ -451,17 +451,17 @@ class _Search:
             succession = NoteSuccession.of(self._store, sorted(documents), self._query.reach, self._query.classes)
             above = {one: succession.above(one) for one in documents} if succession else {}
             newer = sorted({other for others in above.values() for other in others})
-            found = set(self._store.documents.permitted(newer, wide_filter_of(self._query))) if newer else set()
+            found = set(self._store.documents.filter_documents(newer, wide_filter_of(self._query))) if newer else set()
             over |= {one for one, others in above.items() if not found.isdisjoint(others)}
         if not self._shows_done:
             named = {self._places[piece].document for piece in pieces if piece in (self._legs.exact or {})}
             # A note that is named exactly, as a ticket by its number, is asked for.
             asked = documents if self._query.is_unasked else documents - named
-            over |= self._done(sorted(asked))
+            over |= self._finished_tasks(sorted(asked))
         self._clock.lap("notes")
         return over
 
-    def _done(self, documents: Sequence[int]) -> set[int]:
+    def _finished_tasks(self, documents: Sequence[int]) -> set[int]:
         return {one for one, status in self._store.notes.statuses(documents).items() if is_over(status)}
 
     def _order(self, candidate: Candidate) -> float:
@@ -474,7 +474,7 @@ class _Search:
         elif query.rank == "recency":
             order = candidate.recency
         else:
-            order = balanced(
+            order = balance(
                 candidate.score,
                 recency=candidate.recency,
                 importance=candidate.importance,
@@ -500,7 +500,7 @@ class _Search:
                         orders[newer] = max(orders[newer], orders[place])
         return orders
 
-    def _shown(self, groups: Sequence[HitGroup], orders: Sequence[float]) -> list[HitScores]:
+    def _shown_scores(self, groups: Sequence[HitGroup], orders: Sequence[float]) -> list[HitScores]:
         """Return the scores that each hit shows. The value that sorts the hits never rises from one
         hit to the next.
         """
@@ -513,7 +513,7 @@ class _Search:
         """Return the score that a chunk shows."""
         if self._weights.ranking == "original":
             return min(1.0, factors.relevance)
-        return evidence.unasked if self._query.is_unasked else evidence.score
+        return evidence.unasked_score if self._query.is_unasked else evidence.score
 
     def _may_show(self, row: HitRow | None) -> TypeGuard[HitRow]:
         """Return True if the chunk exists and the query allows its class. Every path to a hit
@@ -521,7 +521,7 @@ class _Search:
         """
         return row is not None and (self._query.classes is None or row.class_ in self._query.classes)
 
-    def _scored(
+    def _score(
         self, pieces: Sequence[int], *, least: float | None = None, cosines: Mapping[int, float] | None = None
     ) -> Iterator[tuple[Candidate, HitRow]]:
         """Yield the chunks that score at least `least` (None: the query's `min_score`), using these
@@ -532,7 +532,7 @@ class _Search:
         rows = self._store.pieces.hits(pieces)
         texts = self._store.pieces.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
-        stemmed = self._stemmed
+        stemmed = self._stem_line
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         background = self._background if is_measured else None
@@ -557,7 +557,7 @@ class _Search:
             if lacking:
                 factors.exact = 0.0  # its name is another one, that has the words of this
             if vector is None:
-                lacking = max(lacking, self._unknown())
+                lacking = max(lacking, self._compute_unknown_share())
             evidence = Evidence(keyword, share, vector, is_named=is_named, lacking=lacking)
             if vector is not None and cosine is not None and background is not None:
                 match = self._weighed_terms().match((near[REACH], header), (*near, header))
@@ -580,7 +580,7 @@ class _Search:
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
 
-    def _unknown(self) -> float:
+    def _compute_unknown_share(self) -> float:
         """Return the share of proper nouns in the query that occur nowhere; computed once."""
         if self._unknown_share is None:
             proper = [term for term in self._question.terms if term.is_proper]
@@ -614,11 +614,11 @@ class _Search:
 
     @cached_property
     def _background(self) -> Background:
-        return Background() if self._vector is None else self._yardstick.beside(self._vector)
+        return Background() if self._vector is None else self._yardstick.background(self._vector)
 
     def _weighed_terms(self) -> QueryTerms:
         """Return the query's terms weighted by their rarity; computed once."""
-        if self._weighed is None:
+        if self._term_weights is None:
             asked = self._question
             having, pieces = self._store.keywords.holding(
                 [term.match for term in (*asked.terms, *asked.also)],
@@ -626,12 +626,12 @@ class _Search:
                 most=MOST_COUNTED,
                 is_limited=self._query.is_limited,
             )
-            self._weighed = QueryTerms(asked.terms, asked.also, TermCounts(having, pieces))
+            self._term_weights = QueryTerms(asked.terms, asked.also, TermCounts(having, pieces))
             self._few = few_of(pieces)
             self._clock.lap("rarity")
-        return self._weighed
+        return self._term_weights
 
-    def found(self, ranked: Sequence[int]) -> SearchOutcome:
+    def search_outcome(self, ranked: Sequence[int]) -> SearchOutcome:
         query = self._query
         grouping = self._grouping
         rows: dict[int, HitRow] = {}
@@ -650,17 +650,17 @@ class _Search:
                 above = self._above(succession, notes)
                 rows |= {row.id: row for _, row in above}
                 groups = [*groups, *(HitGroup([candidate]) for candidate, _ in above)]
-                groups = [groups[place] for place in succession.arranged([group.document for group in groups])]
+                groups = [groups[place] for place in succession.arrange([group.document for group in groups])]
         orders = self._orders(groups, succession)
         if succession:
             kept = self._within(groups, rows)
             groups, orders = [groups[place] for place in kept], [orders[place] for place in kept]
         if notes or query.with_related:  # files that are no notes have links all the same
-            noted = self._noted(succession or noted.succession, [group.document for group in groups])
+            noted = self._notes_around(succession or noted.succession, [group.document for group in groups])
         self._clock.lap("notes")
         if self._past and not groups:
             self._warnings.append(LEFT_OUT)
-        shown = self._shown(groups, orders)
+        shown = self._shown_scores(groups, orders)
         hits = [hit_of(group, rows, noted, each) for group, each in zip(groups, shown, strict=True)]
         warnings = list(self._warnings)
         if self._days is not None and self._days.words != self._days.name:
@@ -672,7 +672,7 @@ class _Search:
         if not self._query.explain:
             return None
         bests = [group.best.place.id for group in groups]
-        return explained(self._question, self._days, self._legs, bests, self._factors)
+        return explain(self._question, self._days, self._legs, bests, self._factors)
 
     def _with_past(self, groups: Sequence[HitGroup]) -> list[HitGroup]:
         """Return the hits with the past notes at their places among them."""
@@ -685,13 +685,13 @@ class _Search:
         """Return a chunk of each note that supersedes a note among the hits and was not found
         itself, whatever its score.
         """
-        ahead = self._store.documents.permitted(succession.ahead_of(notes), filter_of(self._query))
+        ahead = self._store.documents.filter_documents(succession.ahead_of(notes), filter_of(self._query))
         best: dict[int, int] = {}
         for piece in sorted(self._places, key=lambda piece: -self._factors[piece].rank):
             best.setdefault(self._places[piece].document, piece)
         newest = succession.newest(ahead, beside=notes)
         if not self._shows_done:
-            done = self._done(newest)
+            done = self._finished_tasks(newest)
             newest = [one for one in newest if one not in done]
         pieces = [best[one] for one in newest if one in best]
         for first in (self._store.pieces.of_document(one, limit=1) for one in newest if one not in best):
@@ -705,7 +705,7 @@ class _Search:
             cosines = {**cosines, **self._store.vectors.cosines(self._generation.id, self._vector, fresh)}
         for piece in pieces:
             self._factors[piece].is_pulled = True
-        return list(self._scored(pieces, least=-1.0, cosines=cosines))
+        return list(self._score(pieces, least=-1.0, cosines=cosines))
 
     def _within(self, groups: Sequence[HitGroup], rows: Mapping[int, HitRow]) -> list[int]:
         """Return the places of as many groups as were requested, past notes left out; the first is
@@ -722,13 +722,13 @@ class _Search:
                 spent += tokens
         return kept[: self._query.max_results]
 
-    def _noted(self, succession: NoteSuccession, documents: Sequence[int]) -> Noted:
+    def _notes_around(self, succession: NoteSuccession, documents: Sequence[int]) -> Noted:
         notes = self._store.notes.of_documents(documents)
         below = self._below(succession, documents)
         if not self._query.with_related:
             return Noted(notes, succession, below)
         classes = self._query.classes
-        links = {one: self._store.mentions.linked(one, limit=MOST_RELATED) for one in documents}
+        links = {one: self._store.mentions.link_rows(one, limit=MOST_RELATED) for one in documents}
         if classes is not None:
             others = self._store.documents.by_id([link.document for found in links.values() for link in found])
             known = {row.id for row in others if row.class_ in classes}
@@ -751,7 +751,7 @@ class _Search:
         return below
 
 
-def _ordered(scores: Mapping[int, float]) -> dict[int, float]:
+def _sort_scores(scores: Mapping[int, float]) -> dict[int, float]:
     return {piece: scores[piece] for piece in best_first(scores)}
 
 

@@ -175,7 +175,7 @@ def usage_of(uses: int, weights: Weights) -> float:
     return min(1.0, math.log1p(uses) / math.log1p(weights.usage_full))
 
 
-def balanced(
+def balance(
     score: float, *, recency: float, importance: float, usage: float, is_own_project: bool, weights: Weights
 ) -> float:
     """Return the sort value of rank "balanced", from factors in 0 to 1."""
@@ -225,7 +225,7 @@ class NoteSuccession:
     def above(self, document: int) -> list[int]:
         """Return all documents that supersede this one, directly or not, the nearest first."""
         own = self._circle_of.get(document)
-        return [newer for newer in self._reached(document) if self._circle_of[newer] != own]
+        return [newer for newer in self._all_newer(document) if self._circle_of[newer] != own]
 
     def ahead_of(self, documents: Sequence[int]) -> list[int]:
         """Return the documents that supersede any of these and are not among them."""
@@ -242,27 +242,27 @@ class NoteSuccession:
             is_below.append(any(is_below[other] or not present.isdisjoint(self._circles[other]) for other in others))
         return [one for one in documents if one not in self._circle_of or not is_below[self._circle_of[one]]]
 
-    def arranged(self, documents: Sequence[int]) -> list[int]:
+    def arrange(self, documents: Sequence[int]) -> list[int]:
         """Return indexes into `documents` (which may repeat) in their order, but with all that
         supersede a document directly before it.
         """
         ordered: dict[int, None] = {}
 
-        def put(place: int) -> None:
+        def place_after_newer(place: int) -> None:
             if place in ordered:
                 return
             newer = set(self.above(documents[place]))
             # A superseding document has fewer documents above it, so this ends.
             for other, document in enumerate(documents):
                 if document in newer:
-                    put(other)
+                    place_after_newer(other)
             ordered[place] = None
 
         for place in range(len(documents)):
-            put(place)
+            place_after_newer(place)
         return list(ordered)
 
-    def _reached(self, document: int) -> list[int]:
+    def _all_newer(self, document: int) -> list[int]:
         found: dict[int, None] = {}
         ahead = [document]
         while ahead:

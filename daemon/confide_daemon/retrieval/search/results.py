@@ -76,8 +76,8 @@ class Grouping:
         self._max_tokens = max_tokens
         self._joined = joined
         self._at: dict[tuple[int, int], HitGroup] = {}
-        self._said: list[tuple[frozenset[str], HitRow, HitGroup]] = []
-        self._spent = 0
+        self._group_words: list[tuple[frozenset[str], HitRow, HitGroup]] = []
+        self._used_tokens = 0
         self.groups: list[HitGroup] = []
 
     @property
@@ -96,11 +96,11 @@ class Grouping:
         words = frozenset(_WORD.findall(row.text.lower()))
         # Count duplicates before the budget: they cost no tokens, and the count says how often the
         # same was noted.
-        for said, other, group in self._said:
+        for said, other, group in self._group_words:
             if (other.project, other.source) == (row.project, row.source) and _alike(said, words):
                 group.alike += 1
                 return True
-        if self._max_tokens is not None and self.groups and self._spent + row.tokens > self._max_tokens:
+        if self._max_tokens is not None and self.groups and self._used_tokens + row.tokens > self._max_tokens:
             return True
         near = self._at.get((place.document, place.position - 1)) or self._at.get((place.document, place.position + 1))
         if near is None or len(near.candidates) == self._joined:
@@ -110,8 +110,8 @@ class Grouping:
             self.groups.append(near)
         near.candidates.append(candidate)
         self._at[(place.document, place.position)] = near
-        self._said.append((words, row, near))
-        self._spent += row.tokens
+        self._group_words.append((words, row, near))
+        self._used_tokens += row.tokens
         return True
 
 
@@ -164,7 +164,7 @@ class Factors:
         return (self.relevance + self.votes) * self.dated * self.source + self.exact + self.page
 
 
-def explained(
+def explain(
     asked: SearchQuestion, days: DayRange | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
 ) -> dict[str, object]:
     """Return the explanation that `memory_search` reports: the search as a whole, and for each hit
@@ -236,7 +236,7 @@ def relatives(
     identities = [note.id for note in notes]
     relations = store.notes.relations(identities, projects)
     ends = {end for relation in relations for end in (relation.note, relation.other)}
-    named = store.notes.named(sorted(ends), projects)
+    named = store.notes.notes_with_ids(sorted(ends), projects)
     known = {identity: note for identity, note in named.items() if classes is None or note.class_ in classes}
     found: dict[str, list[Relative]] = {identity: [] for identity in identities}
     for relation in relations:

@@ -156,7 +156,7 @@ class Evidence(NamedTuple):
         return logistic(min(most, max(self._sum(HYBRID), alone, least)))
 
     @property
-    def unasked(self) -> float:
+    def unasked_score(self) -> float:
         """The score, 0 to 1, for a prompt that did not request a search; equal to `score` for a
         chunk without a vector.
         """
@@ -235,13 +235,13 @@ class QueryTerms:
         """Return the share of the terms, by weight, that the texts contain; 0 if there are no
         terms.
         """
-        return min(1.0, self._held(texts) / self._total) if self._total else 0.0
+        return min(1.0, self._weight_in(texts) / self._total) if self._total else 0.0
 
     def match(self, own: Iterable[str], around: Iterable[str]) -> TermMatch:
         """Return what a chunk holds of the terms: by its own text and headings, and by these with
         the chunks around it.
         """
-        held = self._held(own)
+        held = self._weight_in(own)
         text = f" {' '.join(around)} "
         absent = [
             (rarity, is_name)
@@ -259,7 +259,7 @@ class QueryTerms:
             any(is_name for _, is_name in absent),
         )
 
-    def _held(self, texts: Iterable[str]) -> float:
+    def _weight_in(self, texts: Iterable[str]) -> float:
         text = f" {' '.join(texts)} "
         held = sum([weight for line, weight in self._plain if line in text])
         return held + sum(weight for lines, weight in self._others if any(line in text for line in lines))
@@ -313,7 +313,7 @@ class ScoreCalibration:
 
     @classmethod
     def read(cls, kept: bytes) -> ScoreCalibration | None:
-        """Return the calibration that `packed` packed; None if the bytes are of another cohort."""
+        """Return the calibration that `pack` packed; None if the bytes are of another cohort."""
         numbers = np.frombuffer(kept[: len(kept) // VECTOR_ITEM_BYTES * VECTOR_ITEM_BYTES], dtype=np.float32)
         texts = len(cohort.texts([answer for _, answer in PAIRS]))
         if len(numbers) <= 2 or (len(numbers) - 2) % texts:
@@ -321,13 +321,13 @@ class ScoreCalibration:
         vectors = numbers[2:].reshape(texts, -1)
         return cls(CosineScale(float(numbers[0]), float(numbers[1])), cohort.of(vectors))
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Return it as bytes, for the database."""
         vectors = () if self.cohort is None else (*self.cohort.notes, *self.cohort.everyday)
         scale = np.array([self.scale.unrelated, self.scale.related])
         return np.concatenate([scale, *vectors]).astype(np.float32).tobytes()
 
-    def beside(self, question: Vectors) -> Background:
+    def background(self, question: Vectors) -> Background:
         """Return the background of a question's cosines."""
         if self.cohort is None:
             return Background(self.scale)
@@ -391,7 +391,7 @@ class Yardsticks:
         """Return the calibration of a model (provider/model/dimensions), or None if there is none."""
         provider = self._provider(name)
         if provider is not None and provider.model_name == PACKAGED_MODEL:
-            return ScoreCalibration(PACKAGED, cohort.packaged())
+            return ScoreCalibration(PACKAGED, cohort.packaged_cohort())
         if provider is not None and provider.model_name == MULTILINGUAL_MODEL:
             measured = _known.get(provider.name or "")
             return ScoreCalibration(MULTILINGUAL, measured.cohort if measured else None)
@@ -443,7 +443,7 @@ class Yardsticks:
             found = await in_thread(lambda: _ask(provider))
             if found is not None:
                 with contextlib.suppress(StorageError):  # it serves all the same, until the next start
-                    await self._threads.write(lambda store: _keep(store, name, found.packed()))
+                    await self._threads.write(lambda store: _keep(store, name, found.pack()))
             _known[name] = found
         except ConfideError as error:
             self._retry_at = time.monotonic() + RETRY_S

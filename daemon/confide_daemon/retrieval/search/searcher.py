@@ -79,7 +79,7 @@ class QueryVector:
 
     name: str | None = None  # of the model (provider/model/dimensions)
     vector: Vectors | None = None
-    tried: frozenset[str] = frozenset()  # all models that were called
+    tried_models: frozenset[str] = frozenset()  # all models that were called
     failures: tuple[str, ...] = ()  # why earlier models, or all, returned none
     embed_ms: float = 0.0
     aside: Vectors | None = None  # by the model aside, besides `vector`
@@ -152,7 +152,7 @@ class Serving:
             if vector is not None:
                 elapsed = (time.perf_counter() - started) * 1e3
                 return QueryVector(name, vector, frozenset(tried), tuple(failures), elapsed, aside)
-        return QueryVector(tried=frozenset(tried), failures=tuple(failures))
+        return QueryVector(tried_models=frozenset(tried), failures=tuple(failures))
 
     async def _vector(self, provider: BudgetedModel, text: str, failures: list[str]) -> Vectors | None:
         """Return a model's vector of a query, or None within its deadline; appends why to `failures`."""
@@ -184,7 +184,7 @@ class Serving:
         used = next((one for one in generations if one.name == asked.name and one.live), None)
         if used is None:
             self.look(store)
-            if any(name not in asked.tried for name, _ in self._order):
+            if any(name not in asked.tried_models for name, _ in self._order):
                 return ModelChoice(is_stale=True, live=live)
         if used is None and asked.name is not None:
             whole = [one for one in generations if one.name == asked.name and store.vectors.waiting_count(one.id) == 0]
@@ -207,7 +207,7 @@ class Serving:
         if used is None or asked.vector is None or is_blank(asked.vector):
             return ModelChoice(warnings=[f"the embedding model does not know these letters; {ALONE}"], live=live)
         missing = store.vectors.waiting_count(used.id)
-        return ModelChoice(used, asked.vector, _not_embedded(missing), live=live)
+        return ModelChoice(used, asked.vector, _missing_vectors_warning(missing), live=live)
 
     def _why_not(self, asked: QueryVector) -> str:
         if asked.failures:
@@ -224,10 +224,10 @@ def _about(used: Generation, asked: QueryVector, missing: int) -> list[str]:
     """Return the warnings about a search with this generation."""
     if not used.live:
         return [f"{'; '.join(asked.failures)}; found with {used.provider}/{used.model} meanwhile"]
-    return _not_embedded(missing)
+    return _missing_vectors_warning(missing)
 
 
-def _not_embedded(missing: int) -> list[str]:
+def _missing_vectors_warning(missing: int) -> list[str]:
     if missing == 1:
         return ["1 piece is not embedded yet; it is found by keywords alone"]
     return [f"{missing:,} pieces are not embedded yet; they are found by keywords alone"] if missing else []
@@ -271,10 +271,10 @@ class Searcher:
         self._yardsticks = Yardsticks(self._providers, threads)
         self._former: LoadedModel | None = None
         self._counting: asyncio.Task[None] | None = None
-        self._warmed: int | None = None  # the generation in memory
+        self._warm_generation: int | None = None  # the generation in memory
         self._warming: asyncio.Task[None] | None = None
         self._closing = False
-        self._stemmed = lru_cache(self._lines_kept)(stem_line)
+        self._stem_line = lru_cache(self._most_lines)(stem_line)
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     async def open(self) -> None:
@@ -312,15 +312,15 @@ class Searcher:
 
     def forget(self) -> None:
         """Drop the note that the vectors in memory are current; the next search loads them again."""
-        self._warmed = None
+        self._warm_generation = None
 
     @property
-    def _lines_kept(self) -> int:
+    def _most_lines(self) -> int:
         return max(FEWEST_LINES, int(LINES_KEPT * self._threads.share))
 
     def forget_texts(self) -> None:
         """Remove all cached lines and queries from memory."""
-        self._stemmed.cache_clear()
+        self._stem_line.cache_clear()
         for provider in self._providers:
             provider.model.forget_questions()
 
@@ -382,10 +382,10 @@ class Searcher:
         """Search once. Returns no result if another model serves now and the query must be embedded
         again; `is_last`: search by keywords instead.
         """
-        kept, may_keep = self._stemmed.cache_parameters()["maxsize"], self._lines_kept
+        kept, may_keep = self._stem_line.cache_parameters()["maxsize"], self._most_lines
         # The share changes all the time: do not drop the cache for a small change of its size.
         if may_keep < kept or may_keep >= 4 * kept:
-            self._stemmed = lru_cache(may_keep)(stem_line)
+            self._stem_line = lru_cache(may_keep)(stem_line)
         now = time.time()
         timings: dict[str, float] = {} if asked.vector is None else {"embed": asked.embed_ms}
         # One snapshot for all that follows: a generation that becomes live meanwhile must not be
@@ -411,7 +411,7 @@ class Searcher:
                 yardstick=self._yardsticks.of(asked.name),
                 aside=self._aside(choice, asked),
                 reranker=self._reranker,
-                stemmed=self._stemmed,
+                stemmed=self._stem_line,
             )
         warnings = [*choice.warnings, *self._damage.warnings(), *found.warnings]
         indexer = self._indexer
@@ -442,9 +442,9 @@ class Searcher:
         """Load a generation that became live into memory in the background. Until then searches
         read the database, which is slower.
         """
-        if live is None or live.id == self._warmed or (self._warming is not None and not self._warming.done()):
+        if live is None or live.id == self._warm_generation or (self._warming is not None and not self._warming.done()):
             return
-        self._warmed = live.id
+        self._warm_generation = live.id
         self._warming = asyncio.create_task(self._warm_up(live.id), name="confide-warm")
 
     async def _warm_up(self, generation: int) -> None:
@@ -453,10 +453,10 @@ class Searcher:
             while not self._closing and await self._threads.read(lambda store: store.vectors.warm(generation)):
                 pass
         except DamagedError:
-            self._warmed = None  # the upkeep repairs the vectors first
+            self._warm_generation = None  # the upkeep repairs the vectors first
         except ConfideError as error:
             log.warning("the vectors could not be brought into memory: %s", type(error).__name__)
-            self._warmed = None
+            self._warm_generation = None
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:

@@ -76,9 +76,9 @@ class Admission(Gate):
         """Wait for the rate limit of a key's new connections; return False if the wait is too long."""
         return await self.rates.pass_connection(key)
 
-    def refused(self, key: bytes, reason: str) -> None:
+    def log_refusal(self, key: bytes, reason: str) -> None:
         """Write to the audit log that an authenticated key was refused."""
-        self._audit.refused(key, reason)
+        self._audit.log_refusal(key, reason)
 
     @property
     def is_anybody_in(self) -> bool:
@@ -86,15 +86,15 @@ class Admission(Gate):
 
     async def let_in(self, connection: Connection, serve: Serve) -> None:
         """Count a newly opened channel and run `serve` on it; close one that exceeds the limits."""
-        await self._counted(connection, self._let_in(connection, serve))
+        await self._serve_counted(connection, self._let_in(connection, serve))
 
     async def let_in_node(self, connection: Connection, serve: Callable[[Connection], Awaitable[None]]) -> None:
         """Count and serve a channel on which another node forwards a caller's HTTP requests
         (PROTOCOL.md 12.5).
         """
-        await self._counted(connection, serve(connection))
+        await self._serve_counted(connection, serve(connection))
 
-    async def _counted(self, connection: Connection, serving: Awaitable[None]) -> None:
+    async def _serve_counted(self, connection: Connection, serving: Awaitable[None]) -> None:
         key = connection.peer_key
         # No await before this line, so that simultaneous handshakes cannot pass the limit together.
         self._open[key] += 1
@@ -112,7 +112,7 @@ class Admission(Gate):
         key = connection.peer_key
         caller = self.callers.current(key)
         if caller is None:
-            await connection.close(self.callers.why_closed(key))
+            await connection.close(self.callers.close_reason(key))
         elif self._is_one_too_many(key, connection.hello):
             await connection.close("busy")
         else:

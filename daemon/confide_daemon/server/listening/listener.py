@@ -37,7 +37,7 @@ restart all callers reconnect at once.
 """
 
 
-def where_of(host: str, port: int) -> dict[str, Any]:
+def listen_arguments(host: str, port: int) -> dict[str, Any]:
     """Return the address arguments for `serve`. Raises OSError if the address cannot be bound.
 
     `::` means every address of both families, as in other servers; asyncio would listen on IPv6
@@ -70,7 +70,7 @@ class SocketOwner(Protocol):
 
 
 class SocketListener:
-    """A socket that accepts connections from `open` to `shut`; its owner ends the channels it
+    """A socket that accepts connections from `open` to `stop_accepting`; its owner ends the channels it
     opened.
     """
 
@@ -100,7 +100,7 @@ class SocketListener:
         try:
             self._server = await serve(
                 self._handle,
-                **where_of(host, port),
+                **listen_arguments(host, port),
                 process_request=self._answer,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,
@@ -122,7 +122,7 @@ class SocketListener:
                 same.listen(MAX_WAITING_CONNECTIONS)  # asyncio has one number for both
 
     @property
-    def bound(self) -> tuple[str, int]:
+    def address(self) -> tuple[str, int]:
         """The address and port that were bound."""
         assert self._server is not None
         host, port = next(iter(self._server.sockets)).getsockname()[:2]
@@ -131,12 +131,12 @@ class SocketListener:
     @property
     def url(self) -> str:
         """The URL at which this computer reaches the socket."""
-        host, port = self.bound
+        host, port = self.address
         if host in ("0.0.0.0", "::"):  # noqa: S104 - what was bound, to be replaced by what can be reached
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
         return f"confide://[{host}]:{port}" if ":" in host else f"confide://{host}:{port}"
 
-    def shut(self) -> None:
+    def stop_accepting(self) -> None:
         """Accept no more connections; keep the existing ones."""
         if self._server is not None:
             self._server.close(close_connections=False)

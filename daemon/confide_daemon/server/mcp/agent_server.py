@@ -29,7 +29,7 @@ from confide_daemon.server.mcp.mcp_protocol import (
     Message,
     ProtocolError,
     Send,
-    wanted,
+    stream_filter,
 )
 from confide_daemon.server.mcp.tool_calls import CallOrigin, catalogue
 from confide_daemon.spaces.space import Space
@@ -63,8 +63,8 @@ RESOURCE_UPDATED = "notifications/resources/updated"
 class _Older:
     """A client of the older era, which gets notifications unasked, and its subscriptions."""
 
-    asked: McpRequest  # what it asked last
-    subscribed: set[str] = field(default_factory=set)
+    last_request: McpRequest  # what it asked last
+    subscriptions: set[str] = field(default_factory=set)
 
 
 class _Stream:
@@ -112,16 +112,16 @@ class AgentHost(Protocol):
     def withheld(self) -> Collection[str]:
         """The tools of these groups that this agent does not get."""
 
-    def held(self) -> AbstractAsyncContextManager[Space]:
+    def hold(self) -> AbstractAsyncContextManager[Space]:
         """Keep the space open within the context. Raises RequestError."""
 
     def refusal(self) -> RequestError | None:
-        """Return why requests are refused now (called within `held`), or None if they are accepted."""
+        """Return why requests are refused now (called within `hold`), or None if they are accepted."""
 
     def surroundings(self, report: Callable[..., Any]) -> ToolContext:
         """Return the context for a call that reports its progress to `report`."""
 
-    async def tracked(self, work: Awaitable[_Result]) -> _Result:
+    async def track(self, work: Awaitable[_Result]) -> _Result:
         """Await `work` as something that a shutdown waits for."""
 
     def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
@@ -140,7 +140,7 @@ class AgentServer:
         self._older: dict[str, _Older] = {}
         """Clients of the older era by session id; the single client of a channel has an empty one.
         """
-        self._changed: set[str] = set()
+        self._changed_uris: set[str] = set()
         self._has_moved = False  # a resource has come or gone
         self._news = asyncio.Event()
 
@@ -174,7 +174,7 @@ class AgentServer:
         for stream in self._streams:
             stream.end()
 
-    def changed(self, change: DocumentChange) -> None:
+    def on_change(self, change: DocumentChange) -> None:
         """Note a document's new revision; subscribers are notified soon."""
         has_moved = change.before is None or change.text is None
         if not has_moved and not self._spellings:
@@ -186,7 +186,7 @@ class AgentServer:
             if is_note(change.path):
                 uris += [resources.CORE, resources.HIGH]
             for uri in uris:
-                self._changed |= self._spellings.get(uri, frozenset())
+                self._changed_uris |= self._spellings.get(uri, frozenset())
         self._has_moved = self._has_moved or has_moved
         self._news.set()
 
@@ -205,22 +205,22 @@ class AgentServer:
                 log.error("notifying of changed resources failed: %s", type(error).__name__)
 
     async def _send_notifications(self) -> None:
-        changed, self._changed = sorted(self._changed), set()
+        changed, self._changed_uris = sorted(self._changed_uris), set()
         has_moved, self._has_moved = self._has_moved, False
         for uri in changed:
             for stream in self._streams:
                 if uri in stream.uris:
                     stream.add(RESOURCE_UPDATED, {"uri": uri})
             for older in list(self._older.values()):
-                if uri in older.subscribed:
-                    await older.asked.notify_session(RESOURCE_UPDATED, {"uri": uri})
+                if uri in older.subscriptions:
+                    await older.last_request.notify_session(RESOURCE_UPDATED, {"uri": uri})
             await asyncio.sleep(0)  # lets streams send their notifications
         if has_moved:
             for stream in self._streams:
                 if stream.has_lists:
                     stream.add(RESOURCES_CHANGED, {})
             for older in list(self._older.values()):
-                await older.asked.notify_session(RESOURCES_CHANGED)
+                await older.last_request.notify_session(RESOURCES_CHANGED)
 
     def _saw(self, asked: McpRequest) -> _Older:
         """Return the record of the client that sent a request; a client of the later era has none
@@ -229,7 +229,7 @@ class AgentServer:
         if asked.is_modern:
             return _Older(asked)
         older = self._older.pop(asked.session, None) or _Older(asked)
-        older.asked = asked
+        older.last_request = asked
         self._older[asked.session] = older
         while len(self._older) > MAX_OLDER:  # those that have asked nothing for the longest time
             del self._older[next(iter(self._older))]
@@ -245,19 +245,19 @@ class AgentServer:
     async def _call_tool(self, asked: McpRequest) -> Message:
         self._saw(asked)
         try:
-            async with self._host.held():
-                return await self._called(asked)
+            async with self._host.hold():
+                return await self._answer_call(asked)
         except RequestError as error:
-            return tool_calls.refused(error)
+            return tool_calls.refusal_message(error)
 
-    async def _called(self, asked: McpRequest) -> Message:
+    async def _answer_call(self, asked: McpRequest) -> Message:
         if (refusal := self._host.refusal()) is not None:
-            return tool_calls.refused(refusal)
+            return tool_calls.refusal_message(refusal)
         try:
             meta = asked.params.get("_meta")
             origin = self._host.origin(meta)
         except RequestError as error:
-            return tool_calls.refused(error)
+            return tool_calls.refusal_message(error)
         surroundings = origin.within(self._host.surroundings(asked.report))
         is_structured = meta is not None and meta.get(STRUCTURED) is True
         work = tool_calls.run(
@@ -268,13 +268,13 @@ class AgentServer:
             is_structured=is_structured,
             withheld=self._host.withheld,
         )
-        result: Message = await self._host.tracked(work)
+        result: Message = await self._host.track(work)
         return result
 
     async def _list_resources(self, asked: McpRequest) -> Message:
         self._saw(asked)
         cursor = asked.params.get("cursor")
-        found, following = await self._asked(lambda context: resources.listed(context, cursor))
+        found, following = await self._run(lambda context: resources.list_resources(context, cursor))
         return {"resources": found, **({} if following is None else {"nextCursor": following})}
 
     async def _list_templates(self, asked: McpRequest) -> Message:
@@ -284,12 +284,12 @@ class AgentServer:
     async def _read_resource(self, asked: McpRequest) -> Message:
         self._saw(asked)
         uri = asked.params["uri"]
-        text, meta = await self._asked(lambda context: resources.read(context, uri))
+        text, meta = await self._run(lambda context: resources.read(context, uri))
         content = {"uri": uri, "mimeType": resources.MARKDOWN, "text": text, **({"_meta": meta} if meta else {})}
         return {"contents": [content]}
 
     async def _subscribe(self, asked: McpRequest) -> Message:
-        subscribed = self._saw(asked).subscribed
+        subscribed = self._saw(asked).subscriptions
         uri = asked.params["uri"]
         if not uri.startswith("memory://") or len(uri) > MAX_URI:
             raise ProtocolError(INVALID_PARAMS, "no such resource; they begin with memory://")
@@ -300,12 +300,12 @@ class AgentServer:
         return {}
 
     async def _unsubscribe(self, asked: McpRequest) -> Message:
-        self._saw(asked).subscribed.discard(asked.params["uri"])
+        self._saw(asked).subscriptions.discard(asked.params["uri"])
         self._spell()
         return {}
 
     async def _listen(self, asked: McpRequest) -> Message:
-        said = wanted(asked.params)
+        said = stream_filter(asked.params)
         stream = _Stream(said)
         if len(stream.uris) > MAX_SUBSCRIBED or any(len(uri) > MAX_URI for uri in stream.uris):
             bounds = f"a stream is notified of at most {MAX_SUBSCRIBED} resources, each of at most {MAX_URI} letters"
@@ -327,37 +327,37 @@ class AgentServer:
     def _spell(self) -> None:
         self._spellings = {}
         for said in set().union(
-            *(older.subscribed for older in self._older.values()), *(stream.uris for stream in self._streams)
+            *(older.subscriptions for older in self._older.values()), *(stream.uris for stream in self._streams)
         ):
-            for uri in resources.addressed(said):
+            for uri in resources.uris_meant_by(said):
                 self._spellings.setdefault(uri, set()).add(said)
 
     async def _list_prompts(self, asked: McpRequest) -> Message:
         self._saw(asked)
-        return {"prompts": prompts.listed()}
+        return {"prompts": prompts.list_prompts()}
 
     async def _get_prompt(self, asked: McpRequest) -> Message:
         self._saw(asked)
-        says, text = await self._asked(
+        says, text = await self._run(
             lambda context: prompts.get(context, asked.params["name"], asked.params.get("arguments"))
         )
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return {"description": says, "messages": [message]}
 
-    async def _asked(self, work: Callable[[ToolContext], Awaitable[Any]]) -> Any:
+    async def _run(self, work: Callable[[ToolContext], Awaitable[Any]]) -> Any:
         """Return the result of `work` within the deadline of a call; turn its errors into errors of
         the protocol.
         """
 
-        async def timed() -> Any:
+        async def run_within_deadline() -> Any:
             async with asyncio.timeout(tool_calls.CALL_DEADLINE_S):
                 return await work(self._host.surroundings(nobody))
 
         try:
-            async with self._host.held():
+            async with self._host.hold():
                 refusal = self._host.refusal()
                 if refusal is None:
-                    return await self._host.tracked(timed())
+                    return await self._host.track(run_within_deadline())
         except ConfideError as error:
             raise ProtocolError(tool_calls.protocol_code(error), error.in_one_line) from None
         except TimeoutError:

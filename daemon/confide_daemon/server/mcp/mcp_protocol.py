@@ -130,12 +130,12 @@ def _texts(body: Mapping[str, object], name: str) -> dict[str, object]:
     return value
 
 
-def _named(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _read_implementation(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = _table(body, name)
     return {"name": text(value, "name"), "version": text(value, "version")}
 
 
-def _wanted(body: Mapping[str, object], name: str) -> dict[str, object]:
+def _read_filter(body: Mapping[str, object], name: str) -> dict[str, object]:
     """Read the filter of a stream of notifications, without the kinds that it does not want."""
     value = _table(body, name)
     kinds = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
@@ -145,7 +145,7 @@ def _wanted(body: Mapping[str, object], name: str) -> dict[str, object]:
     return wanted
 
 
-def _known(body: Mapping[str, object], name: str) -> dict[str, object]:
+def _read_capabilities(body: Mapping[str, object], name: str) -> dict[str, object]:
     """Read the capabilities of a client, each of which must be an object."""
     value = _table(body, name)
     for kind in ("experimental", "sampling", "elicitation", "roots", "tasks", "extensions"):
@@ -155,7 +155,10 @@ def _known(body: Mapping[str, object], name: str) -> dict[str, object]:
 
 _LIST: Final[Mapping[str, Kind]] = {"cursor": optional(text)}
 METHODS: Final[Mapping[str, Method]] = {
-    "initialize": Method({"protocolVersion": text, "capabilities": _known, "clientInfo": _named}, is_modern=False),
+    "initialize": Method(
+        {"protocolVersion": text, "capabilities": _read_capabilities, "clientInfo": _read_implementation},
+        is_modern=False,
+    ),
     "ping": Method({}, is_modern=False),
     "server/discover": Method({}, is_older=False, is_cached=True),
     "tools/list": Method(_LIST, is_cached=True),
@@ -165,19 +168,19 @@ METHODS: Final[Mapping[str, Method]] = {
     "resources/read": Method({"uri": text}, is_cached=True),
     "resources/subscribe": Method({"uri": text}, is_modern=False),
     "resources/unsubscribe": Method({"uri": text}, is_modern=False),
-    "subscriptions/listen": Method({"notifications": _wanted}, is_older=False),
+    "subscriptions/listen": Method({"notifications": _read_filter}, is_older=False),
     "prompts/list": Method(_LIST, is_cached=True),
     "prompts/get": Method({"name": text, "arguments": optional(_texts)}),
 }
 """All methods and the forms of their parameters; a server may implement fewer."""
 
 
-def wanted(params: Mapping[str, Any]) -> dict[str, Any]:
+def stream_filter(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filter of `subscriptions/listen`, as its acknowledgement repeats it."""
-    return _wanted(params, "notifications")
+    return _read_filter(params, "notifications")
 
 
-def completed(method: str, result: Message) -> Message:
+def complete(method: str, result: Message) -> Message:
     """Return a result with the fields that the later era adds."""
     return {
         **result,
@@ -186,14 +189,14 @@ def completed(method: str, result: Message) -> Message:
     }
 
 
-async def parsed(data: bytes) -> Message:
+async def parse(data: bytes) -> Message:
     """Parse a JSON-RPC message. Raises ValueError if it is malformed."""
     if len(data) <= PARSED_ASIDE:
-        return _parsed(data)
-    return await asyncio.to_thread(_parsed, data)
+        return _parse(data)
+    return await asyncio.to_thread(_parse, data)
 
 
-def _parsed(data: bytes) -> Message:
+def _parse(data: bytes) -> Message:
     try:
         message = json.loads(data)
         if _HALF.search(data) is not None:
@@ -210,7 +213,7 @@ def _parsed(data: bytes) -> Message:
     return message
 
 
-def encoded(message: Message) -> bytes:
+def encode(message: Message) -> bytes:
     """Serialize a message for sending."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
@@ -242,14 +245,14 @@ class Conversation:
             await asyncio.Event().wait()
 
     async def receive(self, message: Message) -> None:
-        """Accept a `parsed` message; ignore an answer without a matching request."""
+        """Accept a message from `parse`; ignore an answer without a matching request."""
         await self._is_running.wait()
         assert self._group is not None
         method, params, key = message.get("method"), message.get("params"), message.get("id")
         if not isinstance(method, str):
             return
         if not _is_id(key):
-            self._noted(method, params or {})
+            self._on_notification(method, params or {})
             return
         if self._is_modern is None:
             self._is_modern = method != "initialize" and VERSION in _meta(params)
@@ -257,18 +260,18 @@ class Conversation:
         if method == "initialize":
             await self._answer(request)  # what the client has sent behind it finds the session open
             return
-        task = self._under[_numbered(key)] = self._group.create_task(self._answer(request))
-        task.add_done_callback(lambda done: self._forget(_numbered(key), done))
+        task = self._under[_comparable_id(key)] = self._group.create_task(self._answer(request))
+        task.add_done_callback(lambda done: self._forget(_comparable_id(key), done))
 
     def _forget(self, key: str | int, task: asyncio.Task[None]) -> None:
         if self._under.get(key) is task:
             del self._under[key]
 
-    def _noted(self, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "notifications/initialized":
             self._is_open = True
         elif method == "notifications/cancelled" and _is_id(key := params.get("requestId")):
-            task = self._under.get(_numbered(key))
+            task = self._under.get(_comparable_id(key))
             if task is not None:
                 task.cancel()
 
@@ -311,7 +314,7 @@ class Conversation:
         if not request.is_modern:
             return result
         meta = {**result.get("_meta", {}), SERVER: self._server["serverInfo"]}
-        return completed(request.method, {**result, "_meta": meta})
+        return complete(request.method, {**result, "_meta": meta})
 
     def _initialize(self, params: Mapping[str, Any]) -> Message:
         asked = params["protocolVersion"]
@@ -330,7 +333,7 @@ class Conversation:
         if request.method == "initialize":
             asked = request.params.get("protocolVersion")
             said = "connection is serving the 2026-07-28 protocol; the initialize handshake is not accepted"
-            raise ProtocolError(UNSUPPORTED_VERSION, said, _supported(asked))
+            raise ProtocolError(UNSUPPORTED_VERSION, said, _supported_versions(asked))
         if not isinstance(meta := request.params.get("_meta"), dict):
             said = (
                 f"params._meta must be an object carrying the required '{VERSION}' and '{CAPABILITIES}' envelope keys"
@@ -342,7 +345,7 @@ class Conversation:
         if not isinstance(version := meta[VERSION], str):
             raise ProtocolError(INVALID_PARAMS, "the protocol-version envelope value must be a string")
         if version not in MODERN_VERSIONS:
-            raise ProtocolError(UNSUPPORTED_VERSION, "Unsupported protocol version", _supported(version))
+            raise ProtocolError(UNSUPPORTED_VERSION, "Unsupported protocol version", _supported_versions(version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,8 +397,8 @@ def _require_form(method: Method, request: _Request) -> None:
         if not isinstance(raw(meta, "progressToken"), str | int | None):
             raise ValueError
         if request.is_modern:
-            _known(meta, CAPABILITIES)
-            optional(_named)(meta, CLIENT)
+            _read_capabilities(meta, CAPABILITIES)
+            optional(_read_implementation)(meta, CLIENT)
             if not (meta.get(LOG_LEVEL) is None or meta[LOG_LEVEL] in _LEVELS):
                 raise ValueError
     except (RequestError, ValueError, TypeError):
@@ -407,7 +410,7 @@ def _meta(params: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _supported(asked: object) -> Message:
+def _supported_versions(asked: object) -> Message:
     return {"supported": list(MODERN_VERSIONS), **({"requested": asked} if isinstance(asked, str) else {})}
 
 
@@ -415,7 +418,7 @@ def _is_id(value: Any) -> TypeGuard[str | int]:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _numbered(key: str | int) -> str | int:
+def _comparable_id(key: str | int) -> str | int:
     """Return an id in the form used for comparison: some clients cancel 7 as "7"."""
     with suppress(ValueError):
         return int(key)

@@ -80,7 +80,7 @@ def prompts() -> Mapping[str, Prompt]:
     return found
 
 
-def listed() -> list[dict[str, object]]:
+def list_prompts() -> list[dict[str, object]]:
     """Return the descriptions of all prompts, as MCP lists them."""
     return [dict(one.definition) for one in prompts().values()]
 

@@ -186,7 +186,7 @@ class Bounds:
 
     def upon(self, rights: Callable[[], Grants]) -> Callable[[], Grants]:
         """Return a function that gives the current grants, reduced to these bounds."""
-        return lambda: rights().bounded(self.projects, may_write=self.scope == "write")
+        return lambda: rights().limit(self.projects, may_write=self.scope == "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,9 @@ class CallOrigin:
     """The facts that a device states about a call."""
 
     operation: str | None = None  # the id under which it may send it again
-    said: datetime | None = None  # when it was made, by that machine's clock, with its time zone
+    called_at: datetime | None = None  # when it was made, by that machine's clock, with its time zone
     zone: tzinfo | None = None  # of that machine; None: not said
-    sent: tuple[Any, Any] | None = None  # project and path of the file that it has just put if it had changed
+    sent_file: tuple[Any, Any] | None = None  # project and path of the file that it has just put if it had changed
     class_: str = AGENT  # of what the call stores
     classes: frozenset[str] | None = None  # that a search may give; None: all
     is_unasked: bool = False  # the search is for what may be put before a model that did not ask for it
@@ -214,7 +214,7 @@ class CallOrigin:
         # Not validated: an invalid place matches no stored file.
         place = (sent.get("project"), sent.get("path")) if isinstance(sent, dict) else None
         if said is None:
-            return cls(operation, sent=place)
+            return cls(operation, sent_file=place)
         try:
             if not isinstance(said, str) or len(said) > _MAX_SAID_CHARS:
                 raise ValueError
@@ -253,9 +253,9 @@ class CallOrigin:
         return replace(
             context,
             operation=self.operation,
-            said=self.said,
+            called_at=self.called_at,
             zone=self.zone,
-            sent=self.sent,
+            sent_file=self.sent_file,
             class_=self.class_,
             classes=self.classes,
             is_unasked=self.is_unasked,
@@ -292,7 +292,7 @@ def _tools(groups: tuple[str, ...]) -> tuple[Tool, ...]:
 def groups(names: Sequence[str]) -> tuple[str, ...]:
     """Return the groups with these names, in the order of the catalogue; `all` means every group.
 
-    Unknown names are ignored (`unknown` lists them), and an empty result becomes `core`: a typo in
+    Unknown names are ignored (`unknown_toolsets` lists them), and an empty result becomes `core`: a typo in
     a configuration must not remove the memory.
     """
     return tuple(group for group in toolsets() if group in names or "all" in names) or ("core",)
@@ -319,7 +319,7 @@ def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
     return False
 
 
-def unknown(names: Sequence[str]) -> tuple[str, ...]:
+def unknown_toolsets(names: Sequence[str]) -> tuple[str, ...]:
     """Return those of the names that are no toolset and not `all`."""
     return tuple(name for name in names if name != "all" and name not in toolsets())
 
@@ -335,7 +335,7 @@ def catalogue(names: Sequence[str]) -> dict[str, Any]:
         "instructions": INSTRUCTIONS,
         "tools": [tool.wire(groups(names)) for tool in definitions(names)],
         "outputs": {tool.name: tool.output for tool in definitions(names)},
-        "prompts": prompts.listed(),
+        "prompts": prompts.list_prompts(),
         "resourceTemplates": list(resources.TEMPLATES),
         "resources": list(resources.FIXED),
         "toolsets": {group: [tool.definition.name for tool in toolsets()[group]] for group in groups(names)},
@@ -378,18 +378,18 @@ async def run(
     try:
         result = await _call(tool, arguments, context)
     except ConfideError as error:
-        return refused(error)
-    return answered(result, is_structured=is_structured)
+        return refusal_message(error)
+    return result_message(result, is_structured=is_structured)
 
 
-def answered(result: ToolResult, *, is_structured: bool) -> Message:
+def result_message(result: ToolResult, *, is_structured: bool) -> Message:
     """Return a tool's result as on the wire."""
     content = [{"type": "text", "text": result.text}]
     structured = {"structuredContent": result.structured} if is_structured else {}
     return {"content": content, "isError": False, **structured}
 
 
-def refused(error: ConfideError) -> Message:
+def refusal_message(error: ConfideError) -> Message:
     """Return the result that states the problem and the way out.
 
     Its code (PROTOCOL.md 7.2) gives a command its exit code, and lets a device queue a call that
@@ -455,21 +455,21 @@ async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: Too
     try:
         async with asyncio.timeout(LONG_DEADLINE_S if tool.definition.is_long else CALL_DEADLINE_S):
             work = tool.call(context, check(tool.definition.parameters, arguments))
-            result = await (context.finished(work) if name in changing() else work)
+            result = await (context.run_to_end(work) if name in changing() else work)
         outcome = "done"
         return result
     except ConfideError as error:
-        figures.failed(name, error.code)
+        figures.count_failure(name, error.code)
         raise
     except TimeoutError:
-        figures.failed(name, "unavailable")
+        figures.count_failure(name, "unavailable")
         hint = "try again; memory_status shows how busy the daemon is"
         raise RequestError("unavailable", f"{name} did not finish in time", hint) from None
     except Exception as error:
         # Neither the peer nor the log gets the error's text: it may quote stored or requested
         # contents.
-        figures.failed(name, "internal")
-        log.error("%s failed: %s", name, _where(error))
+        figures.count_failure(name, "internal")
+        log.error("%s failed: %s", name, _origin_of(error))
         hint = "the daemon's operator finds the place in its log"
         raise RequestError("internal", f"{name} failed inside the daemon", hint) from None
     finally:
@@ -498,7 +498,7 @@ def _tool(name: str, names: Sequence[str], withheld: Collection[str]) -> Tool:
     raise ProtocolError(INVALID_PARAMS, f"unknown tool '{shown}'; {hint}")
 
 
-def _where(error: BaseException) -> str:
+def _origin_of(error: BaseException) -> str:
     """Return the class of an error and the line that raised it, without its text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -105,10 +105,10 @@ class Control:
         assert task is not None
         self._asking.add(task)
         try:
-            told = await self._answer(reader) if len(self._asking) <= MOST_AT_ONCE else _refused(_busy())
+            told = await self._answer(reader) if len(self._asking) <= MOST_AT_ONCE else _error_message(_busy())
             line = json.dumps(told).encode() + b"\n"
             if len(line) > MOST_ANSWERED:
-                line = json.dumps(_refused(RequestError("too_large", "the answer is too large"))).encode() + b"\n"
+                line = json.dumps(_error_message(RequestError("too_large", "the answer is too large"))).encode() + b"\n"
             writer.write(line)
             async with asyncio.timeout(READ_S):
                 await writer.drain()
@@ -126,12 +126,12 @@ class Control:
             if not isinstance(asked, dict):
                 raise ValueError
         except (ValueError, RecursionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return _refused(
+            return _error_message(
                 RequestError("invalid", "what is asked is one line of JSON, an object", 'as in {"do": "top"}')
             )
         verb = self._verbs.get(str(asked.get("do")))
         if verb is None:
-            return _refused(
+            return _error_message(
                 RequestError(
                     "invalid",
                     "the daemon that runs does not know what it was asked",
@@ -142,18 +142,20 @@ class Control:
             async with asyncio.timeout(verb.deadline_s):
                 return {"ok": await verb.answer(asked)}
         except ConfideError as error:
-            return _refused(error)
+            return _error_message(error)
         except TimeoutError:
-            return _refused(RequestError("unavailable", "it was not done in time", "try again"))
+            return _error_message(RequestError("unavailable", "it was not done in time", "try again"))
         except Exception as error:
             # The error's text may quote anything, so only its class is logged.
             log.error("a command was not answered: %s", type(error).__name__)
-            return _refused(RequestError("internal", "it failed inside the daemon", "confided status --log says more"))
+            return _error_message(
+                RequestError("internal", "it failed inside the daemon", "confided status --log says more")
+            )
 
 
 def _busy() -> RequestError:
     return RequestError("busy", "too many commands ask at once", "try again in a moment")
 
 
-def _refused(error: ConfideError) -> dict[str, Any]:
+def _error_message(error: ConfideError) -> dict[str, Any]:
     return {"error": {"code": error.code, "message": str(error), "hint": error.hint}}

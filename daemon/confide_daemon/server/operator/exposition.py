@@ -24,7 +24,7 @@ from confide_crypto.keys.private_files import read_private_file
 from confide_daemon.config import MetricsConfig, parse_listen
 from confide_daemon.datadir.credentials import MAX_KEY, credential
 from confide_daemon.errors import ListenError
-from confide_daemon.server.listening.listener import quiet_logger, where_of
+from confide_daemon.server.listening.listener import listen_arguments, quiet_logger
 from confide_daemon.server.listening.refused_connections import Refusals
 from confide_daemon.server.listening.strangers import HTTP_DEADLINE_S, Strangers
 
@@ -46,7 +46,7 @@ class Exposition:
         self._text: Callable[[], Awaitable[str]] | None = None
 
     @classmethod
-    def configured(cls, config: MetricsConfig) -> Self | None:
+    def from_config(cls, config: MetricsConfig) -> Self | None:
         """Return the endpoint that `[metrics]` configures, or None. Raises KeyFileError if the
         token cannot be used.
         """
@@ -59,7 +59,7 @@ class Exposition:
         try:
             self._server = await serve(
                 _no_websocket,
-                **where_of(host, port),
+                **listen_arguments(host, port),
                 process_request=self._answer,
                 open_timeout=HTTP_DEADLINE_S,
                 server_header=None,

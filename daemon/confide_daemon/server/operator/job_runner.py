@@ -42,25 +42,25 @@ async def carry_out(
     Raises LockedError if the space's devices keep its key and none has unlocked it, ConfideError if
     the job fails.
     """
-    with spaces.used(space_id):
+    with spaces.mark_used(space_id):
         if kind in ("to-caller", "to-server", "rekey"):
             return await _change_key(spaces, space_id, kind, follow)
         if kind in ("to-vault", "from-vault"):
-            async with spaces.held(space_id) as space:
+            async with spaces.hold(space_id) as space:
                 return await _move(space, kind, follow, is_cancelled)
-        async with spaces.held(space_id) as space:
+        async with spaces.hold(space_id) as space:
             return await perform(space, kind, follow, since=since, is_cancelled=is_cancelled)
 
 
 async def _change_key(spaces: Spaces, space_id: str, kind: Kind, follow: Follow) -> dict[str, object]:
-    def copied(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         follow("changing the key", done, total)
 
     if kind == "rekey":
-        custody = await spaces.renew(space_id, copied)
+        custody = await spaces.renew(space_id, report_progress)
     else:
-        custody = await spaces.give_to(space_id, "caller" if kind == "to-caller" else "server", copied)
-    return {"custody": custody.key.keeper, "number": custody.key.number, "wanted": custody.wanted}
+        custody = await spaces.give_to(space_id, "caller" if kind == "to-caller" else "server", report_progress)
+    return {"custody": custody.key.keeper, "number": custody.key.number, "wanted": custody.wanted_keeper}
 
 
 async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable[[], bool]) -> dict[str, object]:
@@ -85,7 +85,7 @@ async def perform(
     """
     follow("checking", 0, 0)
     await space.upkeep.check(accept_losses=kind == "fix")
-    found = await space.upkeep.found_since(since)
+    found = await space.upkeep.breaches_since(since)
     outcome: dict[str, object] = {"found": dict(found), "health": space.upkeep.health().state}
     if kind == "fix":
         await space.upkeep.give_back()
@@ -95,7 +95,11 @@ async def perform(
         progress=lambda done, total: follow("cutting documents", done, total),
         is_cancelled=is_cancelled,
     )
-    outcome |= {"chunksAdded": changes.added, "chunksUpdated": changes.kept, "chunksRemoved": changes.removed}
+    outcome |= {
+        "chunksAdded": changes.added_pieces,
+        "chunksUpdated": changes.kept_pieces,
+        "chunksRemoved": changes.removed_pieces,
+    }
     deadline = time.monotonic() + VECTORS_S
     outcome["indexed"] = False
     while not is_cancelled() and (began := time.monotonic()) < deadline:

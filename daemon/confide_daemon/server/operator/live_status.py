@@ -103,15 +103,15 @@ class Looking:
         self._daemon = daemon
         self._jobs = Jobs(daemon.state.registry)
         self._turn = asyncio.Lock()
-        self._seen: tuple[float, Sizes, dict[str, int], list[str]] | None = None
+        self._last_look: tuple[float, Sizes, dict[str, int], list[str]] | None = None
         self.lag = Lag()
 
     async def look(self) -> LiveStatus:
         """Return the current state; figures from the disk may be two seconds old."""
         async with self._turn:
-            if self._seen is None or time.monotonic() - self._seen[0] > KEPT_S:
-                self._seen = (time.monotonic(), *await asyncio.to_thread(self._on_disk))
-        _, sizes, jobs, registered = self._seen
+            if self._last_look is None or time.monotonic() - self._last_look[0] > KEPT_S:
+                self._last_look = (time.monotonic(), *await asyncio.to_thread(self._on_disk))
+        _, sizes, jobs, registered = self._last_look
         states = self._daemon.spaces.states()
         counted = Counter(states.get(space_id, "closed") for space_id in registered)
         waiting = self._daemon.spaces.waiting()

@@ -45,7 +45,7 @@ class OperatorService:
         self._exposition = exposition
         self._service = WatchdogService.of_environment()
         self._looking = Looking(daemon)
-        self._beside: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics(self._looking, per_space=daemon.config.metrics.per_space)
         self.control = Control(daemon.state.folder.control)
         self.control.add("metrics", self._metrics)
@@ -72,7 +72,7 @@ class OperatorService:
     def began(self) -> None:
         """Notify systemd that the daemon listens, and start its watchdog."""
         self._service.ready()
-        self._beside = [
+        self._tasks = [
             asyncio.create_task(self._service.run(self._status, self._writers), name="confide-watchdog"),
             asyncio.create_task(self._daemon.spaces.disk.watch(), name="confide-disk"),
         ]
@@ -80,20 +80,20 @@ class OperatorService:
     async def close(self) -> None:
         """Notify systemd that the daemon ends, and close the sockets."""
         self._service.stopping()
-        for task in self._beside:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.control.close()
         if self._exposition is not None:
             await self._exposition.close()
 
     def _status(self) -> str:
         health_problems = sorted(self._daemon.health_problems())
-        said = f"{len(self._daemon.sessions)} sessions, {len(self._daemon.spaces.opened())} spaces open"
+        said = f"{len(self._daemon.sessions)} sessions, {len(self._daemon.spaces.open_spaces())} spaces open"
         return f"{said}; not well: {', '.join(health_problems)}" if health_problems else said
 
     def _writers(self) -> Mapping[str, Any]:
-        return {space_id: space.answer for space_id, space in self._daemon.spaces.opened().items()}
+        return {space_id: space.answer for space_id, space in self._daemon.spaces.open_spaces().items()}
 
     async def _metrics(self, _asked: Mapping[str, object]) -> dict[str, object]:
         return {"text": await self.metrics.text()}

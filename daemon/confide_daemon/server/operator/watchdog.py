@@ -43,7 +43,7 @@ class WatchdogService:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._watchdog_s = watchdog_s
         self._status = ""
-        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._questions: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
     def of_environment(cls) -> Self:
@@ -72,19 +72,19 @@ class WatchdogService:
                     self._tell("WATCHDOG=1")
                 await asyncio.sleep(self._watchdog_s / PULSES if self._watchdog_s else STATUS_S)
         finally:
-            for task in self._asked.values():
+            for task in self._questions.values():
                 task.cancel()
 
     async def _all_answer(self, writers: Mapping[str, Callable[[], Awaitable[None]]]) -> bool:
         for name, answer in writers.items():
             # A writer that has not answered the last probe gets no further one, or probes would
             # pile up.
-            if name not in self._asked:
-                self._asked[name] = asyncio.ensure_future(_asked(answer))
-        if not self._asked:
+            if name not in self._questions:
+                self._questions[name] = asyncio.ensure_future(_wait_for_answer(answer))
+        if not self._questions:
             return True
-        done, late = await asyncio.wait(self._asked.values(), timeout=self._watchdog_s / SLOWEST)
-        self._asked = {name: task for name, task in self._asked.items() if task not in done}
+        done, late = await asyncio.wait(self._questions.values(), timeout=self._watchdog_s / SLOWEST)
+        self._questions = {name: task for name, task in self._questions.items() if task not in done}
         if late:
             log.error(
                 "%d of %d writers have finished nothing for %.1f s",
@@ -110,7 +110,7 @@ class WatchdogService:
             log.warning("systemd was not notified: %s: %s", said.partition("=")[0], error.strerror)
 
 
-async def _asked(answer: Callable[[], Awaitable[None]]) -> None:
+async def _wait_for_answer(answer: Callable[[], Awaitable[None]]) -> None:
     """Await a writer's answer; an error counts as an answer too."""
     try:
         await answer()

@@ -67,7 +67,7 @@ class RosterRequests:
                 wire.EXTEND.by(self._extend),
                 wire.PAIR.by(self._pair),
                 wire.PAIR_ANSWER.by(self._pair_answer),
-                (wire.INVITE.name, self._invited),
+                (wire.INVITE.name, self._answer_invite),
                 wire.UNLOCK.by(self._unlock),
                 wire.MOVE_ROSTER.by(self._move),
                 wire.GATEWAY.by(self._gateway),
@@ -85,7 +85,7 @@ class RosterRequests:
             "head": roster.head.hex() if roster else "",
             "epoch": _epoch(roster),
             "custody": self._spaces.custody(space_id),
-            "needs": self._spaces.needed_epochs(space_id, _epoch(roster)),
+            "needs": self._spaces.missing_epochs(space_id, _epoch(roster)),
         }
 
     async def facts(self) -> SealingFacts:
@@ -137,7 +137,7 @@ class RosterRequests:
             "head": roster.head if roster else b"",
             "custody": self._spaces.custody(caller.space_id),
             "isLocked": self._spaces.is_locked(caller.space_id),
-            "needs": self._spaces.needed_epochs(caller.space_id, _epoch(roster)),
+            "needs": self._spaces.missing_epochs(caller.space_id, _epoch(roster)),
             "waiting": [
                 {"key": one.key, "name": one.name, "card": one.card, "request": one.request} for one in waiting
             ],
@@ -200,7 +200,7 @@ class RosterRequests:
             raise GrantError("a space is moved here by a device that reaches all of it")
         rosters = self._desk.rosters
         try:
-            roster = await asyncio.to_thread(rosters.proposed, caller.space_id, asked["entries"])
+            roster = await asyncio.to_thread(rosters.verify_moved, caller.space_id, asked["entries"])
         except RosterError as error:
             raise RequestError("conflict", "this space has devices of its own already", _INTO_NEW) from error
         if caller.public_key not in roster.devices:
@@ -208,7 +208,7 @@ class RosterRequests:
         # A locked space without a roster is still empty: a database key that devices keep is
         # created only after the roster.
         if await self._current(caller.space_id) is None and not self._spaces.is_locked(caller.space_id):
-            async with self._spaces.held(caller.space_id) as space:
+            async with self._spaces.hold(caller.space_id) as space:
                 if not await Receipts(space.threads).is_empty():
                     raise RequestError("conflict", "there is memory in this space already", _INTO_NEW)
         caller = self._session.caller_now()
@@ -287,7 +287,7 @@ class RosterRequests:
         self._desk.announce(caller.space_id, self._changed.set)
         return {}
 
-    async def _invited(self, body: Carried) -> dict[str, object]:
+    async def _answer_invite(self, body: Carried) -> dict[str, object]:
         # The error names the first wrong field, and the name comes before these two.
         check_name(wire.INVITE.read(body, without=("ttlS", "scope"))["name"], "device")
         return await wire.INVITE.answer_request(body, self._invite)

@@ -49,7 +49,7 @@ class ForgetServices(Protocol):
     async def drop_copies(self, space_id: str, before: float) -> list[str]:
         """Remove the space from these copies; return their names. Raises ConfideError."""
 
-    def records_written(self, space_id: str) -> None:
+    def on_records_written(self, space_id: str) -> None:
         """Handle a change of the records beside the space's database."""
 
 
@@ -128,7 +128,7 @@ class ForgetRequests:
         forgot = await self._space.forgetting.take(signed, asked["key"], author=author, lifted=lifted)
         for change in forgot.changes:
             self._session.publish_here_too(change)
-        self._services.records_written(self._space.space_id)
+        self._services.on_records_written(self._space.space_id)
         row = await self._space.forgetting.find(record.id)
         return {"documents": forgot.documents, "done": row is not None and row.done_at is not None}
 
@@ -136,7 +136,7 @@ class ForgetRequests:
         caller = self._session.caller_now()
         if await self._session.epoch_for(caller.public_key) is None or not caller.grants.reaches_all:
             return {"records": [], "complete": True, "wanted": []}
-        await self._space.forgetting.note_seen(map(bytes.fromhex, asked["done"]), caller.public_key)
+        await self._space.forgetting.note_device_done(map(bytes.fromhex, asked["done"]), caller.public_key)
         rows = await self._space.forgetting.rows()
         keys = await self._space.forgetting.keys()
         have = {*map(bytes.fromhex, asked["have"])}
@@ -170,7 +170,7 @@ class ForgetRequests:
         row = await self._space.forgetting.find(asked["id"])
         if row is None:
             raise RequestError("not_found", "there is no such record", "confide forget --list shows them")
-        seen = await self._space.forgetting.seen(row.id)
+        seen = await self._space.forgetting.devices_done(row.id)
         places = [self._in_database(row.done_at)]
         if self._space.outbox is not None:
             places += _in_store(row.done_at)

@@ -86,7 +86,7 @@ class OverviewRequests:
         grants = self._session.grants
         grants.require_project(project)
         grants.require_source("memory")
-        found = [_stated(row) for row in stated if grants.has_project(row.other_project)]
+        found = [_relation_item(row) for row in stated if grants.has_project(row.other_project)]
         known = {(row["id"], row["otherId"]) for row in found}
         return {
             "relations": [*found, *(_link(project, row) for row in links if (row.id, row.other) not in known)][:limit]
@@ -158,7 +158,7 @@ def _action(note: ActionNote, short: Mapping[str, str]) -> ActionEntry:
     }
 
 
-def _stated(row: StatedRelation) -> Relation:
+def _relation_item(row: StatedRelation) -> Relation:
     return {
         "id": row.id,
         "title": row.title,

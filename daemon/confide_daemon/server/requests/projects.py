@@ -26,7 +26,7 @@ async def queued_for(space: Space, grants: Grants, of_all: int) -> int:
     """Return how many chunks within the caller's grants wait for an embedding; `of_all` is the
     number for the whole space.
     """
-    return of_all if grants.projects is None else await space.index.queued(grants.projects)
+    return of_all if grants.projects is None else await space.index.count_queued(grants.projects)
 
 
 class ProjectRequests:
@@ -46,7 +46,7 @@ class ProjectRequests:
                 wire.HISTORY.by(self._history),
                 wire.DOCUMENTS.by(self._documents),
                 wire.CHANGES.by(self._changes),
-                wire.DELETED.by(self._deleted),
+                wire.DELETED.by(self._list_deleted),
                 wire.RESTORE.by(self._restore),
                 wire.FORGET.by(self._forget),
             ]
@@ -54,8 +54,8 @@ class ProjectRequests:
 
     async def _projects(self, asked: OfProject) -> wire.Projects:
         grants = self._session.grants
-        found = await self._space.projects.listed(grants.projects, grants.sources)
-        linked = self._space.projects.linked(asked["project"])
+        found = await self._space.projects.list_projects(grants.projects, grants.sources)
+        linked = self._space.projects.linked_projects(asked["project"])
         grants = self._session.grants
         return {
             "projects": [
@@ -68,7 +68,7 @@ class ProjectRequests:
 
     async def _links(self, asked: OfProject) -> wire.Linked:
         self._session.grants.require_project(asked["project"])
-        return self._linked(asked["project"])
+        return self._links_of(asked["project"])
 
     async def _link(self, asked: wire.LinkRequest) -> wire.Linked:
         project, other = asked["project"], asked["other"]
@@ -76,13 +76,13 @@ class ProjectRequests:
         known = await self._space.status(self._session.grants.projects)
         self._require_both(project, other)
         await self._space.projects.link(project, other, known=known.projects)
-        return self._linked(project)
+        return self._links_of(project)
 
     async def _unlink(self, asked: wire.LinkRequest) -> wire.Linked:
         project, other = asked["project"], asked["other"]
         self._require_both(project, other)
         await self._space.projects.unlink(project, other)
-        return self._linked(project)
+        return self._links_of(project)
 
     def _require_both(self, project: str, other: str) -> None:
         grants = self._session.grants
@@ -90,9 +90,11 @@ class ProjectRequests:
         grants.require_project(project)
         grants.require_project(other)
 
-    def _linked(self, project: str) -> wire.Linked:
+    def _links_of(self, project: str) -> wire.Linked:
         grants = self._session.grants
-        return {"linked": sorted(name for name in self._space.projects.linked(project) if grants.has_project(name))}
+        return {
+            "linked": sorted(name for name in self._space.projects.linked_projects(project) if grants.has_project(name))
+        }
 
     async def _history(self, asked: wire.HistoryRequest) -> wire.History:
         project, path = asked["project"], asked["path"]
@@ -130,7 +132,7 @@ class ProjectRequests:
         )
         self._require_memory(project)
         return {
-            "documents": [_listed(one) for one in page.documents],
+            "documents": [_document_item(one) for one in page.documents],
             "total": page.total,
             "offset": page.offset,
             "folders": [{"path": path, "documents": number} for path, number in page.folders],
@@ -146,13 +148,15 @@ class ProjectRequests:
             offset=offset,
         )
         self._require_memory(project)
-        found: list[wire.DocumentItem] = [{**_listed(one), "current": is_current} for one, is_current in page.documents]
+        found: list[wire.DocumentItem] = [
+            {**_document_item(one), "current": is_current} for one, is_current in page.documents
+        ]
         return {
             "documents": found,
             "total": page.total,
             "offset": offset,
             "at": at,
-            "lost": page.lost,
+            "lost": page.lost_documents,
             "now": datetime.now(UTC).isoformat(),
         }
 
@@ -167,7 +171,7 @@ class ProjectRequests:
             found = [(one, one.row.id) for one in rows]
         else:
             is_limited = not self._session.grants.reaches_all
-            found = await listing.changed_after(
+            found = await listing.changes_after(
                 project, below=path, after=after, since=moment, limit=limit, is_limited=is_limited
             )
         self._require_memory(project)
@@ -194,10 +198,10 @@ class ProjectRequests:
         grants.require_project(project)
         grants.require_source("memory")
 
-    async def _deleted(self, asked: OfProject) -> wire.Deleted:
+    async def _list_deleted(self, asked: OfProject) -> wire.Deleted:
         project = asked["project"]
         self._session.grants.require_project(project)
-        found = await self._space.history.deleted(project)
+        found = await self._space.history.list_deleted(project)
         grants = self._session.grants
         return {
             "documents": [
@@ -228,7 +232,7 @@ class ProjectRequests:
             "hash": result.hash,
             "changed": result.changed,
             "indexed": True,
-            "queued": await queued_for(self._space, self._session.grants, result.queued),
+            "queued": await queued_for(self._space, self._session.grants, result.queued_pieces),
         }
 
     async def _forget(self, asked: wire.ForgetRequest) -> wire.ForgetAnswer:
@@ -242,7 +246,7 @@ class ProjectRequests:
             taken = await self._space.documents.take_again(project, names)
             return {"documents": list(taken[:MOST_FORGOTTEN_LISTED]), "total": len(taken), "complete": True}
         if asked["dryRun"]:
-            found = await self._space.documents.meant(project, names, reaches=self._reaches(project))
+            found = await self._space.documents.paths_to_forget(project, names, reaches=self._reaches(project))
             return {"documents": found[:MOST_FORGOTTEN_LISTED], "total": len(found), "complete": False}
         step = await self._space.documents.forget(
             project, names, author=self._session.grants.alias, reaches=self._reaches(project)
@@ -262,7 +266,7 @@ class ProjectRequests:
         return lambda path: (grants := self._session.grants).may_write and grants.reaches(project, path)
 
 
-def _listed(one: Listed) -> wire.DocumentItem:
+def _document_item(one: Listed) -> wire.DocumentItem:
     return {
         "path": one.row.path,
         "revision": one.row.revision,

@@ -21,7 +21,7 @@ from confide_crypto.errors import RecordError, RequestError
 from confide_crypto.sealing.record import MAX_RECORD, SealedRecord
 from confide_daemon.addons import SessionHost
 from confide_daemon.errors import GrantError, NotFoundError, ToolError
-from confide_daemon.sealing.records import unknown
+from confide_daemon.sealing.records import unknown_record_error
 from confide_daemon.sealing.unsealed_texts import SpaceTexts, Unsealed
 from confide_daemon.spaces.space import Space
 from confide_daemon.store.rows import StoredText
@@ -54,10 +54,10 @@ class SealedRequests:
                 wire.RECORD.by(self._record),
                 wire.RECORD_LIST.by(self._list),
                 wire.IS_SENSITIVE.by(self._is_sensitive),
-                wire.STORED_TEXTS.by(self._stored_texts, may=lambda _: self._require_rescan()),
+                wire.STORED_TEXTS.by(self._list_texts, may=lambda _: self._require_rescan()),
                 wire.REWRITE.by(self._rewrite),
                 wire.ERASE.by(self._erase),
-                wire.UNSEALED.by(self._unsealed, may=self._may_count),
+                wire.UNSEALED.by(self._count_unsealed, may=self._may_count),
             ]
         )
 
@@ -84,7 +84,7 @@ class SealedRequests:
         # A caller knows a secret's id from a text, or from guessing the secret. A guess must not be
         # confirmed to a caller that cannot read such a text.
         if not (grants.reaches_all or await self._space.documents.has_word(id.hex(), grants.projects, grants.sources)):
-            raise unknown()
+            raise unknown_record_error()
         record = await self._space.records.get(id)
         now = self._session.caller_now().grants
         if (now.projects, now.sources) != (grants.projects, grants.sources):
@@ -94,7 +94,7 @@ class SealedRequests:
     async def _list(self, asked: wire.RecordListRequest) -> wire.RecordList:
         limit = asked["limit"]
         self._require_all("a list of sealed secrets")
-        found = await self._space.records.listed(asked["after"], limit=limit + 1, below=asked["below"])
+        found = await self._space.records.list_rows(asked["after"], limit=limit + 1, below=asked["below"])
         self._require_all("a list of sealed secrets")
         shown = found[:limit]
         return {
@@ -139,7 +139,7 @@ class SealedRequests:
             hint = "a device of the space approves this device"
             raise RequestError("denied", "this device is not among the devices of its space", hint)
 
-    async def _stored_texts(self, asked: wire.StoredTextsRequest) -> wire.StoredTextsAnswer:
+    async def _list_texts(self, asked: wire.StoredTextsRequest) -> wire.StoredTextsAnswer:
         page = await self._texts.page(asked["after"])
         self._require_rescan()
         texts = page.texts
@@ -169,7 +169,7 @@ class SealedRequests:
         if body.get("findings") is not None:
             self._require_rescan()
 
-    async def _unsealed(self, asked: wire.UnsealedRequest) -> wire.Unsealed:
+    async def _count_unsealed(self, asked: wire.UnsealedRequest) -> wire.Unsealed:
         space_id = self._space.space_id
         if (findings := asked["findings"]) is not None:
             counted = Unsealed(findings, time.time())
@@ -220,11 +220,11 @@ def _wire(text: StoredText) -> wire.StoredTextRow:
 def _change(item: object) -> tuple[int, str, str]:
     match item:
         case {"id": int(identity), "hash": str(before), "packed": str(packed)} if len(before) == HASH_CHARS:
-            return identity, before, check_text(_unpacked(packed))
+            return identity, before, check_text(_unpack(packed))
     raise RequestError("invalid", "a change is not {id, hash, packed}")
 
 
-def _unpacked(packed: str) -> str:
+def _unpack(packed: str) -> str:
     """Decompress a text. Raises RequestError if it is malformed or over the limit of a text."""
     unpacking = zlib.decompressobj()
     try:

@@ -161,7 +161,7 @@ class SyncRequests:
             "merged": result.merged,
             "clash": result.clash,
             "indexed": True,
-            "queued": await queued_for(self._space, self._session.grants, result.queued),
+            "queued": await queued_for(self._space, self._session.grants, result.queued_pieces),
         }
         return answer if is_same else {**answer, "text": result.text}
 

@@ -76,7 +76,7 @@ class ClassTable(Table):
     def has_marks(self) -> bool:
         """Return True if marks of any untrusted text are stored."""
         sql = "SELECT 1 FROM doubted_text LIMIT 1"
-        return self._database.remembered.get("marks", lambda: bool(self._rows(sql)))
+        return self._database.result_cache.get("marks", lambda: bool(self._rows(sql)))
 
     def known_marks(self, marks: Collection[int]) -> frozenset[int]:
         """Return those of the marks that are stored as marks of untrusted text."""
@@ -111,7 +111,7 @@ class ClassTable(Table):
 
     # Texts that a user has trusted
 
-    def trusted(self, document: int) -> frozenset[str]:
+    def trusted_parts(self, document: int) -> frozenset[str]:
         """Return the hashes of the document's parts that a user has trusted."""
         return frozenset(row[0] for row in self._rows("SELECT hash FROM trusted_text WHERE document = ?", (document,)))
 

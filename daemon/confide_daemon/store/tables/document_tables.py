@@ -91,7 +91,7 @@ class DocumentTable(Table):
         rows = self._rows(f"{_DOCUMENT} WHERE p.name = ? AND d.path = ?", (project, path))
         return _document(rows[0]) if rows else None
 
-    def listed(self, projects: frozenset[str] | None) -> list[DocumentRow]:
+    def list_documents(self, projects: frozenset[str] | None) -> list[DocumentRow]:
         """Return all documents of the projects, including deleted ones, ordered by project and
         path.
         """
@@ -127,7 +127,7 @@ class DocumentTable(Table):
             _document(row) for row in self._rows(f"{_DOCUMENT} WHERE d.id {AMONG}", (json.dumps(list(identities)),))
         ]
 
-    def permitted(self, documents: Sequence[int], allowed: Filter) -> list[int]:
+    def filter_documents(self, documents: Sequence[int], allowed: Filter) -> list[int]:
         """Return those of the documents that match the filter."""
         where, values = condition_of(self._rows, allowed)
         sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
@@ -143,7 +143,7 @@ class DocumentTable(Table):
     def has_transcripts(self) -> bool:
         """Return True if a transcript is stored that is not deleted; every search calls this."""
         sql = "SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"
-        return self._database.remembered.get("transcripts", lambda: bool(self._rows(sql)))
+        return self._database.result_cache.get("transcripts", lambda: bool(self._rows(sql)))
 
     def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
         """Add to the use counts of documents that were read or shown; in a transaction that writes."""
@@ -411,7 +411,7 @@ class DocumentTable(Table):
         rows = self._rows(sql, (project, since, *_below(below), limit, since, limit))
         return [ChangeRow(*row) for row in rows]
 
-    def changed_after(self, project: str, *, below: str, after: int, since: float, limit: int) -> list[ChangeRow]:
+    def changes_after(self, project: str, *, below: str, after: int, since: float, limit: int) -> list[ChangeRow]:
         """Return the newest revision of each document of a project's memory, if it comes after
         `after` in the sequence of changes and was made since a time; in that sequence.
         """
@@ -472,7 +472,7 @@ class DocumentTable(Table):
         """
         self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
 
-    def cut_otherwise(self, chunking: str, *, limit: int) -> list[DocumentRow]:
+    def documents_to_cut(self, chunking: str, *, limit: int) -> list[DocumentRow]:
         """Return documents, not deleted, that have no chunks yet or were cut with other settings;
         without those that are `uncuttable`.
         """
@@ -483,7 +483,7 @@ class DocumentTable(Table):
         sql = f"{_DOCUMENT} WHERE d.id IN ({some} IS NULL UNION ALL {some} < ? UNION ALL {behind} LIMIT ?)"
         return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
 
-    def cut_of_before(self, chunking: str, *, limit: int) -> list[DocumentRow]:
+    def documents_without_current_chunks(self, chunking: str, *, limit: int) -> list[DocumentRow]:
         """Return those of the documents cut otherwise that have no chunks of their newest text."""
         some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
         stale = f"cut_hash IS NOT hash AND chunking < '{UNCUTTABLE}'"
@@ -534,7 +534,9 @@ def _entry(row: tuple[Any, ...]) -> RevisionEntry:
 class ProjectTable(Table):
     """The projects of a space and the links between them."""
 
-    def listed(self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int) -> list[ProjectRow]:
+    def list_projects(
+        self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int
+    ) -> list[ProjectRow]:
         """Return the projects that have documents of these sources, last changed first."""
         reached, values = "", []
         if names is not None:

@@ -89,11 +89,11 @@ class ForgetTable(Table):
                 sql = "UPDATE forget_record SET lifted = ? WHERE id = ?"
                 self._rows(sql, (_json(row.lifted | theirs), row.id))
 
-    def note_seen(self, identity: bytes, device: str, *, now: float) -> None:
+    def note_device_done(self, identity: bytes, device: str, *, now: float) -> None:
         """Note that a device has removed what a record names from its own files."""
         self._rows("INSERT INTO forget_seen VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (identity, device, now))
 
-    def seen(self, identity: bytes) -> dict[str, float]:
+    def devices_done(self, identity: bytes) -> dict[str, float]:
         """Return the devices that have, by their keys in hex, and when."""
         rows = self._rows("SELECT device, at FROM forget_seen WHERE record = ?", (identity,))
         return {str(device): float(at) for device, at in rows}

@@ -143,7 +143,7 @@ class KeywordTable(Table):
             values = [] if documents is None else [json.dumps(list(documents))]
             return int(self._rows(f"SELECT count(*) FROM chunk{some}", values)[0][0])
 
-        return self._database.remembered.get(("pieces", allowed), count)
+        return self._database.result_cache.get(("pieces", allowed), count)
 
     def _are_counted_alone(self, allowed: Filter) -> bool:
         """Return True if words are counted among the allowed chunks only: they are few, and not the
@@ -153,7 +153,7 @@ class KeywordTable(Table):
 
     def _counts_of(self, allowed: Filter) -> dict[str, int]:
         """Return the cached numbers of allowed chunks that contain each phrase."""
-        counts: dict[str, int] = self._database.remembered.get(("having", allowed), dict)
+        counts: dict[str, int] = self._database.result_cache.get(("having", allowed), dict)
         if len(counts) > MOST_COUNTS_KEPT:
             counts.clear()
         return counts
@@ -323,7 +323,7 @@ def allowed_documents(database: Database, allowed: Filter) -> Sequence[int] | No
     """Return the ids of the documents that match, or None if all do (the fast and usual case in a
     space of one project).
     """
-    return database.remembered.get(allowed, lambda: _allowed_documents(database.rows, allowed))
+    return database.result_cache.get(allowed, lambda: _allowed_documents(database.rows, allowed))
 
 
 def _allowed_documents(rows: Rows, allowed: Filter) -> Sequence[int] | None:

@@ -76,7 +76,7 @@ class MentionTable(Table):
             rows = len(names) + len(tags) + len(targets)
         self._rows("UPDATE document SET mentions = ? WHERE id = ?", (rows, document.id))
 
-    def named(self, names: Sequence[str], projects: frozenset[str] | None) -> frozenset[int]:
+    def documents_named(self, names: Sequence[str], projects: frozenset[str] | None) -> frozenset[int]:
         """Return the documents of these projects that have one of these names, or have it as an
         alias; at most MOST_NAMESAKES.
         """
@@ -86,7 +86,7 @@ class MentionTable(Table):
         found = self._rows(sql, (json.dumps([fold_name(name) for name in names]), *values, MOST_NAMESAKES))
         return frozenset(row[0] for row in found)
 
-    def linked(self, document: int, *, limit: int) -> list[LinkedRow]:
+    def link_rows(self, document: int, *, limit: int) -> list[LinkedRow]:
         """Return the documents that the document links to, then those that link to it; each once in
         a direction.
         """
@@ -133,7 +133,7 @@ class MentionTable(Table):
         sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN document_link l ON l.document = d.id
                  WHERE d.id = ? ORDER BY l.target LIMIT ?"""
         found = self._ends(self._rows(sql, (document, MOST_LOOKED_UP)), limit)
-        others = [row.document for row in self.linked(document, limit=limit) if row.direction == "from"]
+        others = [row.document for row in self.link_rows(document, limit=limit) if row.direction == "from"]
         rows = ((here, "", document) for here in others)
         return [*found, *self._rows_of(rows)][:limit]
 
@@ -142,24 +142,24 @@ class MentionTable(Table):
         document.
         """
 
-        def resolved() -> Iterator[tuple[int, str, int]]:
+        def resolve_links() -> Iterator[tuple[int, str, int]]:
             for project, document, path, target in held:
                 end = self._resolve(project, path, target)
                 if end is not None and end != document:
                     yield document, target, end
 
-        return self._rows_of(itertools.islice(resolved(), limit))
+        return self._rows_of(itertools.islice(resolve_links(), limit))
 
     def _rows_of(self, links: Iterable[tuple[int, str, int]]) -> list[LinkRow]:
         known: dict[int, tuple[str | None, str, str]] = {}
 
-        def named(document: int) -> tuple[str | None, str, str]:
+        def name_of(document: int) -> tuple[str | None, str, str]:
             if document not in known:
                 ((_, _, path, note, title),) = self._rows(_LINKED, (document,))
                 known[document] = (note, title or mentions.name_of(path), path)
             return known[document]
 
-        return [LinkRow(*named(here), target, *named(end)) for here, target, end in links]
+        return [LinkRow(*name_of(here), target, *name_of(end)) for here, target, end in links]
 
     def _resolve(self, project: int, source: str, target: str) -> int | None:
         """Return the document that a link in `source` leads to, found as in Obsidian: by name or

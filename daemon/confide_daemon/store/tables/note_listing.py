@@ -49,7 +49,7 @@ class NoteListing(Table):
 
         def total() -> int:
             sql = f"SELECT count(*) {source}"
-            return self._database.remembered.get(("notes", wanted), lambda: int(self._one(sql, values)))
+            return self._database.result_cache.get(("notes", wanted), lambda: int(self._one(sql, values)))
 
         first = f"(SELECT * FROM note n INDEXED BY {index} ORDER BY {order} LIMIT {WALKED}) n"
         found = self._rows(f"SELECT n.document FROM {first} WHERE {where} LIMIT ? OFFSET ?", (*values, limit, offset))
@@ -136,7 +136,7 @@ class EntityTable(Table):
         """Return the folded names of all entities, each once; of notes that belong to tasks, or of
         others.
         """
-        return self._database.remembered.get(("entity keys", projects, tasks), lambda: self._keys(projects, tasks))
+        return self._database.result_cache.get(("entity keys", projects, tasks), lambda: self._keys(projects, tasks))
 
     def _keys(self, projects: frozenset[str] | None, tasks: bool) -> list[str]:
         where, values = _within(projects, self._names(projects))
@@ -144,7 +144,9 @@ class EntityTable(Table):
                   WHERE n.entity_key IS NOT NULL AND {where} AND n.task IS {"NOT " if tasks else ""}NULL"""
         return [key for (key,) in self._rows(sql, values)]
 
-    def listed(self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None) -> list[EntityRow]:
+    def list_entities(
+        self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None
+    ) -> list[EntityRow]:
         """Return every entity with its number of notes, most notes first; the same name in several
         projects counts as several entities.
 
@@ -152,14 +154,16 @@ class EntityTable(Table):
         only notes of this type.
         """
         if type is not None:  # not cached: callers may send any text as the type
-            return self._listed(projects, tasks=tasks, type=type)
-        return self._database.remembered.get(("entities", projects, tasks), lambda: self._listed(projects, tasks=tasks))
+            return self._select_entities(projects, tasks=tasks, type=type)
+        return self._database.result_cache.get(
+            ("entities", projects, tasks), lambda: self._select_entities(projects, tasks=tasks)
+        )
 
     def among(self, keys: Sequence[str], projects: frozenset[str] | None, *, tasks: bool) -> list[EntityRow]:
         """Return the entities with these folded names, most notes first."""
-        return self._listed(projects, tasks=tasks, among=keys)
+        return self._select_entities(projects, tasks=tasks, among=keys)
 
-    def _listed(
+    def _select_entities(
         self,
         projects: frozenset[str] | None,
         *,

@@ -114,7 +114,7 @@ class NoteTable(Table):
         project that he cannot reach, and claim that his note supersedes it.
         """
         short = SHORT.fullmatch(said)
-        found = self.begun(short[1], frozenset((project,)), most=2) if short else []
+        found = self.notes_with_id_prefix(short[1], frozenset((project,)), most=2) if short else []
         return found[0].id if len(found) == 1 else said
 
     def _name_whole(self, project: str, identity: str) -> None:
@@ -147,7 +147,7 @@ class NoteTable(Table):
         note = row_of(found[0]) if found else None
         return note if note and (projects is None or note.project in projects) else None
 
-    def filed(self, path: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
+    def notes_with_path(self, path: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
         """Return the notes of these projects (None: any) whose file has this path, or else those
         whose path ends with it.
         """
@@ -159,7 +159,7 @@ class NoteTable(Table):
                 return [row_of(row) for row in found]
         return []
 
-    def begun(self, digits: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
+    def notes_with_id_prefix(self, digits: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
         """Return the notes of these projects (None: any) whose id's digits begin with these."""
         reached, names = within("p.name", projects)
         own = DIGITS.format(note="n")
@@ -196,7 +196,7 @@ class NoteTable(Table):
         found = self._rows(f"{SELECT} WHERE n.document {AMONG}", (json.dumps(list(documents)),))
         return {row[0]: row_of(row) for row in found}
 
-    def named(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
+    def notes_with_ids(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
         """Return those of these notes that exist in these projects, by id."""
         found = self._rows(f"{SELECT} WHERE n.id {AMONG}", (json.dumps(list(identities)),))
         notes = [row_of(row) for row in found]
@@ -290,7 +290,7 @@ class NoteTable(Table):
             self._rows(f"SELECT count(*) FROM (SELECT 1 FROM note n WHERE {where} LIMIT ?)", (*values, most))[0][0]
         )
 
-    def superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
+    def find_superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
         """Return those notes that another note of the projects states it supersedes."""
         reached, names = within("p.name", projects)
         reached = reached and f"JOIN project p ON p.id = a.project{reached}"

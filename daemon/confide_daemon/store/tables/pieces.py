@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from confide_daemon.embedding.embedder import Vectors, is_blank
-from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table, carried
+from confide_daemon.store.database import AMONG, VECTORS, Database, Rows, Table, id_array
 from confide_daemon.store.rows import DocumentRow, Filter, HitRow, Piece, PieceChanges, PiecePlace, WaitingPiece
 from confide_daemon.store.tables.keyword import KeywordTable, allowed_documents, piece_header
 from confide_daemon.store.tables.vector_scan import SLICE, VectorScan
@@ -82,10 +82,10 @@ class VectorTables(Table):
         super().__init__(database)
         self._scan = scan
         self._waits_after: dict[int, int] = {}  # generation: last chunk up to which all have vectors
-        self._kept_since = COUNTED_AFTER  # additions to the cache since its last count
+        self._cache_since = COUNTED_AFTER  # additions to the cache since its last count
 
     def generations(self) -> list[Generation]:
-        return self._database.remembered.get("generations", self._generations)
+        return self._database.result_cache.get("generations", self._generations)
 
     def _generations(self) -> list[Generation]:
         sql = "SELECT id, provider, model, dimensions, state = 'live' FROM generation ORDER BY id"
@@ -166,7 +166,7 @@ class VectorTables(Table):
     def keep(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
         """Add vectors to the cache, by the hash of their text."""
         for digest, vector in vectors:
-            packed = _packed(vector)
+            packed = _pack(vector)
             self._rows(
                 "INSERT OR REPLACE INTO vector_cache (model, hash, vector, kept_at) VALUES (?, ?, ?, ?)",
                 (generation.name, digest, packed, now),
@@ -209,9 +209,9 @@ class VectorTables(Table):
         """Thin out the cache after every COUNTED_AFTER additions: counting takes a millisecond, and
         deleting a folder may run thousands of transactions.
         """
-        self._kept_since += kept
-        if self._kept_since >= COUNTED_AFTER:
-            self._kept_since = 0
+        self._cache_since += kept
+        if self._cache_since >= COUNTED_AFTER:
+            self._cache_since = 0
             self._thin_out(most, now=now)
 
     def _thin_out(self, most: int, *, now: float) -> None:
@@ -244,7 +244,7 @@ class VectorTables(Table):
                   - (SELECT count(*) FROM vector_{generation} INDEXED BY vector_{generation}_chunk)"""
         # A damaged index may have vectors without chunks until it is repaired, so the difference
         # may be negative.
-        return self._database.remembered.get(("waiting", generation), lambda: max(0, int(self._one(sql))))
+        return self._database.result_cache.get(("waiting", generation), lambda: max(0, int(self._one(sql))))
 
     def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
         """Count the chunks of these projects without a vector."""
@@ -262,7 +262,7 @@ class VectorTables(Table):
         self._waits_after[generation] = found[0].id - 1 if found else 0
         return found[0].added_at if found else None
 
-    def known(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
+    def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
         """Return vectors of equal texts, from existing chunks or from the cache."""
         cached = "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?"
         present = f"""SELECT v.embedding FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
@@ -271,7 +271,7 @@ class VectorTables(Table):
         for digest in set(hashes):
             found = self._rows(present, (digest,)) or self._rows(cached, (generation.name, digest))
             if found:
-                known[digest] = _unpacked(found[0][0], generation.dimensions)
+                known[digest] = _unpack(found[0][0], generation.dimensions)
         return known
 
     def add(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
@@ -280,7 +280,7 @@ class VectorTables(Table):
                   ON CONFLICT (chunk) DO NOTHING RETURNING (SELECT document FROM chunk c WHERE c.id = ?)"""
         stored: list[tuple[int, int, Vectors]] = []
         for piece, vector in vectors:
-            found = self._rows(sql, (_packed(vector), piece, piece))
+            found = self._rows(sql, (_pack(vector), piece, piece))
             stored += [(piece, document, vector) for (document,) in found]
         searched = [one for one in stored if not is_blank(one[2])]
         self._database.after_commit(lambda: self._scan.add(generation, searched))
@@ -293,7 +293,7 @@ class VectorTables(Table):
         sql = f"""SELECT c.id, c.hash FROM chunk c WHERE c.document {AMONG} AND NOT EXISTS
                   (SELECT 1 FROM vector_{generation.id} v INDEXED BY vector_{generation.id}_chunk WHERE v.chunk = c.id)"""
         lacking = self._rows(sql, (json.dumps(list(documents)),))
-        known = self.known(generation, [digest for _, digest in lacking])
+        known = self.known_vectors(generation, [digest for _, digest in lacking])
         return self.add(generation.id, [(piece, known[digest]) for piece, digest in lacking if digest in known])
 
     def sample(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
@@ -401,7 +401,7 @@ class VectorTables(Table):
             return {}
         sql = f"""SELECT v.chunk, vec_distance_l2(v.embedding, ?) FROM carray(?) j
                   CROSS JOIN vector_{generation} v ON v.chunk = j.value WHERE v.embedding <> x''"""
-        found = self._rows(sql, (vector.tobytes(), carried(pieces)))
+        found = self._rows(sql, (vector.tobytes(), id_array(pieces)))
         return {piece: 1.0 - distance * distance / 2.0 for piece, distance in found}
 
 
@@ -410,11 +410,11 @@ class VectorTables(Table):
 _BLANK = b""
 
 
-def _packed(vector: Vectors) -> bytes:
+def _pack(vector: Vectors) -> bytes:
     return _BLANK if is_blank(vector) else np.ascontiguousarray(vector, dtype=np.float32).tobytes()
 
 
-def _unpacked(packed: bytes, dimensions: int) -> Vectors:
+def _unpack(packed: bytes, dimensions: int) -> Vectors:
     return np.frombuffer(packed, dtype=np.float32) if packed else np.zeros(dimensions, dtype=np.float32)
 
 
@@ -426,7 +426,7 @@ def _recent_limit(dimensions: int) -> int:
 class TokenTable(Table):
     """Numbers of embedded tokens: one row for each model and month, such as 2026-11."""
 
-    def used(self, month: str) -> list[tuple[str, str, int]]:
+    def used_tokens(self, month: str) -> list[tuple[str, str, int]]:
         """Return (provider, model, tokens) of a month."""
         sql = "SELECT provider, model, tokens FROM embedding_use WHERE month = ? ORDER BY provider, model"
         return [(row[0], row[1], row[2]) for row in self._rows(sql, (month,))]
@@ -544,7 +544,7 @@ class PieceTable(Table):
         sql = "SELECT id FROM chunk WHERE document = ? ORDER BY position LIMIT ?"
         return [row[0] for row in self._rows(sql, (document, limit))]
 
-    def trusted(self, document: int, *, limit: int, is_from_end: bool) -> list[int]:
+    def trusted_pieces(self, document: int, *, limit: int, is_from_end: bool) -> list[int]:
         """Return the document's trusted chunks, which may be shown without a query, from its
         beginning or from its end.
         """
@@ -567,7 +567,7 @@ class PieceTable(Table):
             return []
         sql = f"""SELECT c.id, c.document, c.position, {_DAY}, p.name, d.source, d.pieces, {_LAST_DAY} FROM carray(?) j
                  CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document CROSS JOIN project p ON p.id = d.project"""
-        return [PiecePlace._make(row) for row in self._rows(sql, (zone_s, carried(pieces)))]
+        return [PiecePlace._make(row) for row in self._rows(sql, (zone_s, id_array(pieces)))]
 
     def of_days(self, first: str, last: str, allowed: Filter, *, zone_s: int, limit: int) -> list[int]:
         """Return the chunks of some days (ISO, both included), memory before transcripts, the newest
@@ -585,7 +585,7 @@ class PieceTable(Table):
         """Count the chunks of documents in which some state days of their own, up to `most`."""
         sql = """SELECT count(*) FROM (SELECT 1 FROM document d JOIN chunk c ON c.document = d.id
                  WHERE d.piece_days IS NOT NULL AND NOT d.deleted LIMIT ?)"""
-        return self._database.remembered.get(("stating", most), lambda: int(self._one(sql, (most,))))
+        return self._database.result_cache.get(("stating", most), lambda: int(self._one(sql, (most,))))
 
     def hits(self, pieces: Sequence[int]) -> dict[int, HitRow]:
         if not pieces:
@@ -595,7 +595,7 @@ class PieceTable(Table):
                  CASE WHEN c.doubted IS 0 THEN d.made ELSE 'untrusted' END
                  FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document
                  CROSS JOIN project p ON p.id = d.project LEFT JOIN document_use u ON u.document = d.id"""
-        return {row[0]: HitRow._make(row) for row in self._rows(sql, (carried(pieces),))}
+        return {row[0]: HitRow._make(row) for row in self._rows(sql, (id_array(pieces),))}
 
     def of_other_classes(self, pieces: Iterable[int], classes: frozenset[str]) -> set[int]:
         """Return those chunks that belong to none of the classes."""
@@ -604,14 +604,14 @@ class PieceTable(Table):
             return set()
         sql = f"""SELECT c.id FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document
                   WHERE CASE WHEN c.doubted IS 0 THEN d.made ELSE 'untrusted' END NOT {AMONG}"""
-        return {row[0] for row in self._rows(sql, (carried(asked), json.dumps(sorted(classes))))}
+        return {row[0] for row in self._rows(sql, (id_array(asked), json.dumps(sorted(classes))))}
 
-    def doubted(self, *, most: int) -> int:
+    def count_doubted(self, *, most: int) -> int:
         """Count the chunks with untrusted lines in documents that are otherwise trusted, up to
         `most`.
         """
         sql = "SELECT count(*) FROM (SELECT 1 FROM chunk WHERE doubted = 1 LIMIT ?)"
-        return self._database.remembered.get(("doubted", most), lambda: int(self._one(sql, (most,))))
+        return self._database.result_cache.get(("doubted", most), lambda: int(self._one(sql, (most,))))
 
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> dict[tuple[int, int], str]:
         """Return the texts of the chunks and of `reach` chunks before and after each in its
@@ -621,7 +621,7 @@ class PieceTable(Table):
             return {}
         sql = """SELECT n.document, n.position, n.text FROM carray(?) j CROSS JOIN chunk c ON c.id = j.value
                  CROSS JOIN chunk n ON n.document = c.document AND n.position BETWEEN c.position - ? AND c.position + ?"""
-        found = self._rows(sql, (carried(pieces), reach, reach))
+        found = self._rows(sql, (id_array(pieces), reach, reach))
         return {(document, position): text for document, position, text in found}
 
 

@@ -73,23 +73,23 @@ class LifeTable(Table):
 
     def newest(self) -> Life | None:
         """Return the current opening."""
-        return self._found("ORDER BY number DESC")
+        return self._find("ORDER BY number DESC")
 
     def oldest(self) -> Life | None:
         """Return the oldest opening that is kept."""
-        return self._found("ORDER BY number")
+        return self._find("ORDER BY number")
 
     def of(self, identity: bytes) -> Life | None:
         """Return the opening with this id."""
-        return self._found("WHERE id = ?", identity)
+        return self._find("WHERE id = ?", identity)
 
-    def numbered(self, number: int) -> Life | None:
+    def life_from(self, number: int) -> Life | None:
         """Return the opening with this number, or the next one that is still recorded."""
-        return self._found("WHERE number >= ? ORDER BY number", number)
+        return self._find("WHERE number >= ? ORDER BY number", number)
 
     def following(self, life: Life) -> Life | None:
         """Return the next opening, or None if `life` is the current one."""
-        return self._found("WHERE number > ? ORDER BY number", life.number)
+        return self._find("WHERE number > ? ORDER BY number", life.number)
 
     def put_back(self, life: Life, *, restores: int, to: float) -> None:
         """Record, in the current opening, that the database was restored to a time in seconds since
@@ -102,6 +102,6 @@ class LifeTable(Table):
         sql = "SELECT coalesce(sum(seq), 0) FROM sqlite_sequence WHERE name IN ('revision', 'sealed_record')"
         return int(self._rows(sql)[0][0])
 
-    def _found(self, where: str, *values: bytes | int) -> Life | None:
+    def _find(self, where: str, *values: bytes | int) -> Life | None:
         rows = self._rows(f"SELECT {_COLUMNS} FROM life {where} LIMIT 1", values)
         return Life(*rows[0]) if rows else None

@@ -29,7 +29,7 @@ class SealedRecordTable(Table):
                  RETURNING number"""
         is_stored = bool(self._rows(sql, (*row, *_columns(record))))
         if is_stored:
-            self._moved(row.id, before[0][0] if before else None, record, row.stored_at)
+            self._note_move(row.id, before[0][0] if before else None, record, row.stored_at)
         return is_stored
 
     def find(self, identity: bytes) -> bytes | SealedPlace | None:
@@ -42,7 +42,7 @@ class SealedRecordTable(Table):
         found = self._rows("SELECT epoch FROM sealed_record WHERE id = ?", (identity,))
         return int(found[0][0]) if found else None
 
-    def listed(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
+    def list_rows(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
         """Return metadata of records ordered by the bytes of their names, after `after`; only
         epochs older than `below`.
         """
@@ -69,7 +69,7 @@ class SealedRecordTable(Table):
                  RETURNING number"""
         is_moved = bool(self._rows(sql, (*_columns(record), entry.number, entry.epoch, place)))
         if is_moved:
-            self._moved(entry.id, place, record, now)
+            self._note_move(entry.id, place, record, now)
         return is_moved
 
     def count_at(self, *, is_placed: bool) -> int:
@@ -100,7 +100,7 @@ class SealedRecordTable(Table):
         for place in places:
             self._rows("DELETE FROM sealed_stray WHERE place = ?", (place.value,))
 
-    def _moved(self, identity: bytes, before: bytes | None, record: bytes | SealedPlace, now: float) -> None:
+    def _note_move(self, identity: bytes, before: bytes | None, record: bytes | SealedPlace, now: float) -> None:
         if isinstance(record, SealedPlace):
             self.forget_strays([record])
         if before is not None:

@@ -78,7 +78,7 @@ class Codes:
     _ids: Numbers
     _documents: Numbers
     _count: int
-    _gone: Numbers  # rows whose pieces were removed
+    _removed_rows: Numbers  # rows whose pieces were removed
 
     @classmethod
     def empty(cls, dimensions: int) -> Codes:
@@ -87,7 +87,7 @@ class Codes:
         return cls(dimensions, words, none, none, 0, none)
 
     def __len__(self) -> int:
-        return self._count - len(self._gone)
+        return self._count - len(self._removed_rows)
 
     @property
     def size_bytes(self) -> int:
@@ -102,14 +102,14 @@ class Codes:
         total = self._count + len(ids)
         rising = np.all(ids[1:] > ids[:-1]) and (not self._count or ids[0] > self._ids[self._count - 1])
         if not rising:
-            return self._merged(ids, documents, words)
+            return self._merge(ids, documents, words)
         held = (self._words, self._ids, self._documents)
         if total > len(self._ids):
             held = self._room(total + total // 4 + SPARE)
         held[0][:, self._count : total] = words.T
         held[1][self._count : total] = ids
         held[2][self._count : total] = documents
-        return Codes(self.dimensions, *held, total, self._gone)
+        return Codes(self.dimensions, *held, total, self._removed_rows)
 
     def _room(self, room: int) -> tuple[Words, Numbers, Numbers]:
         count = self._count
@@ -119,7 +119,7 @@ class Codes:
         ids[:count], documents[:count] = self._ids[:count], self._documents[:count]
         return words, ids, documents
 
-    def _merged(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
+    def _merge(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
         """Insert vectors that arrive out of order (from several concurrent batches) by copying
         everything: 3 ms for 100,000.
         """
@@ -127,7 +127,7 @@ class Codes:
         all_ids = np.concatenate((self._ids[:count], ids))
         order = np.argsort(all_ids, kind="stable")
         all_words = np.concatenate((self._words[:, :count], words.T), axis=1)[:, order]
-        gone = np.flatnonzero(np.isin(order, self._gone)) if len(self._gone) else self._gone
+        gone = np.flatnonzero(np.isin(order, self._removed_rows)) if len(self._removed_rows) else self._removed_rows
         all_documents = np.concatenate((self._documents[:count], documents))[order]
         return Codes(self.dimensions, all_words, all_ids[order], all_documents, len(order), gone)
 
@@ -143,7 +143,7 @@ class Codes:
         rows = rows[rows >= 0]
         if not len(rows):
             return self
-        gone = np.union1d(self._gone, rows)
+        gone = np.union1d(self._removed_rows, rows)
         if len(gone) * MOST_GONE <= self._count:
             return Codes(self.dimensions, self._words, self._ids, self._documents, self._count, gone)
         kept = np.ones(self._count, dtype=np.bool_)
@@ -159,8 +159,8 @@ class Codes:
         rows = np.searchsorted(held, ids)
         found = rows < self._count
         found[found] = held[rows[found]] == ids[found]
-        if len(self._gone):
-            found &= ~np.isin(rows, self._gone)
+        if len(self._removed_rows):
+            found &= ~np.isin(rows, self._removed_rows)
         return np.where(found, rows, -1)
 
     def nearest(self, vector: Vectors, limit: int, documents: Sequence[int] | None) -> Numbers:
@@ -192,7 +192,7 @@ class Codes:
         return np.asarray(self._ids[rows]) if len(rows) <= most else None
 
     def _standing(self, rows: Numbers) -> Numbers:
-        return np.setdiff1d(rows, self._gone, assume_unique=True) if len(self._gone) else rows
+        return np.setdiff1d(rows, self._removed_rows, assume_unique=True) if len(self._removed_rows) else rows
 
     def _coarse(self, vector: Vectors, allowed: Numbers | None) -> Numbers:
         """Return the rows (within `allowed`) with the fewest differing signs."""
@@ -207,7 +207,7 @@ class Codes:
             barred = np.ones(count, dtype=np.bool_)
             barred[allowed] = False
             differences[barred] = self.dimensions + 1
-        differences[self._gone] = self.dimensions + 1
+        differences[self._removed_rows] = self.dimensions + 1
         return _least(differences, most, self.dimensions)
 
     @property
@@ -314,7 +314,7 @@ class _Loading:
     added: list[tuple[Numbers, Numbers, Words]] = field(default_factory=list)
     removed: set[int] = field(default_factory=set)
 
-    def finished(self) -> Codes:
+    def finish(self) -> Codes:
         codes = Codes.empty(self.dimensions)
         parts = [*self.parts, *self.added]
         if parts:
@@ -334,7 +334,7 @@ class VectorScan:
         self._changing = threading.Lock()
         self._live: tuple[int, Codes] | None = None
         self._loading: _Loading | None = None
-        self._refused: int | None = None  # a generation that was too large
+        self._refused_bytes: int | None = None  # a generation that was too large
 
     @property
     def size_bytes(self) -> int:
@@ -355,7 +355,7 @@ class VectorScan:
         with self._changing:
             if self._live is not None and self._live[0] == generation:
                 return None
-            if self._refused == generation:
+            if self._refused_bytes == generation:
                 return None
             if self._loading is None or self._loading.generation != generation:
                 self._live = None
@@ -377,7 +377,7 @@ class VectorScan:
                     loading.after = int(ids[-1])
                     self._check(generation, sum(len(part[0]) for part in loading.parts), loading.dimensions)
                 return
-            self._live, self._loading = (generation, loading.finished()), None
+            self._live, self._loading = (generation, loading.finish()), None
 
     def abandon(self, generation: int) -> None:
         """Discard codes being loaded of a generation that was dropped."""
@@ -416,12 +416,12 @@ class VectorScan:
     def forget(self) -> None:
         """Drop the codes after a repair of the vectors in the database; they are loaded again."""
         with self._changing:
-            self._live = self._loading = self._refused = None
+            self._live = self._loading = self._refused_bytes = None
 
     def _check(self, generation: int, count: int, dimensions: int) -> None:
         if count * (dimensions // 8 + 16) > self._limit_bytes:
             self._live = self._loading = None
-            self._refused = generation
+            self._refused_bytes = generation
 
 
 def _columns(rows: Sequence[tuple[int, int, bytes]]) -> tuple[Numbers, Numbers, Words]:

@@ -119,11 +119,11 @@ def glance(rows: Rows) -> list[Breach]:
     counts = {what: int(rows(f"SELECT count(*) FROM ({sql})", ())[0][0]) for what, sql in selects(rows).items()}
     counts[VECTOR_TABLES] = len(stray_tables(rows)) + len(tableless(rows))
     counts[KEYWORD_BROKEN] = int(not has_background(rows))
-    counts[VECTOR_UNUSABLE] = sum(_sampled(rows, *one) for one in with_tables(rows).items())
+    counts[VECTOR_UNUSABLE] = sum(_count_in_sample(rows, *one) for one in with_tables(rows).items())
     return [Breach(what, count) for what, count in counts.items() if count]
 
 
-def _sampled(rows: Rows, generation: int, dimensions: int) -> int:
+def _count_in_sample(rows: Rows, generation: int, dimensions: int) -> int:
     """Count the unusable vectors in a random sample."""
     ((first, last),) = rows(f"SELECT min(chunk), max(chunk) FROM vector_{generation}", ())
     if first is None:
@@ -218,9 +218,9 @@ def tableless(rows: Rows) -> list[int]:
 
 
 def _examine(rows: Rows) -> Iterator[list[Breach]]:
-    yield _guarded(lambda: glance(rows))
+    yield _check_readable(lambda: glance(rows))
     for (table,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", ()):
-        yield _guarded(lambda table=table: check_table(rows, table))  # type: ignore[misc]
+        yield _check_readable(lambda table=table: check_table(rows, table))  # type: ignore[misc]
     for scan in (PIECES, TEXTS, RECORDS, *(vectors_of(*one) for one in with_tables(rows).items()), CACHE):
         slices = scan.slices(rows)
         found: list[Breach] | None = []
@@ -237,7 +237,7 @@ def _next(scan: IntegrityScan, slices: Iterator[list[Any]]) -> list[Breach] | No
     return None if wrong is None else [Breach(scan.what, len(wrong))] if wrong else []
 
 
-def _guarded(look: Callable[[], list[Breach]]) -> list[Breach]:
+def _check_readable(look: Callable[[], list[Breach]]) -> list[Breach]:
     try:
         return look()
     except DamagedError:
@@ -391,7 +391,7 @@ class BreachTable(Table):
         sql = f"UPDATE breach SET healed_at = ? WHERE healed_at IS NULL AND what {AMONG}"
         self._rows(sql, (now, json.dumps(list(what))))
 
-    def listed(self, *, limit: int) -> list[Breach]:
+    def list_breaches(self, *, limit: int) -> list[Breach]:
         """Return all recorded breaches, newest first."""
         sql = "SELECT what, rows, found_at, healed_at FROM breach ORDER BY id DESC LIMIT ?"
         return [Breach(*row) for row in self._rows(sql, (limit,))]
@@ -420,7 +420,7 @@ class MarkTable(Table):
             self.put(CLOCK_SEEN, now)
         return self.find(CLOCK_CONFIRMED)
 
-    def named(self, beginning: str) -> list[str]:
+    def names_with_prefix(self, beginning: str) -> list[str]:
         """Return the names with this prefix, in order."""
         sql = "SELECT name FROM mark WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name"
         return [name for (name,) in self._rows(sql, (beginning, len(beginning), beginning))]

@@ -183,7 +183,7 @@ class Repair(Table):
         ((number, content, author, updated_at),) = self._rows(
             "SELECT revision, hash, author, updated_at FROM document WHERE id = ?", (document,)
         )
-        text = self._joined(document, content) if content else None
+        text = self._join_pieces(document, content) if content else None
         if text is None:
             self._rows("UPDATE document SET hash = '' WHERE id = ?", (document,))
             return False
@@ -196,7 +196,7 @@ class Repair(Table):
         )
         return True
 
-    def _joined(self, document: int, content: str) -> str | None:
+    def _join_pieces(self, document: int, content: str) -> str | None:
         """Join the chunks and return the text if its hash is right: chunks contain no blank lines,
         so only the hash proves it.
         """

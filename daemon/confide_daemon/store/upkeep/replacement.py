@@ -64,11 +64,11 @@ class Rekeying:
         Raises StorageError; call `abandon` then.
         """
         with storage_errors(DOING):
-            if (some := min(STEP_PAGES, self._left()[0] - leave)) > 0:
+            if (some := min(STEP_PAGES, self._remaining_pages()[0] - leave)) > 0:
                 self._backup.step(some)
-            return self._left()
+            return self._remaining_pages()
 
-    def _left(self) -> tuple[int, int]:
+    def _remaining_pages(self) -> tuple[int, int]:
         # The backup updates its number of pages only in a step, and the file may have become
         # shorter since.
         total = int(self._source.pragma("page_count"))

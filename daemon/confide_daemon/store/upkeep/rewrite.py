@@ -52,7 +52,7 @@ _REWRITTEN: Final = "rewritten "
 class RevisionTexts(Table):
     """The texts of all revisions, in the order of their changes."""
 
-    def listed(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
+    def list_texts(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
         """Return revisions with a text after a change number, in order: at least one if there are
         any, then as many as fit.
 

@@ -70,7 +70,7 @@ def swap(path: Path, key: bytes) -> None:
     StorageError: another process has it open.
     """
     empty_log(path, key, DOING)
-    places = _damaged(path)
+    places = _damaged_paths(path)
     # The first one is kept, since it has the rows that were lost then; if a disk keeps failing, the
     # last one is replaced.
     kept = next((place for place in places if not place.exists()), places[-1])
@@ -90,18 +90,18 @@ def forget_damaged(path: Path, before: float) -> bool:
     were any.
     """
     # Their mtime is that of their last change; ctime is the time when they were put aside.
-    old = [kept for kept in _damaged(path) if kept.exists() and kept.stat().st_ctime < before]
+    old = [kept for kept in _damaged_paths(path) if kept.exists() and kept.stat().st_ctime < before]
     for kept in old:
         kept.unlink(missing_ok=True)
     return bool(old)
 
 
-def damaged_copies(path: Path) -> int:
+def count_damaged_copies(path: Path) -> int:
     """Count the damaged files that are kept beside this one."""
-    return sum(kept.exists() for kept in _damaged(path))
+    return sum(kept.exists() for kept in _damaged_paths(path))
 
 
-def _damaged(path: Path) -> list[Path]:
+def _damaged_paths(path: Path) -> list[Path]:
     """Return the paths for damaged files, in the order of their use."""
     return [path.with_name(path.name + DAMAGED + number) for number in ("", ".2", ".3")]
 
@@ -151,7 +151,7 @@ def _fill_table(source: apsw.Connection, target: apsw.Connection, name: str) -> 
     for rows in reader.batches():
         with transaction(target):
             target.executemany(insert, rows)
-    return reader.lost
+    return reader.lost_rows
 
 
 class _RowReader:
@@ -163,7 +163,7 @@ class _RowReader:
         self._fields = fields
         self._highest = highest
         self._has_rowid = not source.execute("SELECT wr FROM pragma_table_list WHERE name = ?", (table,)).get
-        self.lost = 0
+        self.lost_rows = 0
 
     def batches(self) -> Iterator[list[Any]]:
         if not self._has_rowid:
@@ -171,7 +171,7 @@ class _RowReader:
             try:
                 yield self._source.execute(f"SELECT {self._fields} FROM {self._table}").fetchall()
             except apsw.CorruptError:
-                self.lost += 1
+                self.lost_rows += 1
             return
         after = 0
         while True:
@@ -204,12 +204,12 @@ class _RowReader:
                 rows = self._read("rowid = ?", after)
             except apsw.CorruptError:
                 rows = []
-            self.lost += barren if rows else 0
+            self.lost_rows += barren if rows else 0
             barren = 0 if rows else barren + 1
             found += rows
         # All ids after the last row are on the last page; it is unknown how many of them were rows.
         is_last = self._is_end(after, barren)
-        self.lost += 1 if is_last and barren else barren
+        self.lost_rows += 1 if is_last and barren else barren
         return found, after, is_last
 
     def _is_end(self, after: int, barren: int) -> bool:

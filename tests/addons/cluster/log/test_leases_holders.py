@@ -74,7 +74,7 @@ async def test_a_space_stays_with_its_sessions_while_it_is_closed_for_being_idle
     """And goes with the last of them."""
     async with store.node(close_after_s=0.05) as node:
         entry: Any = None
-        with node.spaces.used(node.space_id):
+        with node.spaces.mark_used(node.space_id):
             await node.put("memory/a.md", "text\n")
             entry = node.spaces._entries[node.space_id]
             await until("it to be closed", lambda: entry.opening is None and entry.closing is None)

@@ -35,7 +35,7 @@ def sound_texts(node: Node, key: bytes) -> dict[str, str]:
         assert store.integrity.glance() == []
         assert [one for slice_ in store.integrity.examine() for one in slice_] == []
         found = {}
-        for row in store.documents.listed(None):
+        for row in store.documents.list_documents(None):
             revision = None if row.deleted else store.documents.revision(row.id, row.revision)
             if revision is not None:
                 found[row.path] = revision.text

@@ -97,7 +97,7 @@ async def test_a_space_whose_machines_keep_the_key_is_fetched_once_they_bring_it
         node.spaces.rosters.extend(node.space_id, new_epoch, by=NAME)
         with pytest.raises(LockedError):
             await node.space()
-        assert node.spaces.needed_epochs(node.space_id, 2) == [1, 2]
+        assert node.spaces.missing_epochs(node.space_id, 2) == [1, 2]
         keys = {epoch: KEYS.database_key(epoch) for epoch in (1, 2)}
         await node.spaces.unlock(node.space_id, keys, may_change=True)
         assert list(await node.texts()) == ["memory/a.md"]

@@ -119,7 +119,7 @@ async def test_a_text_that_cannot_be_cut_keeps_no_space_closed(store: Store, mon
             await space.upkeep.check()
             assert not await space.wait_indexed(timeout_s=DEADLINE_S)
             status = await space.status(None)
-            assert status.queued == 0  # the others have their vectors
+            assert status.queued_pieces == 0  # the others have their vectors
             assert any("1 ValueError" in warning for warning in status.warnings)
             assert (status.health.state, status.health.breaches) == ("healing", [(UNCUT, 1)])
             assert space.health_problems() == {"index"}
@@ -189,7 +189,7 @@ async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: 
         await node.put("memory/a.md", text)
         space = await node.space()
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert space.index.indexer.computed >= 20
+        assert space.index.indexer.computed_pieces >= 20
         async with asyncio.timeout(DEADLINE_S):
             while not store.sql("SELECT base FROM log WHERE base > 0"):  # noqa: ASYNC110 - it is told of nowhere
                 await asyncio.sleep(0.02)
@@ -197,4 +197,4 @@ async def test_a_snapshot_is_brought_for_vectors_too(store: Store, monkeypatch: 
     async with store.node("two") as two:
         space = await two.space()
         assert await space.wait_indexed(timeout_s=DEADLINE_S)
-        assert space.index.indexer.computed == 0
+        assert space.index.indexer.computed_pieces == 0

@@ -136,8 +136,8 @@ def test_one_invite_lets_one_machine_in_whichever_node_it_comes_to(nodes: Nodes)
         refused = [one for one in outcomes if isinstance(one, Refused)]
         assert (len(joined), len(refused)) == (1, 1)
         assert refused[0].reason == "used"
-        assert refused[0].used is not None
-        assert refused[0].used.public_key == joined[0].caller.public_key
+        assert refused[0].used_invite is not None
+        assert refused[0].used_invite.public_key == joined[0].caller.public_key
     for state in states:
         state.registry.follow()
     assert rows(states[0]) == rows(states[1])
@@ -241,7 +241,7 @@ def test_what_the_engine_has_lost_is_kept_beside(nodes: Nodes) -> None:
     assert first.registry.follow()
     assert [(one.alias, one.approved_at is None) for one in first.registry.callers()] == [("m0", False), ("m2", True)]
     assert first.registry.shared is not None
-    (kept,) = first.registry.shared.kept
+    (kept,) = first.registry.shared.kept_files
     assert kept.stat().st_mode & 0o077 == 0
     with closing(connect(kept, first.master.registry_key(), writer=False)) as connection:
         assert connection.execute("SELECT count(*) FROM callers WHERE alias = 'm1'").get == 1
@@ -303,7 +303,7 @@ class Taken:
         narrowed = callers[KEYS[2]]
         if (narrowed.scope, narrowed.grants.projects) != ("read", frozenset({"app"})):
             found.append("narrowed")
-        if KEYS[3] in callers and callers[KEYS[3]].space == "home" and callers[KEYS[3]].closed(now) is None:
+        if KEYS[3] in callers and callers[KEYS[3]].space == "home" and callers[KEYS[3]].refusal_reason(now) is None:
             found.append("moved")
         found += [one.alias for one in Invites(registry).open_ones()]
         found += [one.alias for one in registry.gateway_clients() if one.alias == "Ended"]
@@ -366,12 +366,12 @@ def test_access_that_was_taken_away_stays_so_whatever_the_store_shows(nodes: Nod
     assert taken.given_back(third.registry) == []
     assert rows(third) == rows(first)
     stranger = first.registry.caller(KEYS[30])
-    assert stranger is None or stranger.closed(first.registry.clock()) == "disabled"
+    assert stranger is None or stranger.refusal_reason(first.registry.clock()) == "disabled"
     assert taken.refreshed(0) is None
     # Who was there comes in as before; nobody new does, by whatever door.
     desk = first.registry.caller_named("desk")
     assert desk is not None
-    assert desk.closed(first.registry.clock()) is None
+    assert desk.refusal_reason(first.registry.clock()) is None
     invites = Invites(first.registry)
     invites.add(KEYS[35], KEYS[35], Grants("new"), space="home", ttl_s=3600)
     with pytest.raises(TakenError, match="put back"):
@@ -403,7 +403,7 @@ def test_a_store_that_does_not_take_what_is_carried_over_is_not_believed(
             with pytest.raises(EngineError):
                 first.registry.follow()
             assert taken.given_back(first.registry) == []
-    assert shared.kept == []
+    assert shared.kept_files == []
     assert first.registry.follow()
     assert taken.given_back(first.registry) == []
 

@@ -73,11 +73,11 @@ def test_one_that_is_gone_or_over_is_none(home: Registry, clock: Clock) -> None:
     clock.now += 86_400
     found = home.gateway_client(digest)
     assert found is not None
-    assert found.closed(clock.now) == "expired"
+    assert found.refusal_reason(clock.now) == "expired"
     gateway_clients.remove(home, "chat")
     found = home.gateway_client(digest)
     assert found is not None
-    assert found.closed(clock.now) == "revoked"
+    assert found.refusal_reason(clock.now) == "revoked"
     with pytest.raises(ConfideError, match="no gateway client"):
         gateway_clients.remove(home, "chat")
 
@@ -90,7 +90,7 @@ def test_one_that_was_taken_away_stays_out_after_a_restore(home: Registry, clock
     assert home.take_ended([EndedKey(digest, clock.now)]) == ["chat"]
     found = home.gateway_client(digest)
     assert found is not None
-    assert found.closed(clock.now) == "revoked"
+    assert found.refusal_reason(clock.now) == "revoked"
     assert home.gateway_clients() == []
 
 

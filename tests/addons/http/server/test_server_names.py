@@ -11,7 +11,7 @@ from tests.support.clock import Clock
 from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.addons import Peers
-from confide_daemon.server.listening.listener import where_of
+from confide_daemon.server.listening.listener import listen_arguments
 from confide_daemon.server.rates import TokenBucket
 from confide_http.door.crowd import holder_of
 from confide_http.door.refusals import RefusalError
@@ -100,15 +100,15 @@ def test_what_is_no_address_is_told(url: str) -> None:
 def test_everywhere_is_both_families(listened: str) -> None:
     """Of the machines' port and the metrics, and of the gateway: one rule."""
     try:
-        taken = listen("::", 0) if listened == "gateway" else where_of("::", 0)["sock"]
+        taken = listen("::", 0) if listened == "gateway" else listen_arguments("::", 0)["sock"]
     except OSError:
         pytest.skip("this machine has no IPv6")
     with taken:
         port = taken.getsockname()[1]
         for address in ("127.0.0.1", "::1"):
             socket.create_connection((address, port), DEADLINE_S).close()
-    assert where_of("0:0::0", 0)["sock"].close() is None
-    assert where_of("localhost", 1) == {"host": "localhost", "port": 1}
+    assert listen_arguments("0:0::0", 0)["sock"].close() is None
+    assert listen_arguments("localhost", 1) == {"host": "localhost", "port": 1}
 
 
 def test_an_ipv4_address_is_one_holder_on_a_socket_of_both_families() -> None:

@@ -101,7 +101,7 @@ class Desk:
         digest = digest_of(text)
         assert digest is not None
         found = self.sign_ins.access(digest, resource)
-        return found is not None and found.caller.closed(self.clock.now) is None
+        return found is not None and found.caller.refusal_reason(self.clock.now) is None
 
     @property
     def families(self) -> list[str]:

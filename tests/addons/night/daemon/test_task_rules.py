@@ -49,7 +49,7 @@ class Queue:
 
     def open(self) -> None:
         self.store = Store.open(self.path, KEY, writer=True, now=self.now)
-        file.open_marked(self.store, now=self.now)
+        file.mark_open(self.store, now=self.now)
         file.note_restore(self.store, self.path.with_suffix(".restored"))
         with self.store.writing():
             claims.lengthen_leases(self.store, now=self.now)
