@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from tests.support.daemon.loopback import Machine, Serving, machine, serving
 from tests.support.documents.notes import Agent, acting
+from tests.support.patience import be_patient
 from tests.support.programs import forked
 
 from confide_proxy.run.shown_values import AGENT_MARKS
@@ -221,6 +222,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
+
+
+@pytest.fixture(autouse=True)
+def _patient() -> None:
+    be_patient()
 
 
 @pytest.fixture

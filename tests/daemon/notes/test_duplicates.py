@@ -17,6 +17,7 @@ from tests.support.providers.likeness import LikenessEmbedder
 
 from confide_daemon.embedding import LoadedModel
 from confide_daemon.errors import ProviderDownError
+from confide_daemon.notes import duplicates
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space, SpaceShared
 
@@ -170,14 +171,18 @@ async def test_without_a_model_words_are_compared(agent: Agent, model: LikenessE
             await agent.call("memory_sync")
 
 
-async def test_a_model_that_hangs_holds_up_neither_the_note_nor_others(agent: Agent, model: LikenessEmbedder) -> None:
+async def test_a_model_that_hangs_holds_up_neither_the_note_nor_others(
+    agent: Agent, model: LikenessEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store(agent, "Releases leave on Tuesday. @deploy")
     model.open.clear()
     try:
-        slow = asyncio.create_task(store(agent, "We ship on Tuesdays. @deploy:1"))
-        # The thread that writes is free.
-        await agent.call("memory_store", content="Something else happened.", path="memory/log.md")
-        stored = await slow
+        with monkeypatch.context() as patch:
+            patch.setattr(duplicates, "DEADLINE_S", 0.5)
+            slow = asyncio.create_task(store(agent, "We ship on Tuesdays. @deploy:1"))
+            # The thread that writes is free.
+            await agent.call("memory_store", content="Something else happened.", path="memory/log.md")
+            stored = await slow
     finally:
         model.open.set()
     assert stored["duplicates"] == []
@@ -194,6 +199,9 @@ async def test_a_budget_that_is_used_up_leaves_the_words(tmp_path: Path, model: 
         async with acting(laptop) as agent:
             text = "The nightly export of invoices goes to the finance bucket at two in the morning. @one"
             await store(agent, text)
+            async with asyncio.timeout(DEADLINE_S):
+                while not model.embedded[text]:  # the next note would take its share of the budget
+                    await agent.call("memory_sync")
             again = await store(agent, text.replace("nightly", "daily"))
             (warning,) = [warning for warning in again["warnings"] if "by text alone" in warning]
             assert "budget" in warning

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.hooks.test_hook import QUESTION, context, fired, listening, outcomes, said
 from tests.support.deadline import DEADLINE_S
+from tests.support.patience import IS_PATIENT
 from tests.support.programs.forked import Program
 from tests.support.programs.processes import CONFIDE, Machine, stands_still, wait_until
 from tests.support.programs.wire import Wire
@@ -68,6 +69,7 @@ def test_what_is_no_event_costs_nothing_and_says_nothing(tmp_path: Path) -> None
 def test_a_hook_whose_client_is_gone_ends_as_well(tmp_path: Path) -> None:
     """Nobody writes to it, nobody reads it, nothing is open: it is gone within its time."""
     machine = Machine(tmp_path, "ann")
+    del machine.env[IS_PATIENT]
     began = time.monotonic()
     with Program([CONFIDE, "hook"], cwd=machine.project, env=machine.env, stdin=subprocess.PIPE) as silent:
         assert silent.wait(DEADLINE_S) == 0
@@ -264,6 +266,7 @@ def test_a_prompt_waits_for_a_session_that_starts(tmp_path: Path, monkeypatch: p
 def test_a_session_spares_its_client_until_a_prompt_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that has its lists has a start of its own to get through: the link, which takes the processor, comes behind it."""
     machine = Machine(tmp_path, "ann")
+    del machine.env[IS_PATIENT]
     state = machine.home / "proxy"
     monkeypatch.setattr(stdio, "SETTLE_S", 2 * DEADLINE_S)
     monkeypatch.setattr(stdio, "MOST_SETTLE_S", 2 * DEADLINE_S)
@@ -294,6 +297,7 @@ async def test_a_holder_that_is_stopped_or_killed_is_followed(tmp_path: Path) ->
     """Fifty hooks at once; a stopped listener costs less than half a second; after a kill -9 another session sits down, and knows what
     was shown."""
     async with listening(tmp_path) as (machine, _, first):
+        del machine.env[IS_PATIENT]
 
         async def asked(session: str) -> str:
             return context(await said(machine, "UserPromptSubmit", prompt=QUESTION, session_id=session))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.deadline import DEADLINE_S
+from tests.support.patience import IS_PATIENT
 from tests.support.programs.command import confide, confided
 from tests.support.programs.forked import BIN, FOR_NATIVE_CODE, SURROUNDINGS, Program, run
 
@@ -82,6 +83,7 @@ class Machine:
             **{k: v for k, v in os.environ.items() if not k.startswith("CONFIDE")},
             "CONFIDE_HOME": str(self.home),
             "HOME": str(root / name),
+            IS_PATIENT: "1",
             **SURROUNDINGS,
         }
 

@@ -37,6 +37,9 @@ NUMBER_BYTES = 4
 LARGEST_HOLE = 65_536
 MOST_HOLES = 10_000
 """Of a size."""
+PATIENCE = runpy.run_path(
+    str(Path(__file__).parents[1] / "patience.py")
+)  # this is a script, which cannot import `tests`
 COPIES = ("wsgiref.handlers",)
 """Modules that copy the whole environment for somebody who never asks for it here: a part of WSGI, which `prometheus_client` loads."""
 
@@ -167,6 +170,8 @@ def _become(start: dict[str, Any], descriptors: Sequence[int]) -> list[str]:
         # Behind the script's own folder, as the interpreter has it.
         others = [folder for folder in sys.path[1:] if folder not in known.split(os.pathsep)]
         sys.path[1:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *others]
+    if PATIENCE["IS_PATIENT"] in os.environ:
+        PATIENCE["be_patient"](is_program=True)
     if start["daemons"] is not None:
         _fork_daemons(bytes.fromhex(start["daemons"]))
     return list(start["argv"])
