@@ -138,6 +138,22 @@ def test_numbers_that_are_dates_of_no_calendar(text: str) -> None:
         ("2025-W07.md", "2025-02-10 2025-02-16"),
         ("2025-02.md", "2025-02-01 2025-02-28"),
         ("log/2025/02.md", "2025-02-01 2025-02-28"),
+        *(
+            (f"log/{name}.md", "2026-03-16 2026-03-22")
+            for name in ("KW12 2026", "KW 12-2026", "W12 2026", "Week 12 2026", "2026-KW12")
+        ),
+        ("2026-W12-3.md", "2026-03-18"),
+        *((f"{name}.md", "2026-04-01 2026-06-30") for name in ("2026Q2", "2026-Q2 review", "Q2 2026", "plans/Q2-2026")),
+        *(
+            (f"{name}.md", "2026-05-01 2026-05-31")
+            for name in ("2026-May", "2026 May", "May-2026", "log/05-2026", "Mai_2026")
+        ),
+        *((f"{name}.md", "2026-05-03") for name in ("2026-May-03", "03May2026", "3_May_2026")),
+        ("notes 2026 out of office.md", None),
+        ("03-04-2026.md", None),
+        ("03.05.26.md", None),
+        ("2026-Q5.md", None),
+        ("faq2 2026.md", None),
         ("a/2026-13-01.md", None),
         ("a/2026-02-31.md", None),
         ("memory/notes/mem_a_1732406400_ab12.md", None),

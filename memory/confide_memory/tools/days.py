@@ -11,13 +11,14 @@ from __future__ import annotations
 import calendar
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
 from typing import Final
 
 from confide_memory.documents import STOP_WORDS
+from confide_memory.tools.day_forms import Form, Reading, form, leading
 from confide_memory.tools.day_names import (
     ANY_DAY_PARTS,
     ANY_DAY_WORDS,
@@ -33,6 +34,7 @@ from confide_memory.tools.written_days import (
     month_numbers,
     month_of,
     phrase,
+    quarter_of,
     week_of,
     weekday_numbers,
     with_plain_digits,
@@ -148,23 +150,32 @@ def days_of(text: str, today: date) -> DayRange | None:
             return None
         whole = replace(first, end=found[1].end, last=found[1].last)
         return DayRange(whole.first, whole.last, text[whole.start : whole.end], is_all=_is_all(text, [whole]))
-    return DayRange(first.first, first.last, words, first.other, _is_all(text, found))
+    last = first.last
+    if first.other is None and first.first <= today and _FROM_THEN.search(plain, 0, first.start):
+        last = max(last, today)
+    return DayRange(first.first, last, words, first.other, _is_all(text, found))
 
 
+_FROM_THEN = re.compile(r"\b(?:since|seit|depuis|desde|sinds|sedan)\s+(?:the|dem|le|el|o)?\s*\Z", re.IGNORECASE)
 _TO = re.compile(
     r"\s*(?:to|until|till|through|up to|bis|bis zum|al|au|à|a|ao|até|hasta|tot|tot en met|til|do|по|до|"
     r"--?|–|—|~|〜|から|到|至|부터)\s*"
     r"(?:the|le|el|o|il|den)?\s*",
     re.IGNORECASE,
 )
+_FROM = re.compile(r"\b(?:from|von|vom|de|del|du|dal|od|van|fra|från)\s+(?:the|dem|le|el)?\s*\Z", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:and|und|y|et|e|en|och|og|i|и|та)\s*(?:the|le|el|o|il|den)?\s*", re.IGNORECASE)
 _BETWEEN = re.compile(r"(?:between|zwischen|entre|tra|fra|tussen|mellan|mellem|między|между|між)\W", re.IGNORECASE)
 
 
 def _is_range(text: str, found: list[_NamedDays]) -> bool:
     """Return True if two dates of a question are the ends of a time: "from 3 to 9 March 2026"."""
-    if len(found) != 2 or not all(one.is_stated and one.other is None for one in found):
+    if len(found) != 2 or any(one.other is not None for one in found):
         return False
+    if not all(one.is_stated for one in found):  # "Monday to Friday" is each week's
+        is_led = _FROM.search(plain := text[: found[0].start]) or _BETWEEN.search(plain)
+        if not is_led or any(one.first != one.last for one in found):
+            return False
     joint = text[found[0].end : found[1].start]
     is_joined = _TO.fullmatch(joint) or (_AND.fullmatch(joint) and _BETWEEN.search(text[: found[0].start]))
     return bool(is_joined) and found[0].first <= found[1].last
@@ -197,19 +208,21 @@ def _all(text: str, today: date) -> Iterator[_NamedDays]:
     for match in _SINCE.finditer(text):
         if days := _since_month(match, today):
             yield _NamedDays(match.start(), match.end(), *days, is_stated=False)
+    yield from _of_forms(leading(), text, today)
     for one in dates_in(text):
         first, *other = one.spans
         yield _NamedDays(
             one.start, one.end, first.first, first.last, is_stated=True, other=other[0].first if other else None
         )
-    for pattern, read in (*_FORMS, *_forms()):
+    yield from _of_forms((*_FORMS, *_forms()), text, today)
+
+
+def _of_forms(forms: Iterable[Form], text: str, today: date) -> Iterator[_NamedDays]:
+    for pattern, read in forms:
         for match in pattern.finditer(text):
             days = read(match, today)
             if days is not None:
                 yield _NamedDays(match.start(), match.end(), *days, is_stated=False)
-
-
-_Reading = Callable[[re.Match[str], date], tuple[date, date] | None]
 
 
 def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
@@ -282,8 +295,7 @@ def _quarter(match: re.Match[str], today: date) -> tuple[date, date] | None:
     quarter = quarter or 4
     if not (said["year"] or said["of"]) and date(year, 3 * quarter - 2, 1) > today:
         year -= 1
-    end = month_of(year, 3 * quarter)
-    return None if end is None else (date(year, 3 * quarter - 2, 1), end.last)
+    return quarter_of(year, quarter)
 
 
 def _year(match: re.Match[str], today: date) -> tuple[date, date] | None:
@@ -345,44 +357,39 @@ def _unit(match: re.Match[str]) -> int:
     return {"day": 1, "week": 7, "month": 30}[_units().get(unit, unit)]
 
 
-def _form(pattern: str, read: _Reading) -> tuple[re.Pattern[str], _Reading]:
-    return re.compile(rf"(?<![\w/.-])(?:{pattern})(?![\w/-]|\.\w)", re.IGNORECASE), read
-
-
 # English forms, in the order in which they are tried; later forms skip text that an earlier one
 # matched. Months and weekdays need a word before them or a year after: "may" and "march" are verbs,
 # and "Sunday school" is no date.
-_FORMS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
-    _form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_day),
-    _form(rf"(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!,?\s+\d{{4}})", _named_day),
-    _form(rf"(?P<month>{_SHORT_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!,?\s+\d{{4}}|:)", _named_day),
-    _form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?P<month>{_SHORT_MONTH})(?!,?\s+\d{{4}})", _named_day),
-    _form(rf"(?:in|during|since)\s+(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_month),
-    _form(rf"since\s+(?:last\s+)?(?P<weekday>{_WEEKDAY})", _since_weekday),
-    _form(rf"(?:on|last|this\s+past)\s+(?P<weekday>{_WEEKDAY})", _weekday),
-    _form(
-        r"(?:last|past|over\s+the|(?:on|at)\s+the|letztes|letztem|am|vergangenes)\s+(?:weekend|wochenende)", _weekend
-    ),
-    _form(
+_FORMS: tuple[Form, ...] = (
+    form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_day),
+    form(rf"(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!,?\s+\d{{4}})", _named_day),
+    form(rf"(?P<month>{_SHORT_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!,?\s+\d{{4}}|:)", _named_day),
+    form(rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?P<month>{_SHORT_MONTH})(?!,?\s+\d{{4}})", _named_day),
+    form(rf"(?:in|during|since)\s+(?P<month>{_MONTH})(?!,?\s+\d{{4}})", _named_month),
+    form(rf"since\s+(?:last\s+)?(?P<weekday>{_WEEKDAY})", _since_weekday),
+    form(rf"(?:on|last|this\s+past)\s+(?P<weekday>{_WEEKDAY})", _weekday),
+    form(r"(?:last|past|over\s+the|(?:on|at)\s+the|letztes|letztem|am|vergangenes)\s+(?:weekend|wochenende)", _weekend),
+    form(
         r"(?:le\s+)?week-?end\s+dernier|(?:el\s+)?fin\s+de\s+semana\s+pasado|lo\s+scorso\s+(?:weekend|fine\s+settimana)",
         _weekend,
     ),
-    _form(
+    form(
         r"(?:(?:in|during|of|since|from)\s+(?:calendar\s+)?week|calendar\s+week|kw|kalenderwoche|cw)\s*(?P<week>\d{1,2})"
         r"(?:[\s/,]+(?P<year>20\d\d))?|(?P<of>20\d\d)-?W(?P<at>\d\d)",
         _week,
     ),
-    _form(
+    form(
         r"(?:in|during|of|for|since|from|im)\s+Q(?P<quarter>[1-4])(?:[\s/,]+(?P<year>20\d\d))?"
         r"|(?P<of>20\d\d)[\s/-]?Q(?P<at>[1-4])|(?:last|previous)\s+quarter",
         _quarter,
     ),
-    _form(r"(?:in|during|in\s+the\s+year|im\s+jahr|en|nel|em)\s+(?P<year>19[7-9]\d|20\d\d)(?![\s,.:]*\d|\s*%)", _year),
-    _form(
-        rf"(?:in|over|within|during)?\s*the\s+(?:last|past)\s+(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?", _within
+    form(r"(?:in|during|in\s+the\s+year|im\s+jahr|en|nel|em)\s+(?P<year>19[7-9]\d|20\d\d)(?![\s,.:]*\d|\s*%)", _year),
+    form(
+        rf"(?:(?:in|over|within|during)\s+)?(?:the\s+)?(?:last|past)\s+(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?",
+        _within,
     ),
-    _form(r"(?P<which>last|this|previous)\s+(?P<unit>week|month|year)", _last_span),
-    _form(rf"(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?\s+ago", _ago),
+    form(r"(?P<which>last|this|previous)\s+(?P<unit>week|month|year)", _last_span),
+    form(rf"(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?\s+ago", _ago),
 )
 
 # Scripts whose words have signs that are no letters to Python: a word must not end before one.
@@ -390,7 +397,7 @@ _SIGNS = "\u0300-\u036f\u064b-\u0652\u0900-\u0dff"
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 
 
-def _word_form(words: list[str], read: _Reading) -> tuple[re.Pattern[str], _Reading]:
+def _word_form(words: list[str], read: Reading) -> Form:
     """Return the form of some words: of whole words, or of letters in scripts without blanks."""
     ordered = sorted(words, key=len, reverse=True)
     plain = [re.escape(word).replace(r"\ ", r"\s+") for word in ordered if not re.match(f"[{_UNSPACED}]", word)]
@@ -437,7 +444,7 @@ def _relative_of(match: re.Match[str], today: date) -> tuple[date, date] | None:
 
 
 @cache
-def _forms() -> tuple[tuple[re.Pattern[str], _Reading], ...]:
+def _forms() -> tuple[Form, ...]:
     """Return the forms of all languages, built when the first question is read."""
     months = "|".join(sorted((re.escape(name) for name in month_numbers() if len(name) > 3), key=len, reverse=True))
     short = "mai|maj|mei|мая|мае|май|जून|জুন|جون|آب|مئی"
@@ -451,58 +458,74 @@ def _forms() -> tuple[tuple[re.Pattern[str], _Reading], ...]:
     end = rf"(?![\w{_SIGNS}/-]|\.\w)"
     begin = rf"(?<![\w{_SIGNS}/.-])"
 
-    def form(pattern: str, read: _Reading) -> tuple[re.Pattern[str], _Reading]:
+    def bare(pattern: str, read: Reading) -> Form:
         return re.compile(pattern, re.IGNORECASE), read
 
     return (
-        form(
+        bare(
             rf"{begin}(?P<day>[0-9]{{1,2}})(?:er|[.º])?\s+(?:de\s+|di\s+)?{month}{end}"
             rf"(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
             _named_day,
         ),
-        form(
+        bare(
             r"(?<![0-9年년])(?P<month>[0-9]{1,2}\s?[月월])\s?(?P<day>[0-9]{1,2})\s?[日號号일](?!\s?[前전])", _named_day
         ),
         _word_form([word.replace("_", " ") for _, words in RELATIVE_DAYS for word in words.split()], _relative_of),
         _word_form([word.replace("_", " ") for _, _, words in SPANS for word in words.split()], _other_span),
-        form(
+        bare(
             rf"{begin}(?:am|vom|seit|ab|bis|zum)\s+(?:dem\s+)?(?P<day>[0-9]{{1,2}})\.\s?(?P<month>[0-9]{{1,2}})(?:\.(?![0-9])|{end})",
             _named_day,
         ),
-        form(
+        bare(
             rf"{begin}(?:vor|hace|il y a|há|ha|قبل|منذ)\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
             rf"|{begin}(?P<counted>{counts})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){end}",
             _ago_elsewhere,
         ),
-        form(
+        bare(
+            rf"{begin}(?:letzten|vergangenen|últimos|últimas|ultimos|ultimas|ultimi|ultime|laatste|afgelopen|senaste|sidste)"
+            rf"\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
+            rf"|{begin}(?P<counted>{counts})\s+(?:derniers|dernières|dernieres)\s+(?P<by>{units}){end}",
+            _within_elsewhere,
+        ),
+        bare(
             r"(?P<count>[0-9]{1,3})\s?(?P<unit>天|日|周|週間|週|个星期|個星期|个月|個月|か月|ヶ月|カ月|일|주|개월|달)\s?(?:以?前|전)",
             _ago,
         ),
-        form(
+        bare(
             rf"{begin}(?:am|letzten|letzter|vergangenen|vorigen|el pasado|el|scorso|na|no|op|afgelopen|i|w|we|в|во|у)"
             rf"\s+(?P<weekday>{weekday}){end}",
             _weekday,
         ),
-        form(rf"{begin}(?P<weekday>{weekday})\s+(?:dernier|pasado|scorso|scorsa|passada|passado){end}", _weekday),
-        form(rf"{begin}(?P<weekday>{others}){end}", _weekday),
-        form(
+        bare(rf"{begin}(?P<weekday>{weekday})\s+(?:dernier|pasado|scorso|scorsa|passada|passado){end}", _weekday),
+        bare(rf"{begin}(?P<weekday>{others}){end}", _weekday),
+        bare(
             r"(?:(?:上|这|這)?(?:星期|周|週|礼拜|禮拜)(?P<cn>[一二三四五六日天])|(?P<jk>[月火水木金土日월화수목금토일])(?:曜日|요일))",
             _asian_weekday,
         ),
-        form(
+        bare(
             rf"{begin}(?:{'|'.join(map(re.escape, IN_MONTH.split()))})\s+{month}{end}(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
             _named_month,
         ),
-        form(rf"{begin}{month}\s+(?:में|মাসে|میں){end}", _named_month),
-        form(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
+        bare(rf"{begin}{month}\s+(?:में|মাসে|میں){end}", _named_month),
+        bare(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
     )
 
 
-def _ago_elsewhere(match: re.Match[str], today: date) -> tuple[date, date] | None:
+def _within_elsewhere(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    days, _ = _length_elsewhere(match)
+    return (today - timedelta(days), today) if 0 < days <= MOST_BACK else None
+
+
+def _length_elsewhere(match: re.Match[str]) -> tuple[int, int]:
+    """Return a number of units in days, and the days of the unit."""
     said = match.groupdict()
     count, unit = said["count"] or said["counted"], said["unit"] or said["by"]
     length = {"day": 1, "week": 7, "month": 30}[_units()[unit.casefold()]]
-    days = (_counts().get(count.casefold()) or int(count)) * length
+    return (_counts().get(count.casefold()) or int(count)) * length, length
+
+
+def _ago_elsewhere(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    days, length = _length_elsewhere(match)
     if not 0 < days <= MOST_BACK:
         return None
     slack = {1: 0, 7: 3, 30: 15}[length]

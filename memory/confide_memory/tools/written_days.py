@@ -119,6 +119,12 @@ def week_of(year: int, week: int) -> DaySpan | None:
     return DaySpan(monday, monday + timedelta(6))
 
 
+def quarter_of(year: int, quarter: int) -> DaySpan | None:
+    """Return the span of a quarter of a year, 1 to 4, or None if the year is out of range."""
+    first, last = month_of(year, 3 * quarter - 2), month_of(year, 3 * quarter)
+    return DaySpan(first.first, last.last) if first and last else None
+
+
 @cache
 def month_numbers() -> dict[str, int]:
     """Return the number of each month's name, from 1, by the name in lower case."""
@@ -246,14 +252,33 @@ _PATH_DAYS = (
     re.compile(r"(?<![0-9])([0-9]{4})()([0-9]{2})([0-9]{2})(?:[0-2][0-9][0-5][0-9](?:[0-5][0-9])?)?(?![0-9])"),
 )
 _PATH_NAMED = re.compile(r"(?<![0-9])([0-9]{4})/(?:[0-9]{1,2}[-_ .])?([^\W\d_]{3,12})/([0-9]{1,2})(?![0-9])")
-_PATH_WEEK = re.compile(r"(?<![0-9])([0-9]{4})[-_ /]?(?:W|KW[-_ ]?|Week[-_ ]?)([0-9]{1,2})(?![0-9])", re.IGNORECASE)
+_WEEK = r"(?:W|(?:KW|CW|Week)[-_ ]?)(?P<{0}>[0-9]{{1,2}})"
+_PATH_WEEK = re.compile(
+    rf"(?<![0-9])(?P<year>[0-9]{{4}})[-_ /]?{_WEEK.format('week')}(?:-(?P<day>[1-7]))?(?![0-9])"
+    rf"|(?<![A-Za-z0-9]){_WEEK.format('first')}[-_ /](?P<of>[0-9]{{4}})(?![0-9])",
+    re.IGNORECASE,
+)
+_PATH_QUARTER = re.compile(
+    r"(?<![A-Za-z0-9])(?:Q(?P<first>[1-4])[-_ /]?(?P<of>20[0-9]{2})|(?P<year>20[0-9]{2})[-_ /]?Q(?P<at>[1-4]))(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
 _PATH_MONTH = re.compile(r"(?<![0-9])([0-9]{4})[-_/]([0-9]{2})(?![0-9-])")
+SHORT_MONTHS: Final = frozenset(
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "mai", "maj"]
+)
+"""Names of months in three letters that no other word has beside a number: set, out and ago are some."""
+_PATH_MONTH_FIRST = re.compile(r"(?<![0-9-])(0[1-9]|1[0-2])[-_](20[0-9]{2})(?![0-9-])")
+_PATH_MONTH_NAMED = re.compile(
+    r"(?<![0-9])(?P<year>20[0-9]{2})[-_ ](?P<name>[^\W\d_]{3,12})(?:[-_ ](?P<day>[0-9]{1,2}))?(?![^\W_])"
+    r"|(?<![^\W_])(?:(?P<before>[0-9]{1,2})[-_ ]?)?(?P<led>[^\W\d_]{3,12})[-_ ]?(?P<of>20[0-9]{2})(?![0-9])"
+)
 _PATH_YEAR = re.compile(r"(?:^|[/_ -])((?:19[7-9]|20[0-9])[0-9])(?=$|[/_ -])")
 
 
 def days_of_path(path: str) -> DaySpan | None:
     """Return the day, week or month that a path names: `memory/2026-11-21.md`,
-    `journals/2025_01_15.md`, `log/2025/01/19.md`, `2025/January/19.md`, `2025-W07.md`, `2025-02.md`.
+    `journals/2025_01_15.md`, `log/2025/01/19.md`, `2025/January/19.md`, `2025-W07.md`, `2025-02.md`,
+    `2025-Q1.md`; or the quarter.
     """
     stem = with_plain_digits(path.removesuffix(".md"))
     if not re.search(r"[0-9]{4}", stem):
@@ -269,17 +294,48 @@ def days_of_path(path: str) -> DaySpan | None:
     for one in dates_in(name):
         if len(one.spans) == 1 and one.spans[0].is_day:
             return one.spans[0]
-    for match in _PATH_WEEK.finditer(stem):
-        if span := week_of(int(match[1]), int(match[2])):
-            return span
+    if span := next(filter(None, map(_named_month_of, _PATH_MONTH_NAMED.finditer(name))), None):
+        return span
+    if span := next(filter(None, map(_week_of_match, _PATH_WEEK.finditer(stem))), None):
+        return span
+    if (quarter := _PATH_QUARTER.search(stem)) is not None:
+        return _quarter_of_match(quarter)
     for match in _PATH_MONTH.finditer(stem):
         if span := month_of(int(match[1]), int(match[2])):
+            return span
+    for match in _PATH_MONTH_FIRST.finditer(stem):
+        if span := month_of(int(match[2]), int(match[1])):
             return span
     named = next((one.spans[0] for one in dates_in(name) if len(one.spans) == 1), None)
     if named is None and "/" in stem:  # 2025/Jan 18.md
         led = _partial(name.casefold(), year_of_path(stem.rpartition("/")[0]))
         return led if led is not None and led.is_day else None
     return named
+
+
+def _week_of_match(match: re.Match[str]) -> DaySpan | None:
+    """Return the week that a path names, or the day of it that stands behind: `2026-W12-3`."""
+    span = week_of(int(match["year"] or match["of"]), int(match["week"] or match["first"]))
+    if span is None or match["day"] is None:
+        return span
+    day = span.first + timedelta(int(match["day"]) - 1)
+    return DaySpan(day, day)
+
+
+def _quarter_of_match(match: re.Match[str]) -> DaySpan | None:
+    return quarter_of(int(match["year"] or match["of"]), int(match["at"] or match["first"]))
+
+
+def _named_month_of(match: re.Match[str]) -> DaySpan | None:
+    """Return the month or the day that a file is named after: `2026-May`, `2026-May-03`, `May-2026`,
+    `03May2026`.
+    """
+    year, day = int(match["year"] or match["of"]), match["day"] or match["before"]
+    name = (match["name"] or match["led"]).casefold()
+    number = month_numbers().get(name, 0)
+    if not number or not (len(name) > 3 or name in SHORT_MONTHS):
+        return None
+    return day_span(year, number, int(day)) if day else month_of(year, number)
 
 
 def year_of_path(path: str) -> DaySpan | None:
@@ -418,7 +474,9 @@ def _day_of_title(title: str, around: DaySpan | None) -> DaySpan | None:
         span = days_of_path(match[0])
         return span if span and span.is_day and title.strip(_TITLE_MARKS).startswith(match[0]) else None
     if match := _PATH_WEEK.search(title):
-        return week_of(int(match[1]), int(match[2]))
+        return _week_of_match(match)
+    if match := _PATH_QUARTER.search(title):
+        return _quarter_of_match(match)
     if (match := _SHORT.fullmatch(title.strip())) and around and around.first.year == around.last.year:
         return day_span(around.first.year, int(match[2]), int(match[1]))
     return _partial(title.strip(_TITLE_MARKS).casefold(), around)

@@ -93,6 +93,84 @@ def test_words_that_name_days(asked: str, days: str) -> None:
     assert found.name == days
 
 
+WEDNESDAY = date(2026, 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("asked", "days"),
+    [
+        ("what was decided on the 3rd", "2026-05-03"),
+        ("what did we do on the 25th?", "2026-04-25"),
+        ("what happened on the 3rd of last month", "2026-04-03"),
+        ("was war am 3.?", "2026-05-03"),
+        ("am 3.5.26", "2026-05-03"),
+        ("notes of 03.05.26", "2026-05-03"),
+        ("5/13/26", "2026-05-13"),
+        ("13/5/26", "2026-05-13"),
+        ("log of 20260503", "2026-05-03"),
+        ("this Tuesday", "2026-05-19"),
+        ("Tuesday last week", "2026-05-12"),
+        ("last week's Tuesday", "2026-05-12"),
+        ("letzte Woche am Dienstag", "2026-05-12"),
+        ("a few days ago", "2026-05-14 to 2026-05-18"),
+        ("vor ein paar Wochen", "2026-04-08 to 2026-05-06"),
+        ("last 7 days", "2026-05-13 to 2026-05-20"),
+        ("the past month", "2026-04-20 to 2026-05-20"),
+        ("in den letzten drei Tagen", "2026-05-17 to 2026-05-20"),
+        ("en los últimos 2 días", "2026-05-18 to 2026-05-20"),
+        ("ces trois derniers jours", "2026-05-17 to 2026-05-20"),
+        ("KW 12/2026", "2026-03-16 to 2026-03-22"),
+        ("W12 2026", "2026-03-16 to 2026-03-22"),
+        ("week 12 of 2026", "2026-03-16 to 2026-03-22"),
+        ("12. KW", "2026-03-16 to 2026-03-22"),
+        ("wk 50", "2025-12-08 to 2025-12-14"),
+        ("2026-W12-3", "2026-03-18"),
+        ("Q2 2026", "2026-04-01 to 2026-06-30"),
+        ("second quarter of 2026", "2026-04-01 to 2026-06-30"),
+        ("the last quarter of 2025", "2025-10-01 to 2025-12-31"),
+        ("im dritten Quartal", "2025-07-01 to 2025-09-30"),
+        ("2. Quartal 2026", "2026-04-01 to 2026-06-30"),
+        ("this quarter", "2026-04-01 to 2026-05-20"),
+        ("H1 2026", "2026-01-01 to 2026-06-30"),
+        ("second half of 2025", "2025-07-01 to 2025-12-31"),
+        ("mid-May", "2026-05-11 to 2026-05-20"),
+        ("mid-May 2025", "2025-05-11 to 2025-05-20"),
+        ("Ende Februar", "2026-02-21 to 2026-02-28"),
+        ("à la fin février", "2026-02-21 to 2026-02-28"),
+        ("early 2026", "2026-01-01 to 2026-04-30"),
+        ("last May", "2025-05-01 to 2025-05-31"),
+        ("letzten Dezember", "2025-12-01 to 2025-12-31"),
+        ("05/2026", "2026-05-01 to 2026-05-31"),
+        ("notes of 2026-04", "2026-04-01 to 2026-04-30"),
+        ("since yesterday", "2026-05-19 to 2026-05-20"),
+        ("since 3 May", "2026-05-03 to 2026-05-20"),
+        ("seit Montag", "2026-05-18 to 2026-05-20"),
+        ("between 3 and 9 May", "2026-05-03 to 2026-05-09"),
+        ("3.-9. Mai", "2026-05-03 to 2026-05-09"),
+        ("May 3-9, 2025", "2025-05-03 to 2025-05-09"),
+        ("from May 3 to May 9", "2026-05-03 to 2026-05-09"),
+    ],
+)
+def test_words_that_point_to_days(asked: str, days: str) -> None:
+    """To a part of a month or a year, a week, a quarter, a range, or back from today."""
+    found = days_of(asked, WEDNESDAY)
+    assert found is not None
+    assert found.name == days
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "on the 3rd floor", "the 3rd attempt", "on the 3rd of every month", "released 03.05.26", "version 03.05.26", "Ubuntu 20.04.06",
+        "3.5.26", "3/5/26", "99999999", "20261399", "the early may be lost", "this Friday", "end of set", "3-5 out of 20",
+        "24/2026", "chapter 2. quarter", "a few notes ago", "W99 2026", "by the 5th try", "3-9 of them",
+    ],
+)  # fmt: skip
+def test_words_that_point_to_none(asked: str) -> None:
+    """Places in a row, versions, what could be two days, and what is still to come."""
+    assert days_of(asked, WEDNESDAY) is None
+
+
 @pytest.mark.parametrize(
     "asked",
     [

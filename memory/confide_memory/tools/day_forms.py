@@ -1,0 +1,262 @@
+"""Forms of questions for days that stand in a relation to others: parts of months and years, ranges
+of days, weeks and quarters with their year, days of a week or month that the question only points to.
+
+Each form comes with the function that reads it. They are read before dates with a year, which
+would take their last words for a whole month or year: "mid-May 2026", "3-9 May 2026".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import date, timedelta
+from functools import cache
+from typing import Final
+
+from confide_memory.tools.written_days import (
+    SHORT_MONTHS,
+    day_span,
+    month_numbers,
+    month_of,
+    quarter_of,
+    week_of,
+    weekday_numbers,
+)
+
+Reading = Callable[[re.Match[str], date], tuple[date, date] | None]
+Form = tuple[re.Pattern[str], Reading]
+
+_NEAR_YEARS: Final = 10
+"""A year of two digits is one of so many before this one, or the next."""
+_PARTS: Final = (
+    "early|beginning of|start of|anfang|début|debut|principios de|inizio",
+    "mid|middle of|mitte|mi|mediados de|metà",
+    "late|end of|ende|fin|fin de|finales de|fine",
+)
+_THIRDS: Final = ((1, 10), (11, 20), (21, 31))
+"""Days of a month that its beginning, its middle and its end are."""
+_ORDINALS: Final = (
+    "first|1st|ersten|erstes|erste|1.",
+    "second|2nd|zweiten|zweites|zweite|2.",
+    "third|3rd|dritten|drittes|dritte|3.",
+    "fourth|4th|last|vierten|viertes|vierte|letzten|letztes|4.",
+)
+_TO: Final = r"\s*(?:-|–|—|to|until|till|through|bis|al|au|a|hasta|até)\s*"
+_TH: Final = r"(?:st|nd|rd|th|[.º]|er)?"
+_DAY: Final = r"(?P<day>[0-3]?[0-9])"
+_YEAR: Final = r"(?P<year>20[0-9]{2})"
+_IN_YEAR: Final = rf"(?:,?\s+(?:of\s+|de\s+|del\s+)?{_YEAR}(?![0-9]))?"
+_IN: Final = r"(?:in|during|of|for|since|from|im|seit)\s+(?:the\s+)?"
+_ON: Final = r"(?:am|vom|seit|ab|bis|zum|on|since|from|until|dated|du|le|del|el|il|dal)\s+"
+_ENDS: Final = r"(?=\s*(?:[?!,;:)]|\Z)|\s+(?:and|or|we|i|you|he|she|they|at|with|about|did|was|were)\b)"
+"""Words behind a day without a month; others are counted too: "the 3rd floor"."""
+_VERSION: Final = re.compile(r"(?:version|release|released|ver|build|section|chapter|ubuntu|v)\.?\s*\Z", re.IGNORECASE)
+
+
+def form(pattern: str, read: Reading) -> Form:
+    """Return a form whose words stand for themselves, and are no part of a path, a number or a name."""
+    return re.compile(rf"(?<![\w/.-])(?:{pattern})(?![\w/-]|\.\w)", re.IGNORECASE), read
+
+
+@cache
+def leading() -> tuple[Form, ...]:
+    """Return the forms to be read before dates with a year, built when the first question is read."""
+    named = "|".join(_longest_first({*(name for name in month_numbers() if len(name) > 3), *SHORT_MONTHS}))
+    # "May" is a verb too: "the early may be".
+    month = rf"(?P<month>{named})(?!\s+(?:be|not|have|also|still|need|help|want|use|cause|fail|i|we|you)\b)"
+    weekday = rf"(?P<weekday>{'|'.join(_longest_first(name for name in weekday_numbers() if len(name) > 3))})"
+    part = rf"(?P<part>{'|'.join(_longest_first(word for words in _PARTS for word in words.split('|')))})"
+    number = rf"(?P<number>{'|'.join(_longest_first(word for words in _ORDINALS for word in words.split('|')))})"
+    days = rf"(?P<from>[0-9]{{1,2}}){_TH}{_TO}(?P<to>[0-9]{{1,2}}){_TH}"
+    return (
+        form(rf"{part}[\s-]+(?:de\s+|di\s+)?{month}{_IN_YEAR}(?!\s+[0-9])", _part_of_month),
+        form(rf"{part}[\s-]+(?:de\s+|di\s+)?{_YEAR}(?![\s,.:]*[0-9])", _part_of_year),
+        form(
+            rf"(?:between\s+|zwischen\s+|from\s+|von\s+)?{days}\s+(?:of\s+|de\s+|di\s+)?{month}{_IN_YEAR}",
+            _days_of_month,
+        ),
+        form(
+            rf"(?:between|zwischen|entre)\s+(?P<from>[0-9]{{1,2}}){_TH}\s+(?:and|und|y|et|e)\s+(?P<to>[0-9]{{1,2}}){_TH}"
+            rf"\s+(?:of\s+|de\s+|di\s+)?{month}{_IN_YEAR}",
+            _days_of_month,
+        ),
+        form(rf"{month}\.?\s+{days}{_IN_YEAR}", _days_of_month),
+        form(rf"H(?P<number>[12])[\s/-]*{_YEAR}|(?P<of>20[0-9]{{2}})[\s/-]*H(?P<at>[12])", _half),
+        form(rf"{number}\s+(?:half(?:\s+of)?|halbjahr|hälfte)\s+{_YEAR}", _half),
+        form(rf"Q(?P<number>[1-4])[\s/,-]*{_YEAR}", _quarter),
+        form(rf"{number}\s+(?:quarter|quartal)(?:,?\s+(?:of\s+)?{_YEAR})", _quarter),
+        form(rf"{_IN}(?!last|letzt){number}\s+(?:quarter|quartal)", _quarter),
+        form(r"this\s+quarter|diese[sm]\s+quartal", _this_quarter),
+        form(rf"{_YEAR}-?W(?P<number>[0-9]{{2}})-(?P<at>[1-7])", _week),
+        form(rf"(?:W|KW|CW|wk|week)\s*(?P<number>[0-9]{{1,2}})(?:[\s/,-]+(?:of\s+)?){_YEAR}", _week),
+        form(rf"(?P<number>[0-9]{{1,2}})\.\s*(?:KW|Kalenderwoche)(?:[\s/,-]+{_YEAR})?", _week),
+        form(r"wk\.?\s*(?P<number>[0-9]{1,2})", _week),
+        form(rf"{weekday}\s+(?:of\s+last\s+week|last\s+week|(?:der\s+)?letzte[rn]?\s+woche)", _weekday_of_last_week),
+        form(rf"(?:last\s+week(?:'s|’s)?(?:\s+on)?|letzte\s+woche(?:\s+am)?)\s+{weekday}", _weekday_of_last_week),
+        form(rf"(?:this|diesen)\s+{weekday}", _weekday_of_this_week),
+        form(rf"(?:seit|depuis|desde|sinds)\s+(?:letzte[mn]\s+|dem\s+|le\s+|el\s+)?{weekday}", _since_weekday),
+        form(rf"(?:last|past|previous|letzten|vergangenen|vorigen)\s+{month}(?!,?\s+[0-9])", _last_month),
+        form(rf"{_ON}{_DAY}\.(?P<m>[0-9]{{1,2}})\.(?P<year>[0-9]{{2}})", _short_date),
+        form(r"(?P<day>[0-3][0-9])\.(?P<m>[01][0-9])\.(?P<year>[0-9]{2})", _short_date),
+        form(r"(?P<day>[0-9]{1,2})/(?P<m>[0-9]{1,2})/(?P<year>[0-9]{2})", _short_date),
+        form(rf"{_YEAR}(?P<m>0[1-9]|1[0-2])(?P<day>[0-2][0-9]|3[01])", _compact),
+        form(rf"(?P<m>0?[1-9]|1[0-2])/{_YEAR}|(?P<of>20[0-9]{{2}})[-/](?P<at>0[1-9]|1[0-2])", _numbered_month),
+        form(
+            rf"(?:on|since|by|from|until|till)\s+the\s+{_DAY}(?:st|nd|rd|th)(?:\s+of\s+(?:this|last)\s+month|{_ENDS})",
+            _day_of_this_month,
+        ),
+        form(rf"(?:am|vom|seit|zum)\s+{_DAY}\.{_ENDS}", _day_of_this_month),
+        form(r"(?:a|the\s+last|the\s+past)\s+few\s+(?P<unit>day|week)s(?P<ago>\s+ago)?", _few),
+        form(r"vor\s+(?:ein\s+paar|einigen|wenigen)\s+(?P<unit>tag|woch)en", _few),
+        form(r"(?:(?:in|over|during)\s+)?(?:the\s+)?past\s+(?P<unit>week|month|year)", _up_to_today),
+    )
+
+
+def _longest_first(words: Iterable[str]) -> list[str]:
+    return [re.escape(word).replace(r"\ ", r"\s+") for word in sorted(words, key=len, reverse=True)]
+
+
+def _month(match: re.Match[str], today: date) -> tuple[int, int]:
+    """Return the year and number of the month that a form names; without a year, of the last such
+    month that has begun.
+    """
+    number = month_numbers()[" ".join(match["month"].casefold().split())]
+    return int(match["year"] or today.year - (number > today.month)), number
+
+
+def _rank(said: str, words: tuple[str, ...]) -> int:
+    """Return the place of the group of words that holds this one, from 0."""
+    word = " ".join(said.casefold().split())
+    return next(at for at, group in enumerate(words) if word in group.split("|"))
+
+
+def _number(match: re.Match[str]) -> int:
+    """Return the number that a form states in digits or as a word."""
+    said = match["number"] or match["at"]
+    return int(said) if said.isdigit() else _rank(said, _ORDINALS) + 1
+
+
+def _year(match: re.Match[str]) -> int | None:
+    """Return the year that a form states, or None."""
+    said = match.groupdict()
+    found = said.get("year") or said.get("of")
+    return int(found) if found else None
+
+
+def _part_of_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    year, number = _month(match, today)
+    first, last = _THIRDS[_rank(match["part"], _PARTS)]
+    whole = month_of(year, number)
+    start = date(year, number, first)
+    return None if whole is None or start > today else (start, min(whole.last, start + timedelta(last - first)))
+
+
+def _part_of_year(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    start = date(int(match["year"]), 4 * _rank(match["part"], _PARTS) + 1, 1)
+    end = month_of(start.year, start.month + 3)
+    return None if end is None or start > today else (start, end.last)
+
+
+def _days_of_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    year, number = _month(match, today)
+    first, last = day_span(year, number, int(match["from"])), day_span(year, number, int(match["to"]))
+    return (first.first, last.first) if first and last and first < last else None
+
+
+def _half(match: re.Match[str], _today: date) -> tuple[date, date] | None:
+    number, year = _number(match), _year(match)
+    end = month_of(year, 6 * number) if year and number < 3 else None
+    return None if end is None else (date(end.first.year, 6 * number - 5, 1), end.last)
+
+
+def _quarter(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return the quarter of that number, in the given year, else the last that has begun."""
+    number = _number(match)
+    year = _year(match) or today.year - (date(today.year, 3 * number - 2, 1) > today)
+    return quarter_of(year, number)
+
+
+def _this_quarter(_match: re.Match[str], today: date) -> tuple[date, date]:
+    return date(today.year, 3 * ((today.month - 1) // 3) + 1, 1), today
+
+
+def _week(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return the week of that number, in the given year, else the last that has begun; the day of it
+    that the form numbers.
+    """
+    number, year = int(match["number"]), _year(match)
+    span = week_of(year or today.isocalendar().year, number)
+    if span is not None and span.first > today and year is None:
+        span = week_of(today.isocalendar().year - 1, number)
+    if span is None:
+        return None
+    if at := match.groupdict().get("at"):
+        day = span.first + timedelta(int(at) - 1)
+        return day, day
+    return span.first, span.last
+
+
+def _weekday_of_last_week(match: re.Match[str], today: date) -> tuple[date, date]:
+    day = today - timedelta(today.weekday() + 7 - weekday_numbers()[match["weekday"].casefold()])
+    return day, day
+
+
+def _weekday_of_this_week(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return that day of this week, unless it is still to come."""
+    day = today - timedelta(today.weekday() - weekday_numbers()[match["weekday"].casefold()])
+    return (day, day) if day <= today else None
+
+
+def _since_weekday(match: re.Match[str], today: date) -> tuple[date, date]:
+    back = (today.weekday() - weekday_numbers()[match["weekday"].casefold()]) % 7 or 7
+    return today - timedelta(back), today
+
+
+def _last_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return the last such month that is over."""
+    number = month_numbers()[" ".join(match["month"].casefold().split())]
+    span = month_of(today.year - (number >= today.month), number)
+    return None if span is None else (span.first, span.last)
+
+
+def _short_date(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return the day of numbers with a year of two digits: with points the day is first everywhere,
+    and with slashes only numbers that leave no doubt are read.
+    """
+    year, day, month = 2000 + int(match["year"]), int(match["day"]), int(match["m"])
+    if not today.year - _NEAR_YEARS < year <= today.year + 1 or _VERSION.search(match.string, 0, match.start()):
+        return None
+    spans = [day_span(year, month, day)]
+    if "/" in match[0]:
+        spans = [span for span in dict.fromkeys((*spans, day_span(year, day, month))) if span]
+    return (spans[0].first, spans[0].last) if len(spans) == 1 and spans[0] else None
+
+
+def _compact(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    span = day_span(int(match["year"]), int(match["m"]), int(match["day"]))
+    return None if span is None or span.first.year > today.year + 1 else (span.first, span.last)
+
+
+def _numbered_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    span = month_of(_year(match) or 0, int(match["m"] or match["at"]))
+    return None if span is None or span.first > today else (span.first, span.last)
+
+
+def _day_of_this_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return the last day of that number that has come: of this month or an earlier one."""
+    for back in (0, 1, 2):
+        month = today.year * 12 + today.month - 1 - back - match[0].casefold().endswith("last month")
+        span = day_span(month // 12, month % 12 + 1, int(match["day"]))
+        if span is not None and span.first <= today:
+            return span.first, span.last
+    return None
+
+
+def _few(match: re.Match[str], today: date) -> tuple[date, date]:
+    days = 7 if match["unit"].casefold().startswith("w") else 1
+    is_ago = "ago" not in match.groupdict() or match["ago"]
+    return today - timedelta(6 * days), today - timedelta(2 * days if is_ago else 0)
+
+
+def _up_to_today(match: re.Match[str], today: date) -> tuple[date, date]:
+    return today - timedelta({"week": 7, "month": 30, "year": 365}[match["unit"].casefold()]), today
