@@ -72,6 +72,21 @@ FOUND = [
     ("RFC7230", "see RFC 7230 for HTTP"),
     ("SHOP1234", "Ticket SHOP-1234 is open"),
     ("978-3-16-148410-0", "the book 9783161484100"),
+    *(
+        (asked, f"the account is {stored}, at the bank")
+        for asked in ("DE89 3704 0044 0532 0130 00", "DE89370400440532013000", "DE89-3704-0044-0532-0130-00")
+        for stored in ("DE89 3704 0044 0532 0130 00", "DE89370400440532013000", "de89-3704-0044-0532-0130-00")
+    ),
+    *(
+        (asked, f"the office has {stored}, until five")
+        for asked in ("+49 30 123456", "0049-30-123456", "+4930123456", "+49 (0)30 / 12 34 56")
+        for stored in ("+49 30 123456", "0049-30-123456", "+4930123456", "+49 (0) 30 1234-56")
+    ),
+    ("030 123456", "call 030/123456 at once"),
+    ("030123456", "call (030) 12 34 56 at once"),
+    ("(555) 123-4567", "call 555.123.4567 at once"),
+    ("5551234567", "call 555-123-4567 at once"),
+    ("+49 30 123456", "call +49 30 123456-78, or the hall"),
     # Hashes, both ways.
     ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "the digest is 9f86d081884c7d659a2f"),
     ("1234567", "fixed by 1234567abcdef12"),
@@ -85,6 +100,8 @@ NOTHING = [
     ("Which database does Anna use?", "Tom has to use the database of the shop."),
     ("SHOP-123", "Ticket SHOP-1234 is open."),
     ("chapter 3", "chapter 31 is long"),
+    ("DE89 3704 0044 0532 0130 00", "the account is GB82 WEST 1234 5698 7654 32"),
+    ("+49 30 123456", "call 0049-30-123457 at once"),
     ("00:1B:44:11:3A:B7", "the printer has the address 00:1B:44:11:3A:B8"),
     ("какая погода завтра", "Сервер стоит во Франкфурте."),
     ("휴가는 며칠인가요", "배포는 목요일에 합니다."),

@@ -40,6 +40,13 @@ NEIGHBOURS = [
     ("commit 1234567", "commit 1234567abcdef12", "commit 12345678"),
     ("call +49 30 1234567", "call +49 30 1234567", "call +49 30 12345678"),
     ("the mail on 2026-11-01", "2026-11-01: the mail", "2026-11-02: the mail"),
+    ("call +4930123456", "call 0049-30-123456", "call 0049-30-123457"),
+    ("call 030/123456", "call 030 12 34 56", "call 030 12 34 57"),
+    (
+        "which bank has DE89370400440532013000",
+        "DE89 3704 0044 0532 0130 00 is at the bank",
+        "DE75 5121 0800 1245 1261 99 is at the bank",
+    ),
     ("what is in chapter 3", "chapter 3 is on taxes", "chapter 31 is on taxes"),
     ("which step was skipped, step 2?", "Step 2: skipped", "Step 1: done\n\nStep 3: skipped"),
     ("what happened in KW 4", "KW 4: the move", "KW 46: the move"),

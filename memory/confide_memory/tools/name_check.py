@@ -12,7 +12,18 @@ import re
 from collections.abc import Callable, Sequence
 
 from confide_memory.tools.question import DATE, MOST_OF_IT, PARTLY, SearchQuestion, Term
-from confide_memory.tools.words import COMPOUND, GROUPED, PLAIN, SHORT_HASH, fold, humps, is_hash, parts, ungroup
+from confide_memory.tools.words import (
+    COMPOUND,
+    GROUPED,
+    PLAIN,
+    SHORT_HASH,
+    fold,
+    humps,
+    is_hash,
+    join_groups,
+    parts,
+    ungroup,
+)
 
 # Characters between the words of a name at most: getUserById, get_user_by_id, Get User -- By Id.
 MOST_BETWEEN = 3
@@ -68,7 +79,7 @@ class NameCheck:
             holds: reports of each of `terms`, by its place, if the words of it stand there in a row.
             is_dated: the chunk is of the days that the query names.
         """
-        folded = fold(text)
+        folded = join_groups(fold(text))
         lower = GROUPED.sub(ungroup, folded.lower())
         lacking = 0.0
         for is_identifier, places, share in self._kinds:

@@ -25,6 +25,7 @@ from confide_memory.tools.words import (
     is_hash,
     is_identifier,
     is_name,
+    join_groups,
     may_go_on,
     numbered_things,
     other_spellings,
@@ -177,7 +178,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         aside: words of the text that a relevant chunk need not contain, such as "last week".
         days: dates that these words mean, as `DayRange.phrases` gives them.
     """
-    raw, text = text, GROUPED.sub(_in_one, fold(text))
+    raw, text = text, GROUPED.sub(_in_one, join_groups(fold(text)))
     forming = _Forming({}, {}, {})
     dates = dates_in(raw)
     stated = [fold(raw[one.start : one.end]) for one in dates]

@@ -274,6 +274,51 @@ def _set_apart(number: re.Match[str]) -> str:
     return re.sub("(?<=[0-9])(?=[A-Za-z])", " ", number[0])
 
 
+# Numbers of phones and accounts, in the groups in which people write them. Marks stand between
+# any two groups, so that a long row of digits has one reading.
+_IN_GROUPS = re.compile(
+    r"(?<![\w+.-])(?:"
+    r"(?P<iban>[A-Za-z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]{4}){2,7}(?:[ -]?[A-Za-z0-9]{1,3}(?![A-Za-z0-9]))?)"
+    r"|(?:\+|00[ -]?)(?P<abroad>[1-9][0-9]{0,14}(?:[ ()/.-]{1,4}[0-9]{1,14}){0,6})"
+    r"|(?P<home>\(?0[1-9][0-9]{0,4}\)?[ /-]{1,3}[0-9]{2,8}(?:[ -][0-9]{2,8}){0,4})"
+    r"|(?P<ten>\(?[2-9][0-9]{2}\)?[ .-]{1,2}[0-9]{3}[ .-][0-9]{4})"
+    r")(?!\w)"
+)
+_TRUNK = re.compile(r"\(0\)")  # +49 (0)30 is +49 30
+_FEWEST_ABROAD, _FEWEST_AT_HOME, MOST_PHONE_DIGITS = 8, 9, 15
+"""Digits of a phone number, with its country and without: a day such as 03-05-2026 has eight."""
+_FEWEST_IBAN = 15
+
+
+def _in_one_word(number: re.Match[str]) -> list[str]:
+    """Return a phone number or an IBAN as one word, the longest reading first; nothing for other numbers.
+
+    What stands behind a number, as an extension does, may not belong to it.
+    """
+    if iban := number["iban"]:
+        groups, least, most, before = re.split("[ -]", iban.lower()), _FEWEST_IBAN, 34, ""
+    else:
+        digits = _TRUNK.sub(" ", number["abroad"] or number["home"] or number["ten"])
+        groups = re.findall("[0-9]+", digits)
+        least = _FEWEST_ABROAD if number["abroad"] else _FEWEST_AT_HOME
+        most, before = MOST_PHONE_DIGITS, "tel" if number["abroad"] else ""
+    words = ("".join(groups[:count]) for count in range(len(groups), 0, -1))
+    fit = [word for word in words if least <= len(word) <= most and (not iban or _is_iban(word))]
+    return [before + word for word in fit]
+
+
+def _is_iban(word: str) -> bool:
+    """Return True if the check digits of an account number are right (ISO 13616)."""
+    return int("".join(str(int(letter, 36)) for letter in word[4:] + word[:4])) % 97 == 1
+
+
+def join_groups(text: str) -> str:
+    """Return the text with phone numbers and IBANs each in one word, however they were grouped."""
+    if not _DIGITS.search(text):
+        return text
+    return _IN_GROUPS.sub(lambda number: next(iter(_in_one_word(number)), number[0]), text)
+
+
 def others_in(text: str) -> list[str]:
     """Return the other spellings of the names and dates in a text, as word sequences."""
     # The check is fast since most texts have no such names, nor do most of their words: a search
@@ -282,6 +327,8 @@ def others_in(text: str) -> list[str]:
     others = [" ".join(found) for word in words if not word.islower() and (found := humps(word))]
     others += [" ".join(parts(version)) for version in _VERSION.findall(text)]
     others += [run[:length] for run in _HASH_OF_DIGITS.findall(text) for length in range(7, len(run) + 1)]
+    if _DIGITS.search(text):
+        others += [word for number in _IN_GROUPS.finditer(text) for word in _in_one_word(number)]
     return others + _numbers_in(text) + other_forms(text)
 
 
@@ -321,7 +368,7 @@ def index_words(text: str) -> str:
     word.
 
     These are the parts of camel case, versions without their v, numbers without groups or units,
-    folded words, and pairs of letters in scripts without blanks. When this changes,
+    phone numbers and IBANs in one word, folded words, and pairs of letters in scripts without blanks. When this changes,
     `ChunkSettings.name` must change too: then the rows of older documents are rebuilt in the
     background.
     """
