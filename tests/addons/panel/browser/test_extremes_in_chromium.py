@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 from bench.panel import fill
 from tests.addons.panel.browser.conftest import AXE
-from tests.addons.panel.browser.test_panel_in_chromium import SCHEMES, SHOTS, WIDTHS, Tour, touring
+from tests.addons.panel.browser.test_panel_in_chromium import (
+    SCHEMES,
+    SHOTS,
+    WIDTHS,
+    Tour,
+    ask_for_use,
+    go_to_uses,
+    touring,
+)
 from tests.support.programs.gateway import Gateway, serving
 from tests.support.programs.processes import Machine, wait_until
 
@@ -47,7 +55,7 @@ PAGES: dict[str, Any] = {
             "devices",
             "health",
         ),
-        *("deleted", "conflicts", "stale", "secrets"),
+        *("deleted", "conflicts", "stale", "secrets", "uses"),
     )
 } | {
     "search": "",
@@ -125,3 +133,16 @@ def test_what_is_hard_to_show_looks_right(chromium: Any, crowded: Gateway, schem
         more = {"edit": f"edit?id={one}", "delete": f"delete?id={one}", "of-note": f"graph?id={one}"}
         deep = next(each["path"] for each in listed if "n" * 120 in each["path"])
         assert look(tour, "crowded", scheme, width, PAGES | notes | more | {"file": f"file?path={deep}"}) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_commands_that_wait_look_right(chromium: Any, empty: Gateway, scheme: str, width: int) -> None:
+    """A long one without blanks, one of many lines, and one of other scripts, for as many secrets as may be."""
+    folder = "/" + "a-long-folder/" * 40
+    secrets = [f"{'a-name-of-it-' * 8}{n} (sealed:{'k' * 60}:{'4f' * 16})" for n in range(32)]
+    with touring(chromium, empty, color_scheme=scheme, viewport={"width": width, "height": 900}) as tour:
+        for line in (UNBROKEN * 8, "psql -c '" + "select 1;\n" * 60 + "'", "🦊 漢字かな交じり文 שלום " * 20):
+            is_whole = line.isascii()
+            ask_for_use(tour, secrets=secrets, line=line, program=f"{folder}npm", folder=folder, whole=is_whole)
+        assert look(tour, "waiting", scheme, width, {"uses": lambda tour: go_to_uses(tour, 3)}) == []

@@ -145,16 +145,39 @@ def receipt(tour: Tour) -> None:
     tour.go(f"forgotten?id={kept.stem}")
 
 
-def waits(tour: Tour) -> None:
-    """A command that waits before it uses a secret."""
+def ask_for_use(tour: Tour, **asked: object) -> None:
+    """Have a command wait before it uses secrets, for as long as the tour lasts."""
     (folder,) = (tour.gateway.machine.home / "proxy/gateway/uses").iterdir()
     connection = connect(str(folder), 5)
     assert connection is not None
-    asked = {"secrets": [f"npm-token (sealed:npm-token:{'4f' * 16})"], "line": "npm publish --access public"}
-    asked |= {"program": "/usr/bin/npm", "folder": str(tour.gateway.machine.project)}
     connection.sendall(json.dumps(asked).encode() + b"\n")
     tour.held.append(connection)
+
+
+def waits(tour: Tour) -> None:
+    """A command that waits before it uses a secret; where commands wait, other pages say so."""
+    ask_for_use(
+        tour,
+        secrets=[f"npm-token (sealed:npm-token:{'4f' * 16})"],
+        line="npm publish --access public",
+        program="/usr/bin/npm",
+        folder=str(tour.gateway.machine.project),
+    )
+    go_to_uses(tour, 1)
+
+
+def go_to_uses(tour: Tour, count: int) -> None:
+    """Go to the page of uses, once so many wait."""
     tour.go("uses")
+    while tour.page.locator("main article").count() < count:
+        tour.go("uses")
+
+
+def answered(tour: Tour) -> None:
+    """What the page says after an answer."""
+    waits(tour)
+    with tour.page.expect_navigation():
+        tour.page.click("button:has-text('Allow once')")
 
 
 PAGES: dict[str, Any] = {
@@ -179,6 +202,8 @@ PAGES: dict[str, Any] = {
     "receipt": receipt,
     "uses": "uses",
     "waits": waits,
+    "told that one waits": "projects",
+    "answered": answered,
     "sealed": sealed,
     "shown": shown,
     "remember": "remember",
