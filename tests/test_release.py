@@ -17,6 +17,7 @@ from typing import Final
 import pytest
 from release import archives, channels
 from release.__main__ import changes, digest
+from tests.e2e.cli.test_documents import PRINTS, commands
 from tests.support.programs.installs import ROOT, Wheel, as_wheels
 
 from confide_daemon import __version__
@@ -65,7 +66,7 @@ class Machine:
         for each in (self.programs, self.wheels):
             each.mkdir(parents=True)
         (root / "unpacked").mkdir()
-        as_wheels(Wheel(wheel, root / "unpacked").requires([]), self.wheels)
+        as_wheels(Wheel(wheel, root / "unpacked").requires(["daemon"]), self.wheels)
         shutil.copy(wheel, self.wheels)
         self.env = {
             "HOME": str(self.home),
@@ -83,10 +84,11 @@ class Machine:
             "UV_PYTHON_DOWNLOADS": "never",
         }
 
-    def run(self, *command: str | Path, stdin: str = "") -> str:
-        """Run a command to its end, and return what it printed."""
+    def run(self, *command: str | Path, stdin: str = "", folder: Path | None = None) -> str:
+        """Run a command to its end, and return what it printed. `folder`: where; None for the home."""
+        at = folder or self.home
         done = subprocess.run(
-            command, env=self.env, cwd=self.home, input=stdin, capture_output=True, text=True, timeout=DEADLINE_S
+            command, env=self.env, cwd=at, input=stdin, capture_output=True, text=True, timeout=DEADLINE_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -99,21 +101,29 @@ def machine(release: tuple[Path, Path, Path], tmp_path: Path) -> Machine:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("installer", ["uv tool", "pipx", "pip in a venv"])
-def test_an_installer_takes_the_wheel(machine: Machine, installer: str) -> None:
-    """Both programs are then on the path, as README.md says, and the proxy answers."""
+def test_what_an_installer_made_of_the_wheel_passes_the_tour(machine: Machine, installer: str) -> None:
+    """Both programs are then on the path, as README.md says; each line of docs/tour.md is typed in a folder of its own."""
+    asked = f"{machine.wheel}[daemon]"
     if installer == "uv tool":
         pytest.importorskip("uv")
-        machine.run(sys.executable, "-m", "uv", "tool", "install", machine.wheel)
+        machine.run(sys.executable, "-m", "uv", "tool", "install", asked)
     elif installer == "pipx":
         pytest.importorskip("pipx")
-        machine.run(sys.executable, "-m", "pipx", "install", "--python", sys.executable, machine.wheel)
+        machine.run(sys.executable, "-m", "pipx", "install", "--python", sys.executable, asked)
     else:
         machine.run(sys.executable, "-m", "venv", machine.home / "env")
-        machine.run(machine.home / "env/bin/pip", "install", machine.wheel)
-        machine.programs = machine.home / "env/bin"
-    assert __version__ in machine.run(machine.programs / "confide", "--version")
-    (machine.home / "project").mkdir()
-    assert "quickstart" in machine.run(machine.programs / "confide", "--help")
+        machine.run(machine.home / "env/bin/pip", "install", asked)
+        machine.env["PATH"] = f"{machine.home / 'env/bin'}:{machine.env['PATH']}"
+    project = machine.home / "shop"
+    project.mkdir()
+    assert __version__ in machine.run("confide", "--version", folder=project)
+    try:
+        for command in commands(ROOT / "docs/tour.md"):
+            if not command.startswith("uv tool install"):
+                told = machine.run("/bin/sh", "-c", command, folder=project)
+                assert PRINTS["tour.md"].get(command, "") in told, f"{command}\n{told}"
+    finally:
+        machine.run("confide", "daemon", "stop", folder=project)
 
 
 @pytest.mark.e2e
