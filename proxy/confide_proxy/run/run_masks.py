@@ -144,7 +144,9 @@ class _HandedValues:
         return self._forms
 
     def words(self, text: bytes) -> Iterable[bytes]:
-        return text.split() if self.rest.has_any() else _hiding(text)
+        yield from _hiding(text)
+        if shortest := self.rest.shortest():
+            yield from (word for word in text.split() if len(word) >= shortest)
 
     def _fetch(self) -> None:
         assert self._pages is not None

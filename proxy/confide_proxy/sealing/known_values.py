@@ -131,7 +131,7 @@ class KnownValues:
             found: list[SecretFinding] = []
             for start, end, kind in self._in(shown.text if shown else text):
                 found.append(_finding(kind, *(shown.span(start, end) if shown else (start, end))))
-            for view in _readings(shown.text if shown else text):
+            for view in _readings(shown.text if shown else text, self._shapes.shortest):
                 for start, end, kind in self._in(view.text):
                     place = view.span(start, end)
                     found.append(_finding(kind, *(shown.span(*place) if shown else place)))
@@ -144,12 +144,12 @@ class KnownValues:
                 self._passed_over = frozenset(map(self._name, values))
                 self._forget(self._space)
 
-    def has_any(self) -> bool:
-        """Return True if there is a value to find."""
+    def shortest(self) -> int:
+        """Return the length of the shortest value to find, in characters; 0 without any."""
         with self._turn:
             if self._is_open():
                 self._catch_up()
-            return bool(self._kinds)
+            return self._shapes.shortest if self._kinds else 0
 
     def kind_of(self, value: str) -> str | None:
         """Return the kind of a known value, or None."""
@@ -296,8 +296,11 @@ class KnownValues:
         """Yield each known value in the text as it is, between blanks, punctuation and the ends:
         (start, end, kind).
         """
+        shortest = self._shapes.shortest
         for match in _WORD.finditer(text):
             word, at = match[0], match.start()
+            if len(word) < shortest:
+                continue
             if word.isalnum():
                 if (kind := self._kind(word, 0)) is not None:
                     yield at, match.end(), kind
@@ -361,15 +364,16 @@ class _Shapes:
             values that it can belong to: whether they include the one before it and the one after
             it, and the bits of their looks.
         most_signs: most punctuation characters in any value.
-        longest: length of the longest value.
+        shortest, longest: length of the shortest and of the longest value.
     """
 
-    __slots__ = ("inner", "longest", "looks", "most_signs")
+    __slots__ = ("inner", "longest", "looks", "most_signs", "shortest")
 
     def __init__(self) -> None:
         self.looks: dict[tuple[int, int], int] = {}
         self.inner: dict[tuple[int, int], tuple[tuple[int, int, int], ...]] = {}
         self.most_signs = 0
+        self.shortest = LONGEST
         self.longest = 0
 
     def add(self, length: int, signs: int, look: int) -> None:
@@ -381,6 +385,7 @@ class _Shapes:
                 others = (each for each in self.inner.get(part, ()) if each[:2] != (left, right))
                 self.inner[part] = (*others, (left, right, looks))
         self.most_signs = max(self.most_signs, signs)
+        self.shortest = min(self.shortest, length)
         self.longest = max(self.longest, length)
 
 
@@ -439,13 +444,14 @@ def _parts(word: str) -> Iterator[str]:
                 yield word[begin:end]
 
 
-def _readings(text: str) -> Iterator[decoding.View]:
+def _readings(text: str, shortest: int) -> Iterator[decoding.View]:
+    """Yield decoded readings of a text in which values of at least `shortest` characters may be."""
     if view := decoding.unescape(text):
         yield view
     if view := decoding.strip_emphasis(text):
         yield view
-    yield from decoding.encoded_runs(text)
-    if view := decoding.join_lines(text, SHORTEST):
+    yield from decoding.encoded_runs(text, shortest=min(-(-4 * shortest // 3), decoding.SHORTEST_LINE))
+    if view := decoding.join_lines(text, shortest):
         yield view
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,26 @@ def test_a_known_value_is_found_in_every_form(know: Know, form: str) -> None:
         assert STANDIN.search(sealed.text), (one, text)
         assert one not in sealed.text
         assert another.restore(sealed.text, sealed.values, "files") == text
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_value_that_is_known_alone_is_found_in_every_form(know: Know, form: str) -> None:
+    """Words that are shorter than all known values are passed over, and no form of a value is."""
+    chance = random.Random(9)
+    for number in range(draws(40, 12)):
+        one = value(chance)
+        know(machine=f"of-{number}").remember([("password", one.encode())])
+        another = sealer(know(machine=f"of-{number}"))
+        for _, text in said_again(form, [one], number):
+            assert one not in another.seal(text, "files").text
+            assert STANDIN.search(another.seal(text, "files").text), text
+
+
+def test_a_long_value_that_is_known_alone_is_found_in_lines_of_base64(know: Know) -> None:
+    one = "".join(random.Random(1).choices("abcXYZ019-", k=240))
+    know().remember([("password", one.encode())])
+    lines = base64.encodebytes(one.encode()).decode()
+    assert lines.splitlines()[0] not in sealer(know()).seal(f"It is\n{lines}\nas mail has it.", "files").text
 
 
 @pytest.mark.parametrize(

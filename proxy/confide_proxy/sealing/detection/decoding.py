@@ -45,7 +45,8 @@ _SHORTEST: Final = 11
 """Length of eight bytes in base64 without padding."""
 LONGEST_RUN: Final = 4096
 _BASE64: Final = r"[A-Za-z0-9+/_-]{%d,}+={0,2}"
-_SHORTEST_LINE: Final = 40
+SHORTEST_LINE: Final = 40
+"""The shortest line of wrapped base64, in characters."""
 _SHORTEST_HEX: Final = 16
 _WRAPPED: Final = r"([A-Za-z0-9+/_-]{40,128})(?:\r?\n[ \t]{0,40}[A-Za-z0-9+/_-]{1,128}){1,64}={0,2}(?![A-Za-z0-9+/=_-])"
 """Wrapped base64 as in mail and PEM: all lines but the last have the same length."""
@@ -143,7 +144,7 @@ def encoded_runs(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RU
             for digits in compile_once(_HEX).finditer(text, start, end):
                 if digits.end() - digits.start() <= 2 * longest and (decoded := _text(bytes.fromhex(digits[1]))):
                     yield View(decoded, [(0, len(decoded), *digits.span())])
-        if end - start >= _SHORTEST_LINE and start >= behind and text[end : end + 1] in ("\r", "\n"):
+        if end - start >= SHORTEST_LINE and start >= behind and text[end : end + 1] in ("\r", "\n"):
             if (lines := compile_once(_WRAPPED).match(text, start)) and (decoded := _of_lines(lines)):
                 yield View(decoded, [(0, len(decoded), *lines.span())])
             behind = lines.end() if lines else end
