@@ -8,6 +8,7 @@ removed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -71,8 +72,10 @@ class FileChange:
                 _resolve(self.path).parent.mkdir(parents=True, exist_ok=True)
                 replace(self.path, self.after)
         except OSError as error:
+            is_mounted = error.errno in (errno.EBUSY, errno.EXDEV)  # of its own, in a container say
             raise SetupStorageError(
-                f"{self.path} cannot be written: {error.strerror or type(error).__name__}"
+                f"{self.path} cannot be written: {error.strerror or type(error).__name__}",
+                hint="the file alone is mounted: mount its folder instead" if is_mounted else None,
             ) from error
 
 

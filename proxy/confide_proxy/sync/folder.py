@@ -616,6 +616,8 @@ def _explain(path: str, error: OSError) -> FolderError:
         return FolderError(path, "leads through a symlink or a file", hint="memory folders hold plain files only")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskRefusalError(path, "cannot be written: the disk is full", hint="free some space; nothing was lost")
+    if error.errno in (errno.EBUSY, errno.EXDEV):  # a file of its own in a container, say
+        return DiskRefusalError(path, "cannot be replaced: the file alone is mounted", hint="mount its folder instead")
     return DiskRefusalError(path, f"cannot be opened: {error.strerror}")
 
 

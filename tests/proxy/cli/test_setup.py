@@ -356,6 +356,22 @@ def test_an_entry_of_confide_for_another_memory_or_project_is_named(machine: Mac
     assert json.loads(config.read_text()) == json.loads(plain)
 
 
+def test_a_file_of_a_client_that_is_mounted_alone_is_told_of(machine: Machine, tmp_path: Path) -> None:
+    """As in a container: it cannot be replaced as a whole, and stays as it is."""
+    file, other = machine.project / ".mcp.json", tmp_path / "other.json"
+    for each in (file, other):
+        each.write_text("{}")
+    if subprocess.run(["mount", "--bind", str(other), str(file)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a file needs root")
+    try:
+        ended = confide(machine, "setup", "claude-code", "--write")
+    finally:
+        subprocess.run(["umount", "-l", str(file)], check=True)
+    assert ended.code == 8
+    assert "the file alone is mounted: mount its folder instead" in ended.err
+    assert other.read_text() == "{}"
+
+
 def test_the_doctor_sees_which_memory_an_entry_leads_to(machine: Machine) -> None:
     """A client that passes few variables on has only what stands in the entry."""
     confide(machine, "setup", "codex", "--write")
