@@ -113,7 +113,7 @@ class SessionProgress:
     mark: str = ""
     forgotten: bool = False
 
-    def as_json(self, *, taken: bool) -> TranscriptState:
+    def to_json(self, *, taken: bool) -> TranscriptState:
         return {
             "version": self.version,
             "offset": self.offset,

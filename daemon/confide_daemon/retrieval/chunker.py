@@ -74,7 +74,7 @@ def cut(text: str, settings: ChunkSettings, *, is_log: bool = False) -> list[Pie
                 start = _overlapping(source, atoms, first, end, settings)
             body = source.text[start:end]
             lines = source.line_of(start), source.line_of(end - 1)
-            heading, above = source.headed(sections[opening], opening, lines[0])
+            heading, above = source.heading_above(sections[opening], opening, lines[0])
             pieces.append(Piece(lines[0] + 1, lines[1] + 1, body, heading, count_tokens(body), above=above))
     return pieces
 
@@ -221,7 +221,7 @@ class ChunkedText:
             headings = headings + self.count(self.offsets[first], self._end(last)) + 2 if is_heading else 0
         return self._starts, self._stops, self._bonds
 
-    def headed(self, section: Sequence[Heading], opening: int, start: int) -> tuple[str, tuple[int, ...]]:
+    def heading_above(self, section: Sequence[Heading], opening: int, start: int) -> tuple[str, tuple[int, ...]]:
         """Return what stands above a chunk, outermost first, and the lines of it, counted from 1.
 
         `opening`: the chunk's first line that is no heading; `section`: the headings above that
@@ -473,14 +473,14 @@ def pack(atoms: Atoms, limit: int) -> list[int]:
         if not (atoms.bond[1:] == bond).any():
             continue
         while len(begins) > 1:
-            closed = _closed(atoms, begins, bond, limit, limit if bond < ENTRY else SHORTEST)
+            closed = _seams_to_close(atoms, begins, bond, limit, limit if bond < ENTRY else SHORTEST)
             if not len(closed):
                 break
             begins = np.delete(begins, closed + 1)
     return [int(begin) for begin in begins] if count else []
 
 
-def _closed(atoms: Atoms, begins: Whole, bond: int, limit: int, shortest: int) -> Whole:
+def _seams_to_close(atoms: Atoms, begins: Whole, bond: int, limit: int, shortest: int) -> Whole:
     """Return the seams that close in this round, those with the least key of their neighbourhood;
     no two touch the same chunk. One of the two chunks at a seam has less than `shortest` tokens, if
     that is less than the limit.

@@ -277,7 +277,7 @@ async def _together(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> li
     gate = asyncio.Semaphore(THREADS)
     failures: list[ConfideError] = []
 
-    async def one(call: Callable[[], Coroutine[Any, Any, T]]) -> T | ConfideError:
+    async def run_one(call: Callable[[], Coroutine[Any, Any, T]]) -> T | ConfideError:
         async with gate:
             if failures:
                 return failures[0]
@@ -287,7 +287,7 @@ async def _together(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> li
                 failures.append(error)
                 return error
 
-    return await asyncio.gather(*map(one, calls))
+    return await asyncio.gather(*map(run_one, calls))
 
 
 def _failure(outcomes: Sequence[object]) -> ConfideError | None:

@@ -380,13 +380,13 @@ class Copies:
             "baseHash": held.hash if held is not None and held.hash is not None else before,
             "text": change.text,
         }
-        answer = _unapplied(await APPLY.ask_machine(self._session.ask, body, timeout_s))
+        answer = _other_content(await APPLY.ask_machine(self._session.ask, body, timeout_s))
         if answer is not None and await self._has_confirmed(change, answer):
             base = answer["base"] or 0
             if base >= change.revision:  # over another of its connections
                 self._confirmed[key] = ConfirmedRevision(base, answer["hash"])
                 return None
-            answer = _unapplied(
+            answer = _other_content(
                 await APPLY.ask_machine(self._session.ask, {**body, "baseHash": answer["hash"]}, timeout_s)
             )
         if answer is not None:
@@ -455,7 +455,7 @@ class ConnectedMachine:
             raise RequestError("unavailable", "the device did not answer in time") from None
 
 
-def _unapplied(answer: Applied) -> Applied | None:
+def _other_content(answer: Applied) -> Applied | None:
     """Return what the file holds instead of the revision; None if the device applied it."""
     return None if answer["applied"] else answer
 

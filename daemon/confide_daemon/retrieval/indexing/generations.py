@@ -93,7 +93,7 @@ def decide(
         add = _missing_aside(held, models)
     swap = building if building is not None and building.missing == 0 else None
     serving = building or (live if _name(live) == wanted else None)
-    drop = list(_left_over(held, {model.name for model in models}))
+    drop = list(_superfluous_generations(held, {model.name for model in models}))
     fill = tuple(_fill([one for one in held if one not in drop], models, live, serving))
     return GenerationPlan(
         target=target,
@@ -123,7 +123,7 @@ def successor(held: Sequence[GenerationGap], name: str | None) -> GenerationGap 
     return None if newest is None or newest.generation.live else newest
 
 
-def _left_over(held: Sequence[GenerationGap], names: set[str | None]) -> Iterable[GenerationGap]:
+def _superfluous_generations(held: Sequence[GenerationGap], names: set[str | None]) -> Iterable[GenerationGap]:
     """Yield generations that have a newer one of the same model, or whose model is not configured."""
     newest = {one.generation.name: one for one in held}
     for one in held:

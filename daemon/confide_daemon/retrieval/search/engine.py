@@ -509,7 +509,7 @@ class _Search:
             return [HitScores(order) for order in orders]
         return [HitScores(group.best.score, order) for group, order in zip(groups, orders, strict=True)]
 
-    def _score_shown(self, evidence: Evidence, factors: Factors) -> float:
+    def _score_to_show(self, evidence: Evidence, factors: Factors) -> float:
         """Return the score that a chunk shows."""
         if self._weights.ranking == "original":
             return min(1.0, factors.relevance)
@@ -560,7 +560,7 @@ class _Search:
                 lacking = max(lacking, self._compute_unknown_share())
             evidence = Evidence(keyword, share, vector, is_named=is_named, lacking=lacking)
             if vector is not None and cosine is not None and background is not None:
-                match = self._weighed_terms().match((near[REACH], header), (*near, header))
+                match = self._weigh_terms().match((near[REACH], header), (*near, header))
                 match = match._replace(stated=self._with_day(match.stated, is_dated=is_dated))
                 deviation, everyday = background.of(cosine)
                 evidence = evidence._replace(
@@ -571,7 +571,7 @@ class _Search:
                     keyword_lead=keyword - words_of_field,
                 )
             factors.evidence = evidence
-            factors.score = score = max(self._score_shown(evidence, factors), OF_A_PAGE if factors.page else 0.0)
+            factors.score = score = max(self._score_to_show(evidence, factors), OF_A_PAGE if factors.page else 0.0)
             if score < least:
                 continue
             fresh = recency_of(place.day, today, self._weights)
@@ -616,7 +616,7 @@ class _Search:
     def _background(self) -> Background:
         return Background() if self._vector is None else self._yardstick.background(self._vector)
 
-    def _weighed_terms(self) -> QueryTerms:
+    def _weigh_terms(self) -> QueryTerms:
         """Return the query's terms weighted by their rarity; computed once."""
         if self._term_weights is None:
             asked = self._question

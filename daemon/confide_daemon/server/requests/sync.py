@@ -209,11 +209,11 @@ class SyncRequests:
         grants = self._session.grants
         grants.require_write(project, transcripts.FOLDER)
         if asked.get("forget") is True:
-            return (await self._space.transcripts.forget(name, author=grants.alias)).as_json(taken=False)
+            return (await self._space.transcripts.forget(name, author=grants.alias)).to_json(taken=False)
         if batch is None:
-            return (await self._space.transcripts.state(name)).as_json(taken=False)
+            return (await self._space.transcripts.state(name)).to_json(taken=False)
         state, taken = await self._space.transcripts.take(batch, author=grants.alias)
-        return state.as_json(taken=taken)
+        return state.to_json(taken=taken)
 
     async def _hash_of(self, project: str, path: str) -> str | None:
         try:
