@@ -536,7 +536,7 @@ def test_an_address_in_base58_is_public(form: str) -> None:
         for secret in ("password: {}", "api_key: {}", "the secret key is {}"):
             assert scan(secret.format(address), 0.5)
     token = base58(b"\x7f" + chance.randbytes(31))
-    for secret in ("token: {}", "API_TOKEN={}", "key: {}"):
+    for secret in ("token: {}", "API_TOKEN={}", "key: {}", "WALLET_KEY={}"):
         assert scan(secret.format(token), 0.5)
 
 

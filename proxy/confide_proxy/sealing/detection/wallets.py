@@ -32,7 +32,7 @@ _PAIR_BYTES: Final = 64
 _SEED_BYTES: Final = 32
 _LONGEST_ADDRESS: Final = 44
 _OF_ADDRESSES: Final = (
-    r"mint|address|addr|pubkey|program|contract|wallet|token[_ -]?(?:in|out|[abxy01])$"
+    r"mint|address|addr|pubkey|program|contract|token[_ -]?(?:in|out|[abxy01])$"
     r"|(?:^|[_ -])(?:from|to|in|out|input|output|base|quote)[_ -]?token$"
 )
 
