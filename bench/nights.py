@@ -31,7 +31,7 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, PHONE, SPACE, STRANGE
 
 from bench import tasks
 from confide_crypto.errors import OrderError
-from confide_night.order.order import Approval, Order, approve_order, opened, sign_order
+from confide_night.order.order import Approval, Order, approve_order, open_order, sign_order
 
 PROCESSES = 2
 AT_ONCE = 20
@@ -97,7 +97,7 @@ def orders() -> Iterator[Told]:
     whole = ordered(LAPTOP, schedule="30 2 * * 1-5", context='{"branch":"main"}')
     data, space = whole.encode(), SPACE
     signature, approval = sign_order(LAPTOP, space, data), approve_order(DESKTOP, space, data)
-    assert opened(roster, data, signature, [approval]) == whole
+    assert open_order(roster, data, signature, [approval]) == whole
     tried = accepted = 0
     tampered: list[tuple[bytes, bytes, Approval]] = [
         *((wrong, signature, approval) for wrong in flipped(data)),
@@ -111,14 +111,16 @@ def orders() -> Iterator[Told]:
     ]
     for one, signed, approved in tampered:
         tried += 1
-        accepted += _is_taken(lambda one=one, signed=signed, approved=approved: opened(roster, one, signed, [approved]))
+        accepted += _is_taken(
+            lambda one=one, signed=signed, approved=approved: open_order(roster, one, signed, [approved])
+        )
     phone = roster.add(LAPTOP, device(PHONE, "phone"), keys, now=int(time.time()))
     own = replace(whole, signer=PHONE.public_key.hex()).encode()
     without, _ = phone.remove(LAPTOP, PHONE.public_key, keys, now=int(time.time()))
     late = float(whole.expires)
     for refused in (
-        lambda: opened(without, own, sign_order(PHONE, space, own)),
-        lambda: opened(roster, data, signature, now=late),
+        lambda: open_order(without, own, sign_order(PHONE, space, own)),
+        lambda: open_order(roster, data, signature, now=late),
         lambda: _slot(whole, whole.added + 61),
         lambda: _slot(whole, whole.added - 86_400),
     ):

@@ -85,7 +85,7 @@ async def test_what_an_earlier_version_took_stays_of_use(
         assert pulled["text"] == "heron\n"
         tree = tmp_path / "tree"
         report = await export_tree.write(laptop.connection, ["p"], tree, is_whole=True, with_transcripts=False)
-        assert report.skipped == []
+        assert report.skipped_files == []
         assert (tree / "p" / path).read_text() == "heron\n"
         # On a machine of its own it was never a file, and is none now.
         (tmp_path / "project/memory").mkdir(parents=True)

@@ -33,7 +33,7 @@ class GatewayConfig:
     client_space: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "public_url", as_clients_write_it(self.public_url))
+        object.__setattr__(self, "public_url", normalize_url(self.public_url))
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
         """Return the first option with an invalid value, and what it accepts."""
@@ -54,9 +54,9 @@ class GatewayConfig:
         if bool(self.client_hosts) != bool(self.client_space):
             missing = "client_space" if self.client_hosts else "client_hosts"
             return missing, "hosts of programs and the space that these may ask for go together"
-        return self._where()
+        return self._check_address()
 
-    def _where(self) -> tuple[str, str] | None:
+    def _check_address(self) -> tuple[str, str] | None:
         """Check the address, and that others cannot reach it without TLS; returns as `problem`."""
         if not self.listen:
             if self != GatewayConfig():
@@ -78,7 +78,7 @@ class GatewayConfig:
         return None
 
 
-def as_clients_write_it(url: str) -> str:
+def normalize_url(url: str) -> str:
     """Return a URL in lower case, without a default port and a final slash (WHATWG's URL,
     "serializing").
 

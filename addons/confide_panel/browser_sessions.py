@@ -34,18 +34,18 @@ class BrowserSession:
         place: the secret part of its addresses.
         form_token: the token that each form of its pages carries, against cross-site request forgery.
         identity: the person at this device, with all scopes.
-        used: the time of its last request, as `time.monotonic`.
+        used_at: the time of its last request, as `time.monotonic`.
         is_embedded: it began in a frame of another site, where browsers return no strict cookie.
     """
 
     place: str
     digest: str
     form_token: str
-    used: float
+    used_at: float
     is_embedded: bool = False
     notice: str = ""
     """The result of a form, which the next page shows once."""
-    _kept: OrderedDict[str, Mapping[str, str]] = field(default_factory=OrderedDict)
+    _forms: OrderedDict[str, Mapping[str, str]] = field(default_factory=OrderedDict)
     _count: int = 0
 
     @property
@@ -71,14 +71,14 @@ class BrowserSession:
         number.
         """
         self._count += 1
-        self._kept[number := str(self._count)] = dict(fields)
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        self._forms[number := str(self._count)] = dict(fields)
+        while len(self._forms) > MOST_KEPT:
+            self._forms.popitem(last=False)
         return number
 
-    def kept(self, number: str) -> Mapping[str, str]:
+    def form_values(self, number: str) -> Mapping[str, str]:
         """Return the form values with this number; none if they were dropped."""
-        return self._kept.get(number, {})
+        return self._forms.get(number, {})
 
     def is_own_form(self, given: str) -> bool:
         """Return True if a form came from a page of this session."""
@@ -99,8 +99,8 @@ class BrowserSessions:
         """Begin a session, and return it with its cookie, which is stored nowhere else. At most
         `MOST` exist: the one that was idle longest ends.
         """
-        cookie = _drawn(32)
-        visit = BrowserSession(_drawn(16), _digest(cookie), _drawn(32), self._clock(), is_embedded)
+        cookie = _random_id(32)
+        visit = BrowserSession(_random_id(16), _digest(cookie), _random_id(32), self._clock(), is_embedded)
         self._by_place[visit.place] = visit
         while len(self._by_place) > MOST:
             self._by_place.popitem(last=False)
@@ -116,19 +116,19 @@ class BrowserSessions:
         if not self.is_good(visit):
             self.end(visit)
             return None
-        visit.used = self._clock()
+        visit.used_at = self._clock()
         self._by_place.move_to_end(place)
         return visit
 
     def is_good(self, visit: BrowserSession) -> bool:
         """Return True if the session has not ended."""
-        return self._by_place.get(visit.place) is visit and self._clock() - visit.used < IDLE_S
+        return self._by_place.get(visit.place) is visit and self._clock() - visit.used_at < IDLE_S
 
     def end(self, visit: BrowserSession) -> None:
         self._by_place.pop(visit.place, None)
 
 
-def _drawn(size: int) -> str:
+def _random_id(size: int) -> str:
     return base64.urlsafe_b64encode(secrets.token_bytes(size)).rstrip(b"=").decode()
 
 

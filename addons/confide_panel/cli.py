@@ -78,7 +78,7 @@ async def panel(
 ) -> Output:
     """Start the panel where it does not run yet, and open a link that lets one browser in."""
     if stop:
-        return _stopped(here.paths)
+        return _stop(here.paths)
     target = ""
     is_path = name is not None and ("/" in name or name.endswith(".md"))
     if name is not None and not is_path and not is_id(name):
@@ -162,7 +162,7 @@ def _failure(log: Path) -> GatewayError:
     return GatewayError(f"the panel's server did not start: {why}", hint=hint or "start it by hand: confide http serve")
 
 
-def _stopped(paths: ProxyPaths) -> Output:
+def _stop(paths: ProxyPaths) -> Output:
     found = running(paths)
     if found is None:
         return Output({"stopped": False}, "the panel does not run")

@@ -45,7 +45,7 @@ class DaemonStatus(NamedTuple):
 class StatusCache:
     """The cached status of one gateway."""
 
-    _told: DaemonStatus | None = None
+    _status: DaemonStatus | None = None
     _asking: asyncio.Task[DaemonStatus] | None = None
 
     @classmethod
@@ -58,21 +58,21 @@ class StatusCache:
         """
         if not desk.gateway.exchange.link.is_up:
             return None, False
-        if self._asking is None and (self._told is None or self._told.age_s > FRESH_S):
-            self._asking = asyncio.create_task(_asked(desk))
-        is_old = self._told is None or self._told.age_s > OLD_S
+        if self._asking is None and (self._status is None or self._status.age_s > FRESH_S):
+            self._asking = asyncio.create_task(_ask(desk))
+        is_old = self._status is None or self._status.age_s > OLD_S
         if self._asking is not None and is_old:
             await asyncio.wait({self._asking}, timeout=PATIENCE_S)
         if self._asking is not None and self._asking.done():
             asking, self._asking = self._asking, None
-            self._told = asking.result()
-        return self._told, self._asking is not None and is_old
+            self._status = asking.result()
+        return self._status, self._asking is not None and is_old
 
 
 _ALL: WeakKeyDictionary[GatewayShared, StatusCache] = WeakKeyDictionary()
 
 
-async def _asked(desk: PageContext) -> DaemonStatus:
+async def _ask(desk: PageContext) -> DaemonStatus:
     status, unsealed = await asyncio.gather(
         desk.at_least(desk.call("memory_status")), desk.at_least(UNSEALED.ask(desk.link, {}, timeout_s=ASK_S))
     )

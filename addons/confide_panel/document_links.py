@@ -68,12 +68,12 @@ class _Pictures:
         self._project = project
         self._folder = posixpath.dirname(path)
         self._root = root_of(desk, project)
-        self._left = MOST_PICTURES
+        self._remaining = MOST_PICTURES
 
     def __call__(self, name: str) -> str | None:
-        if self._root is None or not self._left:
+        if self._root is None or not self._remaining:
             return None
-        self._left -= 1
+        self._remaining -= 1
         for folder in (self._folder, *_ATTACHMENTS):
             place = posixpath.normpath(posixpath.join(folder, name))
             if picture_file(self._root, place) is not None:

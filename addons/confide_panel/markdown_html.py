@@ -108,7 +108,7 @@ def lines(text: str, show: Show, words: re.Pattern[str] | None = None) -> Markup
     return _with_placeholders(plain(text), show, words)
 
 
-def unformatted(text: str) -> str:
+def strip_marks(text: str) -> str:
     """Return a line of markdown without the marks of links, of emphasis and of code; addresses and
     labels both stay.
     """
@@ -196,7 +196,7 @@ def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, shared: Re
 
 def _link(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: RenderState) -> str:
     href = str(tokens[at].attrGet("href") or "")
-    title = _titled(str(tokens[at].attrGet("title") or ""), shared)
+    title = _title_text(str(tokens[at].attrGet("title") or ""), shared)
     if _is_of_web(href):
         shared["ends"].append(f"</a>{title}")
         return f'<a href="{escape(href)}" title="{escape(href)}" {_OUT}>'
@@ -229,7 +229,7 @@ def _wiki(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: R
     target, _, label = written.replace("\\|", "|").partition("|")
     name = target.strip()
     if token.markup and _PICTURE_NAME.search(name):
-        return _shown_picture(name, label.strip(), shared)
+        return _picture_html(name, label.strip(), shared)
     address = links.wiki(written)
     text = lines(label.strip() or name or written, show)
     kind = "embeds " if token.markup else ""
@@ -241,7 +241,7 @@ def _wiki(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared: R
     return f'{kind}<a href="{escape(address)}" title="{escape(plain(name))}">{text}</a>{aside}'
 
 
-def _titled(title: str, shared: RenderState) -> str:
+def _title_text(title: str, shared: RenderState) -> str:
     """Return a link's title as text beside it, which a browser would show only under a pointer."""
     return f' <span class="quiet">“{lines(title, shared["show"])}”</span>' if title else ""
 
@@ -251,14 +251,14 @@ def _picture(_self: Any, tokens: Sequence[Token], at: int, _options: Any, shared
     and when.
     """
     src = str(tokens[at].attrGet("src") or "")
-    title = _titled(str(tokens[at].attrGet("title") or ""), shared)
+    title = _title_text(str(tokens[at].attrGet("title") or ""), shared)
     if not _is_of_web(src):
-        return _shown_picture(unquote(src), tokens[at].content, shared) + title
+        return _picture_html(unquote(src), tokens[at].content, shared) + title
     href, name = escape(src), escape(plain(tokens[at].content) or "without a name")
     return f'<a href="{href}" title="{href}" {_OUT}>picture: {name}</a>{title}'
 
 
-def _shown_picture(name: str, label: str, shared: RenderState) -> str:
+def _picture_html(name: str, label: str, shared: RenderState) -> str:
     """Return a picture of this device with its label below it, which agents read; or its name,
     where there is no such file.
     """
@@ -395,12 +395,12 @@ def _with_placeholders(text: str, show: Show, words: re.Pattern[str] | None = No
     parts: list[str] = []
     end = 0
     for found in STANDIN.finditer(text):
-        parts += [_marked(text[end : found.start()], words), _standin(found[0], show)]
+        parts += [_mark_words(text[end : found.start()], words), _standin(found[0], show)]
         end = found.end()
-    return Markup("").join([*parts, _marked(text[end:], words)])
+    return Markup("").join([*parts, _mark_words(text[end:], words)])
 
 
-def _marked(text: str, words: re.Pattern[str] | None) -> Markup:
+def _mark_words(text: str, words: re.Pattern[str] | None) -> Markup:
     """Escape a text, and mark the words that a search asked for."""
     if words is None:
         return escape(text)

@@ -40,7 +40,7 @@ async def stream(desk: PageContext) -> Response:
 
 async def _events(desk: PageContext, end: asyncio.Event) -> AsyncIterator[bytes]:
     yield b"retry: 5000\n\n"
-    before, quiet_s, looked_s = await _seen(desk.gateway), 0.0, 0.0
+    before, quiet_s, looked_s = await _state_of(desk.gateway), 0.0, 0.0
     while desk.is_good():
         with suppress(TimeoutError):
             async with asyncio.timeout(PULSE_S):
@@ -50,7 +50,7 @@ async def _events(desk: PageContext, end: asyncio.Event) -> AsyncIterator[bytes]
         if looked_s < LOOK_S:
             continue
         looked_s = 0.0
-        if (now := await _seen(desk.gateway)) != before:
+        if (now := await _state_of(desk.gateway)) != before:
             before, quiet_s = now, 0.0
             yield b"event: changed\ndata: \n\n"
         elif quiet_s >= COMMENT_S:
@@ -58,7 +58,7 @@ async def _events(desk: PageContext, end: asyncio.Event) -> AsyncIterator[bytes]
             yield b": here\n\n"
 
 
-async def _seen(gateway: GatewayShared) -> Any:
+async def _state_of(gateway: GatewayShared) -> Any:
     """Return a value that changes when the memory or the state of the link changes."""
     link = gateway.exchange.link
     if not link.is_up:

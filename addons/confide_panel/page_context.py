@@ -68,11 +68,11 @@ class PageContext:
         """
         return min(_whole(self.query(name, 20)) or usual, most)
 
-    def said_number(self, name: str) -> int:
+    def form_number(self, name: str) -> int:
         """Return a field of the form that is a positive whole number; else 0."""
         return _whole(self.form.get(name, ""))
 
-    def said(self, name: str, most: int = 1_000_000) -> str:
+    def form_text(self, name: str, most: int = 1_000_000) -> str:
         """Return a field of the form, stripped. Raises RefusalError if it is longer than `most`
         characters.
         """
@@ -142,7 +142,7 @@ class PageContext:
 
     def line(self, text: str) -> Any:
         """Render the first line of a document for a list, without its markdown."""
-        return markdown_html.lines(markdown_html.unformatted(text), self.secret)
+        return markdown_html.lines(markdown_html.strip_marks(text), self.secret)
 
     def lines(self, text: str, words: re.Pattern[str] | None = None) -> Any:
         """Render a text as it is; the matches of `words` are marked."""

@@ -89,14 +89,14 @@ def routes(gateway: GatewayShared) -> RouteGroup:
     routes += [Route("/panel/in/{code}", panel.enter, methods=["GET"])]
     own = [(path, f"{pages.__name__}.{page}", method) for path, page, method in PAGES]
     for path, page, method in (*own, *(route for each in rendering.more() for route in each.routes)):
-        routes.append(Route(f"/panel/{{place}}/{path}", panel.page(_loaded(page)), methods=[method]))
+        routes.append(Route(f"/panel/{{place}}/{path}", panel.page(_load_page(page)), methods=[method]))
     routes += [
         Route("/panel/{place}/leave", panel.page(panel.leave), methods=["POST"]),
         Route("/panel/{place}/news", panel.page(stream), methods=["GET"]),
         Route("/panel/{place:path}", panel.nothing, methods=["GET"]),
     ]
     if origins := gateway.config.panel.frame_ancestors:
-        routes = [_framed(each, rendering.policy(origins)) for each in routes]
+        routes = [_allow_framing(each, rendering.policy(origins)) for each in routes]
     return RouteGroup(routes, None)
 
 
@@ -147,7 +147,7 @@ class PanelApp:
         visit = self._visits.find(place, request.cookies.get(COOKIE))
         if visit is None:
             return rendering.answer("enter.html", None, 401)
-        return _failed(visit, RefusalError(404, "not_found", "there is no such page"))
+        return _refusal_page(visit, RefusalError(404, "not_found", "there is no such page"))
 
     def page(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         """Wrap a page as an endpoint that requires a session's cookie, and the session's own form
@@ -167,12 +167,12 @@ class PanelApp:
             except (ConfideError, TimeoutError) as error:
                 if isinstance(error, _OF_A_FORM):
                     error = RefusalError(400, "invalid", str(error), hint=error.hint)
-                return _failed(visit, refusal_of(error))
+                return _refusal_page(visit, refusal_of(error))
 
         return handle
 
 
-def _failed(visit: BrowserSession, refusal: RefusalError) -> Response:
+def _refusal_page(visit: BrowserSession, refusal: RefusalError) -> Response:
     answer = rendering.answer(
         "failed.html", visit, refusal.status, message=str(refusal), hint=refusal.hint, code=refusal.code
     )
@@ -185,7 +185,7 @@ def _is_ahead(request: Request) -> bool:
     return any("prefetch" in request.headers.get(name, "") for name in ("sec-purpose", "purpose"))
 
 
-def _framed(route: Route, policy: str) -> Route:
+def _allow_framing(route: Route, policy: str) -> Route:
     """Return a route whose policy lets pages of other origins embed it."""
     endpoint = route.endpoint
 
@@ -198,7 +198,7 @@ def _framed(route: Route, policy: str) -> Route:
     return Route(route.path, handle, methods=sorted(route.methods or ()), name=route.name)
 
 
-def _loaded(place: str) -> Page:
+def _load_page(place: str) -> Page:
     async def page(desk: PageContext) -> Response:
         found: Page = await asyncio.to_thread(addons.load_object, place)
         return await found(desk)

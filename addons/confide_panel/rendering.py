@@ -136,11 +136,11 @@ def since(seconds: float) -> str:
         return "just now"
     for size, unit in ((31_536_000, "year"), (2_592_000, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
-            return f"{counted(int(seconds // size), unit)} ago"
+            return f"{count_noun(int(seconds // size), unit)} ago"
     raise AssertionError
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def count_noun(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: `1 note`, `2 notes`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
@@ -165,7 +165,7 @@ def _time(told: str | float | None) -> datetime | None:
         return None
 
 
-def _shown(value: Any) -> Any:
+def _make_visible(value: Any) -> Any:
     """Return a value of a template with its invisible characters replaced; applied to each
     expression.
     """
@@ -183,11 +183,11 @@ def _environment() -> Environment:
         loader=FileSystemLoader([FOLDER / "templates", *(each.templates for each in more())]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_make_visible,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters |= {"ago": ago, "moment": moment, "counted": counted, "size": size, "as_it_is": AsItIs}
+    found.filters |= {"ago": ago, "moment": moment, "counted": count_noun, "size": size, "as_it_is": AsItIs}
     found.globals |= {"address": address}
     return found

@@ -73,9 +73,9 @@ class WaitingUses:
 
     async def run(self) -> None:
         """Take questions until cancelled. Raises OSError if there can be no socket."""
-        await listen_as_process(self._folder, self._asked)
+        await listen_as_process(self._folder, self._ask)
 
-    async def _asked(self, said: Mapping[str, object]) -> dict[str, object]:
+    async def _ask(self, said: Mapping[str, object]) -> dict[str, object]:
         use = _use_of(said)
         if use is None or len(self._waiting) >= MOST_WAITING:
             return {}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from confide_learn.local import rule_judge
-from confide_learn.local.checks import checked
+from confide_learn.local.checks import check_findings
 from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange
 
 FOLDER = Path(__file__).parent
@@ -56,7 +56,7 @@ def scored(half: str) -> Score:
     """The score of one of `HALVES`, or of `LATER`."""
     right = found = wanted = count = 0
     for keep, exchange in turns(half):
-        findings = checked(rule_judge.judge([exchange]), [exchange])
+        findings = check_findings(rule_judge.judge([exchange]), [exchange])
         count += 1
         wanted += bool(keep)
         found += len(findings)

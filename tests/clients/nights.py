@@ -61,7 +61,7 @@ async def _run(trial: Trial, client: str, folder: Path, port: int) -> tuple[Resu
 
 async def _go(job: RunJob, settings: RunnerSettings, folder: Path) -> tuple[Result, str]:
     run = Run(replace(job, key=KEY), settings, folder / "work")
-    return await run.go(), run.log.redacted()
+    return await run.go(), run.log.redact()
 
 
 def _first_request(trial: Trial, client: str) -> None:

@@ -40,7 +40,7 @@ def take(
 ) -> Output:
     """Take a snapshot now, also while the daemon serves."""
     if prune:
-        return _pruned(here, to)
+        return _prune(here, to)
     done = work(here, BackupRequest("take", to or ""))
     notes = []
     if done["behind"]:
@@ -94,11 +94,11 @@ def list_(here: CommandContext, to: To = None) -> Output:
     rows: list[dict[str, Any]] = [
         {
             "snapshot": one.id,
-            "at": one.made.at,
-            "spaces": len(one.made.spaces),
-            "sizeBytes": one.made.size_bytes,
+            "at": one.manifest.at,
+            "spaces": len(one.manifest.spaces),
+            "sizeBytes": one.manifest.size_bytes,
             "verdict": None if one.proof is None else one.proof.verdict,
-            "said": one.said,
+            "said": one.status_text,
         }
         for one in history.whole
     ]
@@ -132,7 +132,7 @@ def verify_(
     with here.open_state() as state:
         names = {space_id: space for space, space_id in state.registry.spaces().items()}
     spaces = {names.get(space_id, space_id): verdict for space_id, verdict in done["spaces"].items()}
-    problems = [_named(problem, names) for problem in done["problems"]]
+    problems = [_name_space(problem, names) for problem in done["problems"]]
     fields = {**done, "spaces": spaces, "problems": problems}
 
     def print_text() -> None:
@@ -145,7 +145,7 @@ def verify_(
     return Output(fields, print_text, exit_code=_EXITS[done["verdict"]])
 
 
-def _pruned(here: CommandContext, to: str | None) -> Output:
+def _prune(here: CommandContext, to: str | None) -> Output:
     removed = work(here, BackupRequest("prune", to or ""))["removed"]
     return Output({"removed": removed}, [f"removed: {name}" for name in removed] or ["nothing to remove"])
 
@@ -159,7 +159,7 @@ _VERDICTS: Final = {
 _EXITS: Final = {"proven": EXIT_OK, "differs": EXIT_OTHER, "unreadable": EXIT_STORAGE, "unproven": EXIT_UNPROVEN}
 
 
-def _named(problem: str, names: dict[str, str]) -> str:
+def _name_space(problem: str, names: dict[str, str]) -> str:
     """Replace the id of a space, after the word `space`, by its name."""
     for space_id, name in names.items():
         problem = problem.replace(f"space {space_id}", name)
@@ -184,7 +184,7 @@ def work(here: CommandContext, asked: BackupRequest) -> dict[str, Any]:
 
 
 def _do(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, object]:
-    async def done() -> dict[str, Any]:
+    async def wait_for_end() -> dict[str, Any]:
         store = here.store()
         leases = None if store is None else store.leases(here.paths.data)
         try:
@@ -198,7 +198,7 @@ def _do(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, 
                 await leases.close()
 
     with here.open_state() as state:
-        return asyncio.run(done())
+        return asyncio.run(wait_for_end())
 
 
 def _ask(here: CommandContext, asked: BackupRequest, bar: Progress) -> dict[str, Any]:

@@ -61,11 +61,11 @@ def restore(
 
 def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> Output:
     fields = {
-        "snapshot": done.outlook.made.id,
+        "snapshot": done.outlook.manifest.id,
         "data": str(here.paths.data.root),
         "opens": done.outlook.opens,
         "waits": done.outlook.waits,
-        "revoked": done.revoked,
+        "revoked": done.revoked_names,
         "invitesDropped": done.invites,
         "configuration": str(here.paths.config) if done.has_config else None,
         "checks": [check_json(check) for check in checks],
@@ -73,7 +73,7 @@ def _output(here: CommandContext, done: RestoreResult, checks: list[Check]) -> O
 
     def tell_all() -> None:
         say(f"restored: {here.paths.data.root}")
-        for name in done.revoked:
+        for name in done.revoked_names:
             say(f"removed since the snapshot, and removed again: {name}")
         if done.invites:
             say(f"open invites withdrawn: {done.invites}")
@@ -106,7 +106,7 @@ def _keys(*, code: bool, keys: Path | None) -> Keys:
 
 
 def _lines(outlook: RestorePreview) -> list[str]:
-    made = outlook.made
+    made = outlook.manifest
     lines = [
         f"snapshot {made.id}, of {clock(made.at)} by confided {made.version}: {made.size_bytes / 1e6:,.1f} MB",
         f"spaces that open at once: {', '.join(outlook.opens) or 'none'}",

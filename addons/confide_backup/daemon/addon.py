@@ -76,7 +76,7 @@ def _backups(found: DaemonPaths) -> Iterator[Check]:
         yield Check("backups", str(error), error.hint)
         return
     newest = history.newest
-    said = "none yet" if newest is None else f"the newest is {newest.id}: {newest.said}"
+    said = "none yet" if newest is None else f"the newest is {newest.id}: {newest.status_text}"
     if late:
         hint = "confided backup, then confided backup verify; one that is locked is proven when a device next connects"
         yield Check("backups", f"without a proven one of the last {settings.max_age}: {', '.join(late)}", hint, said)

@@ -108,7 +108,7 @@ class Backups:
     def held_copies(self, space_id: str, before: float) -> list[HeldCopy]:
         """Return the snapshots with a space as it was before a time. Raise TargetError."""
         history = self.history(target_of(self._config, ""))
-        return snapshot.held_in(history, space_id, before)
+        return snapshot.copies_in(history, space_id, before)
 
     async def drop_copies(self, space_id: str, before: float) -> list[str]:
         """Take and verify a new snapshot, then remove a space from those from before a time; return
@@ -129,7 +129,7 @@ class Backups:
                 raise SnapshotError(made.id, problem, hint="see confided backup verify")
             async with target.alone():
                 for one in found:
-                    await asyncio.to_thread(snapshot.drop_space, target, one.made, space_id, self._state.identity)
+                    await asyncio.to_thread(snapshot.drop_space, target, one.manifest, space_id, self._state.identity)
                     log.info("a space was removed from snapshot %s, since a text of it was forgotten", one.id)
             await self._run_after(target.snapshot(made.id), made.id)
         return [one.id for one in found]
@@ -186,14 +186,14 @@ class Backups:
         history = self.history(target)
         target.require_writable()
         late = history.unproven(spaces, now=time.time(), max_age_s=self._config.max_age_s)
-        proven_at = next((float(one.made.at) for one in reversed(history.whole) if one.is_proven), 0.0)
+        proven_at = next((float(one.manifest.at) for one in reversed(history.whole) if one.is_proven), 0.0)
         newest = history.newest
         if newest is None:
             return BackupStatus(late=late)
         verdicts = {} if newest.proof is None else newest.proof.spaces
-        unproven = sum(verdicts.get(space_id) != "proven" for space_id in newest.made.spaces)
-        waiting = {one: _key_names(target, newest.made, one) for one in verdicts if verdicts[one] == "unproven"}
-        return BackupStatus(newest.id, newest.made.at, proven_at, unproven, waiting, late)
+        unproven = sum(verdicts.get(space_id) != "proven" for space_id in newest.manifest.spaces)
+        waiting = {one: _key_names(target, newest.manifest, one) for one in verdicts if verdicts[one] == "unproven"}
+        return BackupStatus(newest.id, newest.manifest.at, proven_at, unproven, waiting, late)
 
     def history(self, target: BackupTarget) -> SnapshotHistory:
         """Return the snapshots of a target. Raise TargetError if it is not this daemon's or cannot
@@ -218,7 +218,7 @@ class Backups:
                 raise SnapshotError("of this folder", "is not there", hint="take one: confided backup", kind="missing")
             name = newest.id
         if not target.snapshot(name).exists() and self._config.fetch:
-            proof = await self._fetched(target, name, follow)
+            proof = await self._verify_fetched(target, name, follow)
         else:
             proof = await self._prove(target, name, follow, is_full=True)
         return {
@@ -237,7 +237,7 @@ class Backups:
         log.info("snapshot %s: %s", name, proof.verdict)
         return proof
 
-    async def _fetched(self, target: BackupTarget, name: str, follow: Follow) -> Proof:
+    async def _verify_fetched(self, target: BackupTarget, name: str, follow: Follow) -> Proof:
         """Verify a snapshot that the operator's program fetches."""
         async with target.alone():
             folder = await asyncio.to_thread(target.begin_fetching, name)
@@ -258,7 +258,7 @@ class Backups:
         async with target.alone():
             await asyncio.to_thread(target.sweep)
             history = await asyncio.to_thread(self.history, target)
-            going = backup_schedule.let_go([one.kept for one in history.whole], keep)
+            going = backup_schedule.let_go([one.schedule_entry for one in history.whole], keep)
             for name in going:
                 await asyncio.to_thread(target.remove, name)
                 log.info("snapshot %s is let go", name)

@@ -77,7 +77,7 @@ class File:
     hash: bytes  # BLAKE2b-256
 
     @classmethod
-    def told(cls, found: Mapping[str, object]) -> Self:
+    def parse(cls, found: Mapping[str, object]) -> Self:
         """Parse a file's entry from the worker or a manifest. Raise ValueError or KeyError."""
         return cls(_number(found["size"]), _hex(found["hash"], HASH_BYTES))
 
@@ -149,7 +149,7 @@ class BackupManifest:
 
     def to_bytes(self, identity: Identity) -> bytes:
         """Return the signed file."""
-        return _signed(self._body(), _LABEL, identity)
+        return _sign(self._body(), _LABEL, identity)
 
     def _body(self) -> dict[str, object]:
         return {
@@ -160,8 +160,8 @@ class BackupManifest:
             "daemon": self.daemon.hex(),
             "version": self.version,
             "files": {name: {"size": file.size, "hash": file.hash.hex()} for name, file in self.files.items()},
-            "spaces": {space_id: said(held) for space_id, held in self.spaces.items()},
-            "registry": said(self.registry),
+            "spaces": {space_id: database_json(held) for space_id, held in self.spaces.items()},
+            "registry": database_json(self.registry),
         }
 
     @classmethod
@@ -183,7 +183,7 @@ class BackupManifest:
                 at=_number(found["at"]),
                 daemon=_hex(found["daemon"], KEY_LENGTH),
                 version=_text(found["version"]),
-                files={_file_name(each): File.told(file) for each, file in found["files"].items()},
+                files={_file_name(each): File.parse(file) for each, file in found["files"].items()},
                 spaces={_space_id(each): database(held) for each, held in found["spaces"].items()},
                 registry=database(found["registry"]),
                 digest=hash_of(data),
@@ -235,7 +235,7 @@ class Proof:
 
     def to_bytes(self, identity: Identity) -> bytes:
         """Return the signed file."""
-        return _signed(self._body(), _PROOF_LABEL, identity)
+        return _sign(self._body(), _PROOF_LABEL, identity)
 
     def _body(self) -> dict[str, object]:
         return {
@@ -282,11 +282,11 @@ def canonical(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode() + b"\n"
 
 
-def _signed(body: Mapping[str, object], label: bytes, identity: Identity) -> bytes:
+def _sign(body: Mapping[str, object], label: bytes, identity: Identity) -> bytes:
     return canonical({**body, "signature": identity.sign(label, canonical(body)).hex()})
 
 
-def said(held: ManifestDatabase) -> dict[str, object]:
+def database_json(held: ManifestDatabase) -> dict[str, object]:
     """Return a database's state as JSON for a manifest."""
     return {
         "change": held.change,
@@ -298,7 +298,7 @@ def said(held: ManifestDatabase) -> dict[str, object]:
 
 
 def database(found: Mapping[str, object]) -> ManifestDatabase:
-    """Parse the JSON that `said` returns. Raise ValueError or KeyError."""
+    """Parse the JSON that `database_json` returns. Raise ValueError or KeyError."""
     change, schema, questions, asked_at = (
         None if found[name] is None else _number(found[name]) for name in ("change", "schema", "questions", "askedAt")
     )

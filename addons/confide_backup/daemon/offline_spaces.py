@@ -96,7 +96,7 @@ async def present(leases: Leases | None, folder: DataFolder, space_ids: Collecti
     return [one for one in space_ids if one in logged or folder.space(one).exists()]
 
 
-async def caught_up(
+async def catch_up(
     leases: Leases | None, space_id: str, folder: DataFolder, stilled: FrozenSpace, chunks: ChunkSettings
 ) -> tuple[bytes | None, bool]:
     """Return the key of a space's database, and whether the file has all acknowledged changes that

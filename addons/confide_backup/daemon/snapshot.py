@@ -24,7 +24,7 @@ from typing import Final
 
 from confide_backup.daemon import manifest
 from confide_backup.daemon.manifest import LOG, MANIFEST, VERIFIED, BackupManifest, File, ManifestDatabase
-from confide_backup.daemon.offline_spaces import Follow, SpaceAccess, caught_up, present
+from confide_backup.daemon.offline_spaces import Follow, SpaceAccess, catch_up, present
 from confide_backup.daemon.sealed_keys import BackupKey, DaemonKeys
 from confide_backup.daemon.target import BackupTarget, Snapshot, SnapshotHistory, signers_of, write
 from confide_backup.daemon.worker.worker_process import RefusedError, Worker, working
@@ -69,7 +69,7 @@ async def take(
         history = await asyncio.to_thread(SnapshotHistory.read, target, state)
         for error in history.strange.values():
             log.warning("%s", error)
-        last = None if history.newest is None else history.newest.made
+        last = None if history.newest is None else history.newest.manifest
         size = await asyncio.to_thread(_size, state.folder, 0.0 if last is None else last.at)
         await asyncio.to_thread(target.check_room, size)
         name = target.free_id(moment)
@@ -186,7 +186,7 @@ class _SnapshotCopy:
         """
         for attempt in range(_TRIES):
             try:
-                return await self._stilled(space_id)
+                return await self._copy_frozen(space_id)
             except StorageError as error:
                 if isinstance(error, TargetError) or attempt == _TRIES - 1:
                     raise
@@ -195,12 +195,12 @@ class _SnapshotCopy:
                 self.behind = [one for one in self.behind if one != space_id]
         raise AssertionError
 
-    async def _stilled(self, space_id: str) -> ManifestDatabase | None:
+    async def _copy_frozen(self, space_id: str) -> ManifestDatabase | None:
         folder, spaces = self._state.folder, self._spaces
         path, custody, name = folder.space(space_id), folder.custody(space_id), manifest.database_of(space_id)
         known = None if self._last is None else self._last.spaces.get(space_id)
         async with spaces.freeze(space_id) as stilled:
-            key, is_current = await caught_up(spaces.leases, space_id, folder, stilled, spaces.chunks)
+            key, is_current = await catch_up(spaces.leases, space_id, folder, stilled, spaces.chunks)
             if not is_current:
                 self.behind.append(space_id)
             if not path.exists():
@@ -234,10 +234,10 @@ class _SnapshotCopy:
             target=str(self._folder / name),
             previous=self._previous(name),
             key=None if key is None else key.hex(),
-            known=manifest.said(known) if known is not None and known.canaries and is_same_version else None,
+            known=manifest.database_json(known) if known is not None and known.canaries and is_same_version else None,
             at=self._at,
         )
-        self._files |= {name + suffix: File.told(file) for suffix, file in told["files"].items()}
+        self._files |= {name + suffix: File.parse(file) for suffix, file in told["files"].items()}
         if "held" in told:
             return manifest.database(told["held"])
         is_same = all(file["linked"] for file in told["files"].values())
@@ -247,7 +247,7 @@ class _SnapshotCopy:
         told = await self._worker.do(
             "copy", source=str(source), target=str(self._folder / name), previous=self._previous(name)
         )
-        self._files[name] = File.told(told)
+        self._files[name] = File.parse(told)
 
     def _previous(self, name: str) -> str | None:
         if self._last is None or name not in self._last.files:
@@ -255,7 +255,7 @@ class _SnapshotCopy:
         return str(self._target.snapshot(self._last.id) / name)
 
 
-def held_in(history: SnapshotHistory, space_id: str, before: float) -> list[HeldCopy]:
+def copies_in(history: SnapshotHistory, space_id: str, before: float) -> list[HeldCopy]:
     """Return the snapshots that have a space as it was before a time (seconds since 1970)."""
     found = [HeldCopy("snapshot", one.id, "kept") for one in older(history, space_id, before)]
     return found + [HeldCopy("snapshot", name, "not known") for name in history.strange]
@@ -263,7 +263,7 @@ def held_in(history: SnapshotHistory, space_id: str, before: float) -> list[Held
 
 def older(history: SnapshotHistory, space_id: str, before: float) -> list[Snapshot]:
     """Return the snapshots with a space that were begun before a time."""
-    return [one for one in history.whole if space_id in one.made.spaces and one.made.at <= before]
+    return [one for one in history.whole if space_id in one.manifest.spaces and one.manifest.at <= before]
 
 
 def drop_space(target: BackupTarget, made: BackupManifest, space_id: str, identity: Identity) -> None:

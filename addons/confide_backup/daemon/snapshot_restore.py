@@ -93,7 +93,7 @@ Keys = ByCode | ByFiles
 class RestorePreview:
     """A summary of a snapshot to show before a restore copies its files."""
 
-    made: BackupManifest
+    manifest: BackupManifest
     opens: list[str]  # names of spaces that the server can open alone
     waits: list[str]  # names of spaces that need a key from a device
 
@@ -103,7 +103,7 @@ class RestoreResult:
     """A summary of a finished restore."""
 
     outlook: RestorePreview
-    revoked: list[str]  # names of devices revoked after the snapshot
+    revoked_names: list[str]  # names of devices revoked after the snapshot
     invites: int  # number of open invites, which were removed
     has_config: bool  # whether daemon.toml was written, since there was none
 
@@ -295,10 +295,10 @@ class _RestoreCopy:
         self.config: bytes | None = None
         """Content of the snapshot's daemon.toml; None if it has none, or it is not copied yet."""
         self._snapshot = snapshot
-        self._made = made
+        self._manifest = made
         self._folder = folder
         self._follow = follow
-        self._done = 0
+        self._done_bytes = 0
 
     def copy(self, names: list[str]) -> None:
         """Copy the files. Raise SnapshotError if one has changed, and OSError."""
@@ -310,21 +310,21 @@ class _RestoreCopy:
                 if error.errno in _FULL:
                     raise
                 raise SnapshotError(
-                    self._made.id, f"has a file that cannot be read, {name}: {error.strerror}"
+                    self._manifest.id, f"has a file that cannot be read, {name}: {error.strerror}"
                 ) from None
-            file = self._made.files[name]
+            file = self._manifest.files[name]
             if (size, digest) != (file.size, file.hash):
                 hint = "another snapshot may be whole: confided backup ls"
-                raise SnapshotError(self._made.id, f"was changed: {name} is not as the manifest says", hint=hint)
+                raise SnapshotError(self._manifest.id, f"was changed: {name} is not as the manifest says", hint=hint)
             if name == CONFIG:
-                self.config = _again(self._snapshot / name, digest, self._made.id)
+                self.config = _check_again(self._snapshot / name, digest, self._manifest.id)
 
     def _read(self, read: int) -> None:
-        self._done += read
-        self._follow("copying", self._done, self._made.size_bytes)
+        self._done_bytes += read
+        self._follow("copying", self._done_bytes, self._manifest.size_bytes)
 
 
-def _again(path: Path, digest: bytes, name: str) -> bytes:
+def _check_again(path: Path, digest: bytes, name: str) -> bytes:
     content = path.read_bytes()
     if manifest.hash_of(content) != digest:
         raise SnapshotError(name, "is being changed at this moment")

@@ -294,7 +294,7 @@ def signers_of(state: RegistryState) -> list[bytes]:
 class Snapshot:
     """A snapshot whose manifest this daemon signed."""
 
-    made: BackupManifest
+    manifest: BackupManifest
     proof: Proof | None  # None if not verified, or not signed by this daemon
 
     @classmethod
@@ -319,7 +319,7 @@ class Snapshot:
 
     @property
     def id(self) -> str:
-        return self.made.id
+        return self.manifest.id
 
     @property
     def proven(self) -> frozenset[str]:
@@ -332,7 +332,7 @@ class Snapshot:
         return self.proof is not None and self.proof.verdict == "proven"
 
     @property
-    def said(self) -> str:
+    def status_text(self) -> str:
         """The snapshot's status for users, in a few words."""
         if self.proof is None:
             return "not verified"
@@ -342,9 +342,11 @@ class Snapshot:
         return {"proven": "proven", "differs": "changed since", "unreadable": "unreadable"}[self.proof.verdict]
 
     @property
-    def kept(self) -> ScheduledSnapshot:
+    def schedule_entry(self) -> ScheduledSnapshot:
         is_sound = self.proof is not None and self.proof.is_sound
-        return ScheduledSnapshot(self.id, self.made.number, self.made.at, is_sound, self.proven, self.made.contents())
+        return ScheduledSnapshot(
+            self.id, self.manifest.number, self.manifest.at, is_sound, self.proven, self.manifest.contents()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +373,7 @@ class SnapshotHistory:
                 strange[name] = error
         with target.errors("be read"):
             since = (target.folder / MARKER).stat().st_mtime
-        return cls(sorted(whole, key=lambda one: one.made.number), strange, since)
+        return cls(sorted(whole, key=lambda one: one.manifest.number), strange, since)
 
     @property
     def newest(self) -> Snapshot | None:
@@ -383,9 +385,9 @@ class SnapshotHistory:
         """
         if not self.whole:
             return sorted(spaces) if now - self.since > max_age_s else []
-        young = [one for one in self.whole if -_AHEAD_S < now - one.made.at <= max_age_s]
+        young = [one for one in self.whole if -_AHEAD_S < now - one.manifest.at <= max_age_s]
         proven = {space_id for one in young for space_id in one.proven}
         # A space that no older snapshot has is new.
-        known = {space_id for one in self.whole if one not in young for space_id in one.made.spaces}
+        known = {space_id for one in self.whole if one not in young for space_id in one.manifest.spaces}
         late = known if young else {*spaces}
         return sorted((late & {*spaces}) - proven)

@@ -68,7 +68,7 @@ async def prove(
         if error.kind in ("missing", "newer"):
             raise
         return Proof(name, bytes(32), int(time.time()), "differs", "unproven", {}, (str(error),))
-    made, before = known.made, known.proof
+    made, before = known.manifest, known.proof
     proven = frozenset[str]() if is_full else await asyncio.to_thread(_proven_bytes, target, made, state)
     async with working() as worker:
         scratch = await asyncio.to_thread(_make_scratch, state, made)
@@ -96,7 +96,7 @@ def _proven_bytes(target: BackupTarget, made: BackupManifest, state: RegistrySta
     own = made.contents()
     found = set()
     for other in SnapshotHistory.read(target, state).whole:
-        theirs = other.made.contents()
+        theirs = other.manifest.contents()
         found |= {one for one in other.proven if theirs.get(one) == own.get(one)}
     return frozenset(found)
 
@@ -142,18 +142,18 @@ class _Proving:
         spaces: SpaceAccess,
         known: Collection[str],
     ) -> None:
-        self._made = made
+        self._manifest = made
         self._folder = folder
         self._scratch = scratch
         self._worker = worker
         self._state = state
         self._spaces = spaces
-        self._known = known
-        self._found = _Found()
+        self._known_spaces = known
+        self._problems = _Found()
 
     async def all(self, only: Collection[str] | None, follow: Follow) -> _Found:
         """Verify everything, or only some spaces."""
-        made, found = self._made, self._found
+        made, found = self._manifest, self._problems
         if only is None:
             missing, surplus = await asyncio.to_thread(made.strays, self._folder)
             problems = [f"{name[:200].rstrip('/')} does not belong to it" for name in surplus]
@@ -175,7 +175,7 @@ class _Proving:
         """Return True if a file matches the manifest; with `target`, copy it there at the same
         time.
         """
-        wanted = self._made.files.get(name)
+        wanted = self._manifest.files.get(name)
         if wanted is None or not (self._folder / name).is_file():
             return False  # reported as missing
         try:
@@ -183,11 +183,11 @@ class _Proving:
             told = await self._worker.do("hash", source=str(self._folder / name), target=copy)
         except RefusedError as error:
             if target is None or not await asyncio.to_thread(self._can_read, name):
-                self._found.files = self._found.note("unreadable", f"{name} cannot be read: {error.why}")
+                self._problems.files = self._problems.note("unreadable", f"{name} cannot be read: {error.why}")
                 return False
             raise StorageError(f"{name} cannot be copied to be opened: {error.why}", hint="is the disk full?") from None
-        if File.told(told) != wanted:
-            self._found.files = self._found.note("differs", f"{name} is not what it was")
+        if File.parse(told) != wanted:
+            self._problems.files = self._problems.note("differs", f"{name} is not what it was")
             return False
         return True
 
@@ -202,7 +202,7 @@ class _Proving:
         """Copy a database with its log; return None if it does not match the manifest."""
         copy = self._scratch / Path(name).name
         is_whole = await self._is_whole(name, copy)
-        if name + LOG in self._made.files:
+        if name + LOG in self._manifest.files:
             is_whole = await self._is_whole(name + LOG, copy.with_name(copy.name + LOG)) and is_whole
         return copy if is_whole else None
 
@@ -211,11 +211,11 @@ class _Proving:
         if copy is None:
             return "differs"
         try:
-            return await self._opened(
-                "the registry", "registry", copy, self._state.master.registry_key(), self._made.registry
+            return await self._open_copy(
+                "the registry", "registry", copy, self._state.master.registry_key(), self._manifest.registry
             )
         except WrongKeyError:
-            return self._found.note("unreadable", "the registry: its key does not open it")
+            return self._problems.note("unreadable", "the registry: its key does not open it")
         finally:
             await asyncio.to_thread(self._clear)
 
@@ -225,44 +225,44 @@ class _Proving:
 
     async def _space(self, space_id: str) -> Verdict:
         what = f"space {space_id}"
-        if space_id in self._known:
-            is_whole = [await self._is_whole(name) for name in files_of(space_id) if name in self._made.files]
+        if space_id in self._known_spaces:
+            is_whole = [await self._is_whole(name) for name in files_of(space_id) if name in self._manifest.files]
             return "proven" if all(is_whole) else "differs"
         copy = await self._database(database_of(space_id))
-        has_custody = custody_of(space_id) in self._made.files
+        has_custody = custody_of(space_id) in self._manifest.files
         is_known = not has_custody or await self._is_whole(custody_of(space_id))
         if copy is None or not is_known:
             return "differs"
         try:
-            written = self._made.custody_in(self._folder, space_id)
+            written = self._manifest.custody_in(self._folder, space_id)
         except ConfideError as error:
-            return self._found.note("unreadable", f"{what}: {error}")
+            return self._problems.note("unreadable", f"{what}: {error}")
         at_hand = [self._spaces.key(space_id, name) for name in written.names]
         for key in at_hand:
             if key is not None:
                 with contextlib.suppress(WrongKeyError):
-                    return await self._opened(what, "space", copy, key, self._made.spaces[space_id])
+                    return await self._open_copy(what, "space", copy, key, self._manifest.spaces[space_id])
         if None in at_hand:
             return "unproven"
-        return self._found.note("unreadable", f"{what}: its key does not open it")
+        return self._problems.note("unreadable", f"{what}: its key does not open it")
 
-    async def _opened(self, what: str, kind: str, copy: Path, key: bytes, held: ManifestDatabase) -> Verdict:
+    async def _open_copy(self, what: str, kind: str, copy: Path, key: bytes, held: ManifestDatabase) -> Verdict:
         """Open a copy with a key, and return its verdict. Raise WrongKeyError if the key does not
         open it.
         """
         try:
-            asked_at = held.asked_at or self._made.at
+            asked_at = held.asked_at or self._manifest.at
             told = await self._worker.do("prove", kind=kind, source=str(copy), key=key.hex(), at=asked_at)
         except DamagedError as error:
-            return self._found.note("unreadable", f"{what}: {error}")
+            return self._problems.note("unreadable", f"{what}: {error}")
         except RefusedError as error:
-            return self._found.note("unreadable", f"{what}: {error.why}")
+            return self._problems.note("unreadable", f"{what}: {error.why}")
         wrong: dict[str, int] = told["wrong"]
         if wrong:
             said = ", ".join(f"{count} {breach}" for breach, count in sorted(wrong.items()))
-            return self._found.note("unreadable" if PAGES in wrong else "differs", f"{what}: {said}")
-        if (difference := _difference(held, database(told["held"]), self._made.version)) is not None:
-            return self._found.note("differs", f"{what}: {difference}")
+            return self._problems.note("unreadable" if PAGES in wrong else "differs", f"{what}: {said}")
+        if (difference := _difference(held, database(told["held"]), self._manifest.version)) is not None:
+            return self._problems.note("differs", f"{what}: {difference}")
         return "proven"
 
 

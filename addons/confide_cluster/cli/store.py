@@ -77,7 +77,7 @@ def _status(here: CommandContext) -> Output:
         for node, said, ago, address in found["nodes"]
     ]
     registry = found["registry"]
-    spaces = [_of_log(names, *log) for log in found["logs"]]
+    spaces = [_log_row(names, *log) for log in found["logs"]]
     fields = {
         "postgres": version,
         "waitsForStandby": standby and commit != "local",
@@ -138,12 +138,14 @@ def _move(here: CommandContext, to: str | None) -> Output:
     finally:
         lock.release()
     where = "files" if to_files else "store"
-    lines = [f"moved: {name}" for name in done.moved] + [f"already there: {name}" for name in done.there]
+    lines = [f"moved: {name}" for name in done.moved_spaces] + [f"already there: {name}" for name in done.there]
     if not lines:
         lines = ["there is no space yet"]
     then = "remove url from [store] in daemon.toml" if to_files else "set it as url of [store] in daemon.toml"
     return Output(
-        {"to": where, "moved": done.moved, "there": done.there}, lines, [f"next: {then}, then run: confided serve"]
+        {"to": where, "moved": done.moved_spaces, "there": done.there},
+        lines,
+        [f"next: {then}, then run: confided serve"],
     )
 
 
@@ -180,7 +182,7 @@ def _release(here: CommandContext, space: str) -> Output:
     return Output({"space": space, "released": bool(count)}, [said])
 
 
-def _of_log(
+def _log_row(
     names: dict[str, str], space_id: str, lease: int, holder: int | None, head: int, base: int, size: int
 ) -> dict[str, Any]:
     standing = {"lease": lease, "node": holder, "entries": head, "behindSnapshot": head - base, "bytes": size}

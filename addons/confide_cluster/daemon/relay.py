@@ -67,8 +67,8 @@ class Holders:
         self._daemon = daemon
         self._identity = Identity.generate()  # of this run, and in memory alone
         self._in_use: set[HolderChannel] = set()
-        leases.relied_on = lambda: {one.space_id: one.node for one in self._in_use}
-        leases.on_moved = self._moved
+        leases.spaces_in_use = lambda: {one.space_id: one.node for one in self._in_use}
+        leases.on_moved = self._on_moved
 
     async def reach(
         self, space_id: str, speaker: Callable[[int], Speaker], *, is_begun: bool = False
@@ -151,7 +151,7 @@ class Holders:
             timers=self._daemon.timers,
         )
 
-    def _moved(self, space_id: str) -> None:
+    def _on_moved(self, space_id: str) -> None:
         for one in list(self._in_use):
             if one.space_id == space_id:
                 one.connection.abort()
@@ -201,20 +201,20 @@ class Relays:
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders
-        self._passed: set[_Passed] = set()
+        self._forwarded: set[_Passed] = set()
         self._leaving: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        return len(self._passed)
+        return len(self._forwarded)
 
     @property
     def callers(self) -> set[bytes]:
         """Return the keys of callers whose sessions are forwarded."""
-        return {one.near.peer_key for one in self._passed}
+        return {one.near.peer_key for one in self._forwarded}
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
         """Return True if a session of a caller with this id is forwarded."""
-        return any(one.near.session_id == session_id and one.near.peer_key == public_key for one in self._passed)
+        return any(one.near.session_id == session_id and one.near.peer_key == public_key for one in self._forwarded)
 
     async def serve(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
         """Forward a caller's session to the holder of its space until it ends; return False if this
@@ -241,7 +241,7 @@ class Relays:
 
     def shut_out(self, key: bytes, word: str) -> None:
         """End the sessions of a caller."""
-        for one in self._passed:
+        for one in self._forwarded:
             if one.near.peer_key == key:
                 log.info("session %s: its caller is shut out: %s", one.near.session_id, word)
                 task = asyncio.create_task(one.near.close(word))
@@ -250,7 +250,7 @@ class Relays:
 
     async def close(self) -> None:
         """End all sessions, each once it has no request in progress, or after some seconds."""
-        await asyncio.gather(*(self._drain(one) for one in list(self._passed)), return_exceptions=True)
+        await asyncio.gather(*(self._drain(one) for one in list(self._forwarded)), return_exceptions=True)
 
     async def _pass(self, near: Connection, to: HolderChannel, toll: RateLimit) -> None:
         """Copy messages in both directions until one side ends; then end the other side the same
@@ -258,7 +258,7 @@ class Relays:
         """
         far = to.connection
         passed = _Passed(near, far)
-        self._passed.add(passed)
+        self._forwarded.add(passed)
         figures.RELAYED.inc()
         log.info("session %s is passed on to node %d", near.session_id, to.node, extra={"space": to.space_id})
 
@@ -288,7 +288,7 @@ class Relays:
             else:
                 await near.close((far.close_code if ends[1].exception() is None else None) or "restart")
         finally:
-            self._passed.discard(passed)
+            self._forwarded.discard(passed)
             far.abort()
             for task in ends:
                 task.cancel()

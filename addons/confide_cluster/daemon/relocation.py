@@ -36,7 +36,7 @@ _COMPARED = ".compared"
 class RelocatedSpaces:
     """The names of the spaces that were moved."""
 
-    moved: list[str]
+    moved_spaces: list[str]
     there: list[str]  # they were there already
 
 
@@ -61,7 +61,7 @@ def to_store(state: RegistryState, engine: PostgresEngine, lease_s: float, *, fo
             else:
                 custody = Custodian(space_id, state.folder, state.master).custody.to_json()
                 _bring(space_log, standing, path, key, custody)
-                done.moved.append(name)
+                done.moved_spaces.append(name)
             space_log.give_back(standing.lease)
     return done
 
@@ -84,7 +84,7 @@ def to_files(state: RegistryState, engine: PostgresEngine, lease_s: float, *, fo
             if standing.head or standing.snapshot is not None:
                 opening.bring(space_log, standing, path, key, now=time.time())
                 _release(path, key)
-                done.moved.append(name)
+                done.moved_spaces.append(name)
             else:
                 done.there.append(name)
             space_log.forget(standing.lease)
@@ -134,7 +134,7 @@ def _bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, custody:
             connection.execute("DROP TABLE IF EXISTS shipped")
             replication_position.begin(connection)
             replication_position.write(connection, 0, GENESIS)
-    copy = log_snapshot.copied(path, key)
+    copy = log_snapshot.copy_beside(path, key)
     sealing = LogSealing(space_log.id, key)
     try:
         number = log_snapshot.upload(space_log.bring_part, sealing, copy, replication_position.Shipped())

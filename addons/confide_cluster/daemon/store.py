@@ -32,7 +32,7 @@ class Postgres:
         self._address = address
 
     @classmethod
-    def configured(cls, config: DaemonConfig) -> Postgres | None:
+    def from_config(cls, config: DaemonConfig) -> Postgres | None:
         """Return the store that `[store]` configures, or None."""
         settings = config.table(StoreConfig)
         return cls(settings, address=config.table(NodeConfig).address) if settings.url else None

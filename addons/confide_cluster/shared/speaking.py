@@ -46,7 +46,7 @@ class Speaker:
         said: dict[str, object] = {
             "node": self.node,
             "at": now,
-            "proof": daemon.sign(_LABEL, _signed(node_key, self.node, now)).hex(),
+            "proof": daemon.sign(_LABEL, _signed_bytes(node_key, self.node, now)).hex(),
             "key": self.caller.hex(),
             "session": self.session_id,
         }
@@ -70,7 +70,7 @@ class Speaker:
                 raise ValueError("no node of this daemon")
         signature = from_hex(proof, SIGNATURE_LENGTH)
         is_fresh = abs(now - at) <= FRESH_S and 0 < node < 2**63 and not isinstance(node, bool)
-        if not (is_fresh and any(verify(one, _LABEL, _signed(node_key, node, at), signature) for one in daemons)):
+        if not (is_fresh and any(verify(one, _LABEL, _signed_bytes(node_key, node, at), signature) for one in daemons)):
             raise ValueError("no node of this daemon")
         replaces = hello.get("replaces")
         from_hex(session, _SESSION_LENGTH)
@@ -78,5 +78,5 @@ class Speaker:
         return cls(node, from_hex(key, KEY_LENGTH), session, replaced, hello.get("by") == _HTTP)
 
 
-def _signed(node_key: bytes, node: int, at: int) -> bytes:
+def _signed_bytes(node_key: bytes, node: int, at: int) -> bytes:
     return node_key + node.to_bytes(8) + at.to_bytes(8)

@@ -79,13 +79,13 @@ def allow(
             raise typer.BadParameter(
                 "cannot be used with --scope, --project, --days or --trusted", param_hint="--redirect"
             )
-        return _registered_app(here, name, space, redirect, has_secret=secret)
+        return _register_app(here, name, space, redirect, has_secret=secret)
     if secret:
         raise typer.BadParameter("needs --redirect", param_hint="--secret")
-    return _allowed_with_token(here, name, space, scope, project, days, is_trusted=trusted)
+    return _allow_with_token(here, name, space, scope, project, days, is_trusted=trusted)
 
 
-def _allowed_with_token(
+def _allow_with_token(
     here: CommandContext,
     name: str,
     space: str,
@@ -150,7 +150,7 @@ def _open_registration(here: CommandContext, space: str, minutes: int) -> Output
     return Output([application_facts(one) for one in found], [f"registered: {len(found)}"])
 
 
-def _registered_app(here: CommandContext, name: str, space: str, redirects: list[str], *, has_secret: bool) -> Output:
+def _register_app(here: CommandContext, name: str, space: str, redirects: list[str], *, has_secret: bool) -> Output:
     text = secrets.token_urlsafe(32) if has_secret else None
     with here.open_state() as state:
         made = Applications(state.registry).add(
@@ -176,7 +176,7 @@ def list_(
     """List the apps with access, or those that are registered for OAuth."""
     with here.open_state() as state:
         if apps:
-            return _registered(Applications(state.registry).all())
+            return _applications_output(Applications(state.registry).all())
         found = state.registry.gateway_clients()
         now = state.registry.clock()
     width = max((len(one.alias) for one in found), default=0)
@@ -213,7 +213,7 @@ def remove(
     return Output(found, [f"removed: {removed}"])
 
 
-def _registered(found: list[Application]) -> Output:
+def _applications_output(found: list[Application]) -> Output:
     lines = [
         f"{one.id}  {one.name}  {one.space}  {'registered itself' if one.is_registered else 'added'}  {', '.join(one.redirects)}"
         for one in found

@@ -98,7 +98,7 @@ def new(
 def list_tokens(here: CommandContext) -> Output:
     """List the tokens: what each may do, until when, and when it was last used."""
     file = TokenFile(here.paths.gateway)
-    tokens, used = file.all(), file.used()
+    tokens, used = file.all(), file.last_uses()
 
     def print_text() -> None:
         for token in tokens:
@@ -155,7 +155,7 @@ def _data(token: LocalToken, used: dict[str, float]) -> TokenFacts:
         "scopes": sorted({"read", *token.scopes}),
         "projects": list(token.projects) if token.projects is not None else None,
         "trusted": token.is_trusted,
-        "made": _iso(token.made),
+        "made": _iso(token.made_at),
         "expires": _iso(token.expires),
         "lastUsed": _iso(used.get(token.digest)),
     }

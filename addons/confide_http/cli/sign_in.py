@@ -36,7 +36,7 @@ async def http_approve(
     """Let a program in that asks in your browser: it is shown to you first."""
     said = " ".join(words)
     async with connect_to_space(here, needs_keys=False) as space:
-        asked = await by_http.asked(space.connection, said)
+        asked = await by_http.find_sign_in(space.connection, said)
         remark(
             f"{asked['application']} asks to {by_http.does(asked['scope'])} this space, until {local_time(asked['expires'])}."
         )

@@ -98,14 +98,14 @@ class Bearer(Generic[T]):
             found = await self._seek(digest)
         if found is None:
             self._guesses.count()
-            raise self.unknown()
+            raise self.unknown_token_error()
         return found
 
-    def unknown(self) -> RefusalError:
+    def unknown_token_error(self) -> RefusalError:
         """Build the refusal for a wrong, expired or revoked token; it does not say which of them."""
         return self._refusal("the token is not valid here", ', error="invalid_token"')
 
-    def described(self, *, servers: Sequence[str] = ()) -> list[Route]:
+    def metadata_routes(self, *, servers: Sequence[str] = ()) -> list[Route]:
         """Return the routes with the resource's metadata (RFC 9728); `servers`: the authorization
         servers that issue tokens.
         """

@@ -92,7 +92,7 @@ class Renewal:
         self._cert = cert
         self._key = key
         self._require = require
-        self._seen = _marks(cert, key)
+        self._marks = _marks(cert, key)
         self._told_at = float("-inf")
         self.validity = validity_of(cert, key)
         """Of the certificate in use."""
@@ -102,18 +102,18 @@ class Renewal:
         while True:
             self._tell()
             await asyncio.sleep(POLL_S)
-            if (validity := await asyncio.to_thread(self._renewed)) is not None:
+            if (validity := await asyncio.to_thread(self._renew)) is not None:
                 self._take(validity)
 
-    def _renewed(self) -> Validity | None:
+    def _renew(self) -> Validity | None:
         """Check the files if they have changed; return when their certificate is valid.
 
         None: the files are unchanged, or unusable, which is logged once.
         """
         marks = _marks(self._cert, self._key)
-        if marks == self._seen:
+        if marks == self._marks:
             return None
-        self._seen = marks
+        self._marks = marks
         try:
             self._require(self._key)
             return validity_of(self._cert, self._key)

@@ -37,7 +37,7 @@ class OpenConnection(Protocol):
         """The network address by which connections of one client are counted together (`holder_of`)."""
 
     @property
-    def used(self) -> float:
+    def last_heard(self) -> float:
         """The loop time at which the client last sent something."""
 
     @property
@@ -54,7 +54,7 @@ class Crowd:
     def __init__(self, most: int) -> None:
         """`most`: limit of connections; reaching it closes one."""
         self._most = most
-        self._of: dict[Address, dict[OpenConnection, None]] = {}
+        self._by_address: dict[Address, dict[OpenConnection, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -64,33 +64,33 @@ class Crowd:
         """Add a connection. If the limit is reached, close the least useful one, which may be this
         one.
         """
-        self.heard(one)
+        self.note_heard(one)
         if self._count >= self._most:
             least = self.least() or one
-            self.left(least)
+            self.remove(least)
             least.cut()
 
-    def heard(self, one: OpenConnection) -> None:
+    def note_heard(self, one: OpenConnection) -> None:
         """Record that the client sent something."""
-        self.left(one)
-        self._of.setdefault(one.address, {})[one] = None
+        self.remove(one)
+        self._by_address.setdefault(one.address, {})[one] = None
         self._count += 1
 
-    def left(self, one: OpenConnection) -> None:
+    def remove(self, one: OpenConnection) -> None:
         """Remove a connection that has ended."""
-        of_one = self._of.get(one.address, {})
+        of_one = self._by_address.get(one.address, {})
         if one in of_one:
             del of_one[one]
             self._count -= 1
         if not of_one:
-            self._of.pop(one.address, None)
+            self._by_address.pop(one.address, None)
 
     def least(self) -> OpenConnection | None:
         """Return the connection to close: among those that wait for their client, the longest
         silent one of the client with the most connections. None if all are busy.
         """
-        for _, holders in groupby(sorted(self._of.values(), key=len, reverse=True), key=len):
+        for _, holders in groupby(sorted(self._by_address.values(), key=len, reverse=True), key=len):
             waiting = [first for each in holders if (first := next((one for one in each if one.waits), None))]
             if waiting:
-                return min(waiting, key=lambda one: one.used)
+                return min(waiting, key=lambda one: one.last_heard)
         return None

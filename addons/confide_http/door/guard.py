@@ -111,7 +111,7 @@ class Guard:
             return
         is_begun = False
 
-        async def stamped(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal is_begun
             if message["type"] == "http.response.start":
                 is_begun = True
@@ -123,7 +123,7 @@ class Guard:
         refusal = problem_of(scope, self._names)
         try:
             if refusal is None:
-                await self._app(scope, receive, stamped)
+                await self._app(scope, receive, send_with_headers)
                 return
         except RefusalError as error:
             refusal = error
@@ -134,7 +134,7 @@ class Guard:
         if is_begun:
             # A partial answer must not look like a whole one.
             raise ConnectionAbortedError
-        await refusal.response()(scope, receive, stamped)
+        await refusal.response()(scope, receive, send_with_headers)
 
 
 def application(

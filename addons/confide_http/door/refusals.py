@@ -77,11 +77,11 @@ def handlers(told: Callable[[ConfideError], RefusalError] = refusal_of) -> dict[
     `told`: maps a failure to the refusal that the client gets.
     """
 
-    async def failed(_request: Request, error: Exception) -> Response:
+    async def refuse_internal(_request: Request, error: Exception) -> Response:
         assert isinstance(error, ConfideError)
         return told(error).response()
 
-    return {HTTPException: _no_route, ConfideError: failed}
+    return {HTTPException: _no_route, ConfideError: refuse_internal}
 
 
 async def _no_route(_request: Request, error: Exception) -> Response:

@@ -48,18 +48,18 @@ def _too_large(most: int) -> RefusalError:
     return RefusalError(413, "too_large", f"the body is over {size}", headers={"Connection": "close"})
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
+def replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields a body already read, and then what follows it."""
     is_given = False
 
-    async def again() -> Message:
+    async def receive_again() -> Message:
         nonlocal is_given
         if is_given:
             return await receive()
         is_given = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return receive_again
 
 
 class Places:
@@ -67,21 +67,21 @@ class Places:
 
     def __init__(self, what: str, *, most: int, each: int) -> None:
         self._what, self._most, self._each = what, most, each
-        self._taken: Counter[Hashable] = Counter()
+        self._uses: Counter[Hashable] = Counter()
 
     @property
-    def taken(self) -> int:
-        return self._taken.total()
+    def uses(self) -> int:
+        return self._uses.total()
 
     @contextmanager
     def place(self, key: Hashable) -> Iterator[None]:
         """Hold one of the places of `key`. Raises RefusalError, 429: all are taken."""
-        if self._taken[key] >= self._each or self._taken.total() >= self._most:
+        if self._uses[key] >= self._each or self._uses.total() >= self._most:
             raise RefusalError(429, "busy", f"there are too many {self._what} at a time")
-        self._taken[key] += 1
+        self._uses[key] += 1
         try:
             yield
         finally:
-            self._taken[key] -= 1
-            if not self._taken[key]:
-                del self._taken[key]
+            self._uses[key] -= 1
+            if not self._uses[key]:
+                del self._uses[key]

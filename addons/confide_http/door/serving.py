@@ -228,7 +228,7 @@ class ConnectionListener:
 
     def _has_come(self, taken: socket.socket, task: asyncio.Task[Any]) -> None:
         coming = self._coming.pop(task)
-        self._agreeing.left(coming)
+        self._agreeing.remove(coming)
         # Failures here are the client's: an invalid handshake.
         if (task.cancelled() or task.exception() is not None) and not coming.has_come:
             taken.close()  # if it was cut before it began, nothing else closes it
@@ -238,10 +238,10 @@ class ConnectionListener:
 class Coming:
     """A connection that is being accepted; with TLS, during its handshake."""
 
-    one: ThrottledProtocol
+    protocol: ThrottledProtocol
     task: asyncio.Task[Any]
     address: Address
-    used: float
+    last_heard: float
 
     @property
     def waits(self) -> bool:
@@ -249,7 +249,7 @@ class Coming:
 
     @property
     def has_come(self) -> bool:
-        return self.one.transport is not None
+        return self.protocol.transport is not None
 
     def cut(self) -> None:
         if not self.has_come:
@@ -265,7 +265,7 @@ class ThrottledProtocol(H11Protocol):
     _waits_its_turn = False
     _is_refused = False
     _reads = FREE_READS
-    used = 0.0
+    last_heard = 0.0
     """The loop time at which the client last sent something."""
 
     address: Address = ""
@@ -298,12 +298,12 @@ class ThrottledProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = holder_of(self.client[0] if self.client else "")
-        self.used = self.loop.time()
+        self.last_heard = self.loop.time()
         self._watch()
         self._crowd.enter(self)
 
     def data_received(self, data: bytes) -> None:
-        self._heard()
+        self._note_heard()
         super().data_received(data)
         if not self._has_begun:
             self._has_begun = True
@@ -357,7 +357,7 @@ class ThrottledProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
-        self._crowd.left(self)
+        self._crowd.remove(self)
         if self._pace is not None:
             self._pace.rests.leave(self._read_on)
             self._pace.flowing.leave(self._read_on)
@@ -379,9 +379,9 @@ class ThrottledProtocol(H11Protocol):
         if not (self._is_refused or self.flow.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()
 
-    def _heard(self) -> None:
-        self.used = self.loop.time()
-        self._crowd.heard(self)
+    def _note_heard(self) -> None:
+        self.last_heard = self.loop.time()
+        self._crowd.note_heard(self)
 
     def _watch(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

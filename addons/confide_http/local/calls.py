@@ -104,7 +104,7 @@ class Calls:
             raise RefusalError(STATUS[code], code, str(error.get("message")))
         result = outcome["result"]
         if result.get("isError"):
-            raise self._refused(result)
+            raise self._refusal(result)
         try:
             found: Message = results.read(self._exchange.catalogue.outputs.get(name, {}), result[CONTENT])
         except (UnfitAnswerError, KeyError) as error:
@@ -136,7 +136,7 @@ class Calls:
                 403, "denied", "a token for some projects cannot decrypt secrets, which belong to the whole space"
             )
         if isinstance(arguments, dict):
-            arguments = await self._placed(identity, name, arguments)
+            arguments = await self._add_project(identity, name, arguments)
         with self.places.place(identity.key):
             claims = {**identity.claims(is_write=scope == WRITE), **(operation or {})}
             return await self._exchange.ask(
@@ -147,7 +147,7 @@ class Calls:
     def _is_served(identity: RequestIdentity, name: str) -> bool:
         return name not in NOT_SERVED and not (identity.is_of_token and name in OF_PEOPLE)
 
-    async def _placed(self, identity: RequestIdentity, name: str, arguments: Message) -> Message:
+    async def _add_project(self, identity: RequestIdentity, name: str, arguments: Message) -> Message:
         """Return the arguments with their project, if it is not the gateway's own. Raises
         RefusalError.
         """
@@ -166,7 +166,7 @@ class Calls:
             await self._exchange.reach(project)
         return arguments
 
-    def _refused(self, result: Params) -> RefusalError:
+    def _refusal(self, result: Params) -> RefusalError:
         content = result.get("content") or [{}]
         text = str(content[0].get("text", ""))
         message, _, hint = text.partition("\nhint: ")

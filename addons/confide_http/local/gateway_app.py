@@ -59,7 +59,7 @@ class GatewayShared:
         work: background work of route groups, by a name that begins the report of a problem.
         is_ending: True once the process ends: streams end with it.
         imports: the single place for an import, or for sealing all texts.
-        began, used: in `time.monotonic`; `used` by a request or a stream.
+        began, used_at: in `time.monotonic`; `used_at` by a request or a stream.
     """
 
     paths: ProxyPaths
@@ -67,18 +67,18 @@ class GatewayShared:
     exchange: UpstreamSession
     port: int = 0
     began: float = field(default_factory=time.monotonic)
-    used: float = field(default_factory=time.monotonic)
+    used_at: float = field(default_factory=time.monotonic)
     is_ending: bool = False
     counts: dict[str, Callable[[], int]] = field(default_factory=dict)
     work: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tokens = LocalTokens(TokenFile(self.paths.gateway))
-        self.by_token = Bearer(self._admitted, lambda: self.origin, SCOPES, hint=_HINT)
+        self.by_token = Bearer(self._find_identity, lambda: self.origin, SCOPES, hint=_HINT)
         self.calls = Calls(self.exchange)
         self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
         self.imports = Places("imports or sealings", most=1, each=1)
-        self._watched: dict[Callable[[], object], RequestIdentity] = {}
+        self._watchers: dict[Callable[[], object], RequestIdentity] = {}
 
     @property
     def origin(self) -> str:
@@ -98,13 +98,13 @@ class GatewayShared:
         Also when the gateway ends. Raises RefusalError, 429: all places are taken.
         """
         with self.streams.place(identity.key):
-            self._watched[end] = identity
+            self._watchers[end] = identity
             if self.is_ending:
                 end()
             try:
                 yield
             finally:
-                self._watched.pop(end, None)
+                self._watchers.pop(end, None)
 
     def is_good(self, identity: RequestIdentity) -> bool:
         """Return True if a token is still valid; other identities (`key` is no token's) are checked
@@ -112,20 +112,20 @@ class GatewayShared:
         """
         return not identity.is_of_token or self.tokens.good(identity.key) is not None
 
-    def _admitted(self, digest: bytes) -> RequestIdentity | None:
+    def _find_identity(self, digest: bytes) -> RequestIdentity | None:
         token = self.tokens.find(digest)
         return None if token is None else identity_of_token(token)
 
     def note_used(self) -> None:
         """Record a request by an authenticated client."""
-        self.used = time.monotonic()
+        self.used_at = time.monotonic()
 
     async def idle(self, after_s: float) -> None:
         """Return once there was no authenticated request for `after_s`, and no stream is open."""
         while True:
-            if self.streams.taken:
+            if self.streams.uses:
                 self.note_used()
-            left_s = self.used + after_s - time.monotonic()
+            left_s = self.used_at + after_s - time.monotonic()
             if left_s <= 0:
                 return
             await asyncio.sleep(min(left_s, KEEP_USED_S))
@@ -135,9 +135,9 @@ class GatewayShared:
         kept_at, told = time.monotonic(), ""
         while True:
             await asyncio.sleep(PULSE_S)
-            for end, identity in list(self._watched.items()):
+            for end, identity in list(self._watchers.items()):
                 if not self.is_good(identity):
-                    del self._watched[end]
+                    del self._watchers[end]
                     end()
             if (problem := self.tokens.problem or "") != told:
                 told = problem
@@ -145,12 +145,12 @@ class GatewayShared:
                     log.warning("no client is let in: %s", problem)
             if time.monotonic() - kept_at > KEEP_USED_S:
                 kept_at = time.monotonic()
-                await asyncio.to_thread(self.tokens.keep_used)
+                await asyncio.to_thread(self.tokens.save_uses)
 
     def end(self) -> None:
         """End all streams and waiting requests, since the process ends."""
         self.is_ending = True
-        for end in list(self._watched):
+        for end in list(self._watchers):
             end()
         self.exchange.close()
 
@@ -178,11 +178,11 @@ class EventStreamResponse(StreamingResponse):
         with ExitStack() as held:
             held.callback(over)
             held.enter_context(gateway.streaming(identity, end))
-            self._held = held.pop_all()
+            self._resources = held.pop_all()
         super().__init__(events, media_type=SSE, headers={"X-Accel-Buffering": "no", **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._held:
+        with self._resources:
             await super().__call__(scope, receive, send)
 
 
@@ -205,7 +205,7 @@ def create(gateway: GatewayShared, rooms: Sequence[Callable[[GatewayShared], Rou
     for each in rooms:
         room = each(gateway)
         for route in room.routes:
-            endpoint = _admitted(route.endpoint, room.admit, gateway.note_used)
+            endpoint = _admit(route.endpoint, room.admit, gateway.note_used)
             routes.append(Route(route.path, endpoint, methods=sorted(route.methods or {"GET"})))
     return application(routes, names(gateway.port), hint="its log has the place", told=refusal_of)
 
@@ -223,7 +223,7 @@ def identity_of(request: Request) -> RequestIdentity:
     return identity
 
 
-def _admitted(endpoint: Handler, admit: Admit | None, used: Callable[[], None]) -> Handler:
+def _admit(endpoint: Handler, admit: Admit | None, used: Callable[[], None]) -> Handler:
     @wraps(endpoint)
     async def handle(request: Request) -> Response:
         if admit is not None:

@@ -115,7 +115,7 @@ async def serve(
     stop = asyncio.Event()
     portable.call_on_signals(asyncio.get_running_loop(), portable.ending_signals(), stop.set)
     try:
-        async with _found(gateway):
+        async with _publish(gateway):
             work = {"following tokens": gateway.watch, **gateway.work}
             async with TaskGroup() as group:
                 tasks = [group.create_task(gateway.exchange.run())]
@@ -131,14 +131,14 @@ async def serve(
                 for task in (*tasks, running_server, *waiting):
                     task.cancel()
     except Exception as error:
-        raise _error_shown(error) from None
+        raise _error_to_show(error) from None
     finally:
         for each in listening:
             each.close()
 
 
 @contextlib.asynccontextmanager
-async def _found(gateway: GatewayShared) -> AsyncIterator[None]:
+async def _publish(gateway: GatewayShared) -> AsyncIterator[None]:
     """Publish this gateway for `confide panel`, which uses the first of several."""
     seat, running = Seat(gateway.paths.seats, "gateway"), gateway.paths.gateway / RUNNING
     try:
@@ -169,10 +169,10 @@ async def _end(gateway: GatewayShared, server: serving.EmbeddedServer, running_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_S):
                 await leaving
-    await asyncio.to_thread(gateway.tokens.keep_used)
+    await asyncio.to_thread(gateway.tokens.save_uses)
     timer.cancel()
 
 
-def _error_shown(error: Exception) -> ConfideError:
+def _error_to_show(error: Exception) -> ConfideError:
     """Return the error to show for what ended the gateway; for a bug of ours, only its place."""
     return error if isinstance(error, ConfideError) else GatewayError(f"the gateway failed: {where(error)}")

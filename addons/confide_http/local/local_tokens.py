@@ -56,7 +56,7 @@ class LocalToken:
         scopes: `read`, `write`, `secrets`.
         projects: names; None for all.
         is_trusted: its notes have class `agent` and not `untrusted`.
-        made, expires: seconds since 1970.
+        made_at, expires: seconds since 1970.
     """
 
     name: str
@@ -64,7 +64,7 @@ class LocalToken:
     scopes: tuple[str, ...]
     projects: tuple[str, ...] | None
     is_trusted: bool
-    made: float
+    made_at: float
     expires: float
 
     def is_good(self, now: float) -> bool:
@@ -92,7 +92,7 @@ class LocalToken:
             "scopes": list(self.scopes),
             "projects": None if self.projects is None else list(self.projects),
             "trusted": self.is_trusted,
-            "made": self.made,
+            "made": self.made_at,
             "expires": self.expires,
         }
 
@@ -107,7 +107,7 @@ class TokenFile:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file = folder / "tokens.json"
-        self._used = folder / "used.json"
+        self._uses_file = folder / "used.json"
 
     @property
     def stamp(self) -> tuple[int, int, int]:
@@ -152,7 +152,7 @@ class TokenFile:
         text, digest = new_token()
         now = time.time()
         made = LocalToken(name, digest.hex(), scopes, projects, is_trusted, now, now + days * 86400)
-        with self._held():
+        with self._lock():
             tokens = [each for each in self.all() if each.name != name or each.is_good(now)]
             if any(each.name == name for each in tokens):
                 raise TokenError(
@@ -169,18 +169,18 @@ class TokenFile:
     def remove(self, name: str) -> LocalToken:
         """Remove a token and return it. Raises TokenError: no token has that name."""
         _find(self.all(), name)  # create no file for an unknown token
-        with self._held():
+        with self._lock():
             tokens = self.all()
             found = _find(tokens, name)
             self._write([each for each in tokens if each is not found])
         return found
 
-    def used(self) -> dict[str, float]:
+    def last_uses(self) -> dict[str, float]:
         """Return the last use of each token by digest, in seconds since 1970; at most a minute
         late.
         """
         try:
-            found = json.loads(read_private_file(self._used, most_bytes=MOST_BYTES))
+            found = json.loads(read_private_file(self._uses_file, most_bytes=MOST_BYTES))
             return {str(digest): float(at) for digest, at in found.items()}
         except (KeyFileError, OSError, ValueError, TypeError, AttributeError):
             return {}
@@ -188,15 +188,15 @@ class TokenFile:
     def note_used(self, used: dict[str, float]) -> None:
         """Store the last uses of existing tokens."""
         there = {each.digest for each in self.all()}
-        known = {digest: at for digest, at in {**self.used(), **used}.items() if digest in there}
-        write_private_file(self._used, json.dumps(known).encode(), replace=True)
+        known = {digest: at for digest, at in {**self.last_uses(), **used}.items() if digest in there}
+        write_private_file(self._uses_file, json.dumps(known).encode(), replace=True)
 
     def _write(self, tokens: list[LocalToken]) -> None:
         data = json.dumps({"tokens": [each.record() for each in tokens]}, ensure_ascii=False, indent=1).encode()
         write_private_file(self._file, data + b"\n", replace=True)
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         make_private_dir(self._folder)
         try:
             descriptor = lock_file(self._folder / "tokens.lock")
@@ -219,7 +219,7 @@ class LocalTokens:
         self._file = file
         self._stamp: tuple[int, int, int] | None = None
         self._by_digest: dict[str, LocalToken] = {}
-        self._used: dict[str, float] = {}
+        self._last_uses: dict[str, float] = {}
         self.problem: str | None = None
         """Why every request is refused, for the gateway's log."""
 
@@ -227,7 +227,7 @@ class LocalTokens:
         """Return the token with this SHA-256 of a client's token, if it is valid now."""
         token = self.good(digest.hex())
         if token is not None:
-            self._used[token.digest] = time.time()
+            self._last_uses[token.digest] = time.time()
         return token
 
     def good(self, digest: str) -> LocalToken | None:
@@ -236,10 +236,10 @@ class LocalTokens:
         token = self._by_digest.get(digest)
         return token if token is not None and token.is_good(time.time()) else None
 
-    def keep_used(self) -> None:
+    def save_uses(self) -> None:
         """Write the uses since the last call. Blocks briefly."""
-        if used := self._used:
-            self._used = {}
+        if used := self._last_uses:
+            self._last_uses = {}
             with suppress(KeyFileError, StateError, OSError):  # no reason to refuse anybody
                 self._file.note_used(used)
 

@@ -33,7 +33,7 @@ async def clients_of(connection: RequestChannel) -> list[GatewayClient]:
     return answer["clients"]
 
 
-async def asked(connection: RequestChannel, words: str) -> SignIn:
+async def find_sign_in(connection: RequestChannel, words: str) -> SignIn:
     """Return the request of the program that shows these words, in whatever form they were typed.
     Raises RequestError: no such request.
     """

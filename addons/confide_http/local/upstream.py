@@ -110,7 +110,7 @@ class UpstreamSession:
         self._count = 0
         self._answers: dict[str, asyncio.Future[ToolResponse]] = {}
         self._progress: dict[str, News] = {}
-        self._attached = {project.name, GLOBAL_PROJECT}
+        self._attached_projects = {project.name, GLOBAL_PROJECT}
         self._attaching = asyncio.Lock()
 
     @property
@@ -223,12 +223,12 @@ class UpstreamSession:
         """Attach a project, so that notes can be stored in it. Raises RefusalError: it cannot be
         attached.
         """
-        if project in self._attached:
+        if project in self._attached_projects:
             return
         async with self._attaching:
-            if project in self._attached:
+            if project in self._attached_projects:
                 return
-            if len(self._attached) >= MOST_ATTACHED:
+            if len(self._attached_projects) >= MOST_ATTACHED:
                 hint = "serve another project: confide http serve --project FOLDER; or restart this one"
                 raise RefusalError(503, "busy", f"this gateway writes to {MOST_ATTACHED} projects already", hint=hint)
             try:
@@ -237,7 +237,7 @@ class UpstreamSession:
                     await self.link.also_attach(attach_body(project, self._session_config))
             except (ConfideError, TimeoutError) as error:
                 raise refusal_of(error) from error
-            self._attached.add(project)
+            self._attached_projects.add(project)
 
     def close(self) -> None:
         """Fail all waiting requests."""

@@ -78,7 +78,7 @@ class GatewayService(Service):
             origin, hosts = origin_of(self._config, port), hosts_of(self._config, port)
             registry, resource = self._daemon.registry, resource_of(origin)
             callers = TokenCallers(registry, resource)
-            by_token = Bearer(callers.admitted, lambda: origin, SCOPES, hint=HINT, seek=callers.sought)
+            by_token = Bearer(callers.admit, lambda: origin, SCOPES, hint=HINT, seek=callers.sought)
             self._clients = Clients(self._daemon, callers)
             self._endpoint = SdkEndpoint(self._daemon, self._clients, callers, by_token)
             mcp = Route(PATH, self._endpoint, methods=["GET", "POST", "DELETE"], name="mcp")
@@ -86,7 +86,7 @@ class GatewayService(Service):
             documents = ClientMetadata(applications, self._config.client_hosts, self._config.client_space)
             signing_in = SignInRoutes(applications, SignIns(registry), documents, origin=origin, resource=resource)
             alive = Route("/health", _health, methods=["GET"])
-            routes = [alive, *by_token.described(servers=[origin]), *signing_in.routes(), mcp]
+            routes = [alive, *by_token.metadata_routes(servers=[origin]), *signing_in.routes(), mcp]
             guarded = application(routes, GatewayNames(hosts, open_to_links=OPEN_TO_LINKS), hint=_LOG)
             settings, renewal = await asyncio.to_thread(_settings, guarded, self._config)
             self._server = EmbeddedServer(settings, pace=Pace())
@@ -127,11 +127,11 @@ class GatewayService(Service):
 
     def on_change(self, space_id: str, change: DocumentChange) -> None:
         if self._clients is not None:
-            self._clients.changed(space_id, change)
+            self._clients.on_change(space_id, change)
 
     def on_space_lost(self, space_id: str) -> None:
         if self._clients is not None:
-            self._clients.elsewhere(space_id)
+            self._clients.on_space_lost(space_id)
 
     async def serve(self, connection: Connection) -> None:
         if self._endpoint is None:  # it is about to listen

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from confide_daemon.config import parse_listen
 from confide_http.door.guard import LOOPBACK
-from confide_http.settings import GatewayConfig, as_clients_write_it
+from confide_http.settings import GatewayConfig, normalize_url
 
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - an address to listen on, as opposed to one that clients reach
 _PORTS: Final = {"https": 443, "http": 80}
@@ -35,4 +35,4 @@ def origin_of(config: GatewayConfig, port: int) -> str:
         return config.public_url
     host, _ = parse_listen(config.listen)
     name = "127.0.0.1" if host in _EVERYWHERE else f"[{host}]" if ":" in host else host
-    return as_clients_write_it(f"{'https' if config.cert else 'http'}://{name}:{port}")
+    return normalize_url(f"{'https' if config.cert else 'http'}://{name}:{port}")

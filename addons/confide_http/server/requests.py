@@ -49,14 +49,14 @@ class SignInRequests(SessionPart):
         self.early = dict([SIGN_IN.by(self._look), SIGN_IN_APPROVE.by(self._approve), GATEWAY_END.by(self._end)])
 
     async def _look(self, asked: SignInRequest) -> SignIn:
-        found = await self._found(asked["words"])
-        if found.granted is not None:
+        found = await self._find(asked["words"])
+        if found.grant is not None:
             raise self._answered(found)
         return {
             "application": found.application.name,
             "registered": found.application.is_registered,
-            "redirect": found.asked.redirect,
-            "scope": found.asked.scope,
+            "redirect": found.request.redirect,
+            "scope": found.request.scope,
             "expires": iso(found.expires_at),
         }
 
@@ -66,7 +66,7 @@ class SignInRequests(SessionPart):
             check_name(name, "gateway client")
         if projects is not None and not all(one and one.isprintable() for one in projects):
             raise RequestError("invalid", "a project's name cannot be shown")
-        found = await self._found(asked["words"])
+        found = await self._find(asked["words"])
         caller = self._session.caller_now()
         granted = ApprovedGrant(
             name or free_name(found.application.name, ()),
@@ -78,7 +78,7 @@ class SignInRequests(SessionPart):
         )
         done = await asyncio.to_thread(self._sign_ins.approve, found, granted)
         if done is None:
-            raise self._answered(await self._found(asked["words"]))
+            raise self._answered(await self._find(asked["words"]))
         return {"scope": done.scope, "days": done.days}
 
     async def _end(self, asked: EndRequest) -> Nothing:
@@ -87,24 +87,24 @@ class SignInRequests(SessionPart):
             raise NotFoundError("no program of this name reaches the space by HTTP", hint="confide http ls lists them")
         return {}
 
-    async def _found(self, words: str) -> PendingSignIn:
+    async def _find(self, words: str) -> PendingSignIn:
         caller = await self._deciding()
         now = time.monotonic()
         while self._wrong and now - self._wrong[0] > GUESSES_S:
             self._wrong.popleft()
         if len(self._wrong) == MOST_GUESSES:
             raise RequestError("busy", "there were too many wrong words", "come again in ten minutes")
-        found = await asyncio.to_thread(self._sign_ins.of_words, words, caller.space)
+        found = await asyncio.to_thread(self._sign_ins.find_by_words, words, caller.space)
         if found is None:
             self._wrong.append(now)
-            raise _unknown()
+            raise _unknown_error()
         return found
 
     def _answered(self, found: PendingSignIn) -> RequestError | NotFoundError:
         """Return the error for a request that has its approval, with what was approved."""
-        granted = found.granted
+        granted = found.grant
         if granted is None:  # it has expired just now
-            return _unknown()
+            return _unknown_error()
         mine = granted.by == self._session.caller_now().public_key.hex()
         may = "read and write" if granted.scope == "write" else "read"
         where = "on this device" if mine else "on another device"
@@ -123,6 +123,6 @@ class SignInRequests(SessionPart):
         return self._session.caller_now()
 
 
-def _unknown() -> NotFoundError:
+def _unknown_error() -> NotFoundError:
     hint = "they are on the page that the program has opened, for ten minutes; begin there again. confide http ls shows who has signed in"
     return NotFoundError("no sign-in with these words waits", hint=hint)

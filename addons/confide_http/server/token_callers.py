@@ -33,7 +33,7 @@ class TokenCallers:
         self._sign_ins = SignIns(registry)
         self._resource = resource
 
-    def admitted(self, digest: bytes) -> Admitted | None:
+    def admit(self, digest: bytes) -> Admitted | None:
         """Return the caller of a token that is valid now."""
         caller = self.good(digest)
         if caller is not None:
@@ -48,9 +48,9 @@ class TokenCallers:
         """Return the caller of a token that is valid now, even if another node has just issued it.
         Raises EngineError: the other nodes' changes are unavailable.
         """
-        return await asyncio.to_thread(self._registry.sought, lambda: self.admitted(digest))
+        return await asyncio.to_thread(self._registry.sought, lambda: self.admit(digest))
 
-    async def known(self, key: bytes) -> Caller | None:
+    async def current_caller(self, key: bytes) -> Caller | None:
         """Return the current caller with this key (a token's SHA-256), even if another node has just
         added it; None if it has no access. Raises EngineError.
         """

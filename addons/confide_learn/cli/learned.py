@@ -61,7 +61,7 @@ def ls(
         elif not every:
             remark("hint: confide learn keep ID, keep ID --edit, or refuse ID, which also keeps it from coming back")
 
-    return Output({"mode": here.config.learn.mode, "suggestions": [_as_json(each) for each in listed]}, tell)
+    return Output({"mode": here.config.learn.mode, "suggestions": [_to_json(each) for each in listed]}, tell)
 
 
 @command
@@ -74,16 +74,16 @@ async def keep(
     """Store suggestions as notes."""
     suggestions = Suggestions(here.paths.learn)
     if not is_edited and text is None:
-        return await _stored(here, suggestions, [_chosen(suggestions, each) for each in dict.fromkeys(ids)])
+        return await _store(here, suggestions, [_find(suggestions, each) for each in dict.fromkeys(ids)])
     if len(ids) > 1:
         raise typer.BadParameter("goes with one ID", param_hint="--edit" if is_edited else "--text")
-    found = _chosen(suggestions, ids[0])
-    words = (await asyncio.to_thread(_edited, found.text) if text is None else text).strip()
+    found = _find(suggestions, ids[0])
+    words = (await asyncio.to_thread(_edit, found.text) if text is None else text).strip()
     most = most_chars(found.kind)
     if not words or len(words) > most:
         problem = "the text is empty" if not words else f"the text has more than {most} characters"
         raise LearningError(problem, hint="the suggestion is unchanged; confide learn refuse ID deletes it")
-    return await _stored(here, suggestions, [replace(found, text=words)])
+    return await _store(here, suggestions, [replace(found, text=words)])
 
 
 @command
@@ -97,15 +97,15 @@ async def refuse(
     """Delete suggestions; Confide does not suggest the same again."""
     suggestions = Suggestions(here.paths.learn)
     if is_undone:
-        return await _undone(here, suggestions, ids)
-    chosen = [_chosen(suggestions, each) for each in dict.fromkeys(ids)]
+        return await _undo(here, suggestions, ids)
+    chosen = [_find(suggestions, each) for each in dict.fromkeys(ids)]
     for each in chosen:
         suggestions.put(replace(each, state="refused", quote=""))
     return Output({"refused": [each.id for each in chosen]}, f"refused {', '.join(each.id for each in chosen)}")
 
 
-async def _undone(here: CommandContext, suggestions: Suggestions, ids: list[str]) -> Output:
-    chosen = [_chosen(suggestions, identity, ("stored",)) for identity in dict.fromkeys(ids)]
+async def _undo(here: CommandContext, suggestions: Suggestions, ids: list[str]) -> Output:
+    chosen = [_find(suggestions, identity, ("stored",)) for identity in dict.fromkeys(ids)]
     for each in chosen:
         async with here.client(await project_of(here, _folder(each))) as client:
             suggestions.put(await note_delivery.take_back(client, each))
@@ -113,7 +113,7 @@ async def _undone(here: CommandContext, suggestions: Suggestions, ids: list[str]
     return Output({"undone": [each.id for each in chosen]}, message)
 
 
-async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[Suggestion]) -> Output:
+async def _store(here: CommandContext, suggestions: Suggestions, chosen: list[Suggestion]) -> Output:
     done = []
     for each in chosen:
         # The call seals credentials in an edited text as in every stored text.
@@ -126,10 +126,10 @@ async def _stored(here: CommandContext, suggestions: Suggestions, chosen: list[S
         for each in done:
             row(f"{'is there already' if each.state == 'known' else 'stored'}: {each.path} as note {each.note}")
 
-    return Output({"stored": [_as_json(each) for each in done]}, print_text)
+    return Output({"stored": [_to_json(each) for each in done]}, print_text)
 
 
-def _chosen(suggestions: Suggestions, identity: str, states: tuple[str, ...] = OPEN) -> Suggestion:
+def _find(suggestions: Suggestions, identity: str, states: tuple[str, ...] = OPEN) -> Suggestion:
     """Find the suggestion that the user names. Raises LearningError if none or several match, or if
     its state does not allow the action.
     """
@@ -167,11 +167,11 @@ def _tell(each: Suggestion) -> None:
         row(f"    changes {each.path}")
 
 
-def _as_json(each: Suggestion) -> dict[str, object]:
+def _to_json(each: Suggestion) -> dict[str, object]:
     return {name: value for name, value in asdict(each).items() if value != ""}
 
 
-def _edited(text: str) -> str:
+def _edit(text: str) -> str:
     """Let the user edit the text in their editor, and return the result. Raises EditorError."""
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not chosen:
@@ -217,7 +217,7 @@ async def learn(
         raise LearningError("learning is off", hint=hint)
 
     learner = Learner(here.paths, here.config, here.client)
-    with learner.seated(wait_s=_SEAT_S) as is_ours:
+    with learner.try_lock(wait_s=_SEAT_S) as is_ours:
         if not is_ours:
             raise LearningError("another process on this device is learning right now", hint="try again in a minute")
         learned = await learner.learn()

@@ -38,7 +38,7 @@ _COMMANDS: Final = tuple(
 ADDON: Final = Addon(
     "learn",
     commands=_COMMANDS,
-    beside="confide_learn.local.learner:beside",
+    beside="confide_learn.local.learner:background_tasks",
     decisions="confide_learn.local.suggestion_questions:pending",
     forgotten="confide_learn.local.suggestions:forget",
     pages=Pages(

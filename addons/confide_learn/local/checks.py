@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange, typed
+from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange, typed_part
 from confide_memory.classes import hostile
 
 SUMMARY: Final = "session-summary"
@@ -72,9 +72,9 @@ def most_chars(kind: str) -> int:
     return MAX_SUMMARY_CHARS if kind == SUMMARY else MAX_CHARS
 
 
-def checked(findings: Iterable[LearnedFinding], window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
+def check_findings(findings: Iterable[LearnedFinding], window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
     """Return the findings that pass all checks, each as one line, at most `MAX_FINDINGS`."""
-    messages = [_flat(_own(said)) for exchange in window for said in exchange.said]
+    messages = [_flat(_own(said)) for exchange in window for said in exchange.messages]
     kept: list[LearnedFinding] = []
     for finding in findings:
         text, quote = _flat(_STEERING.sub("", finding.text)), _flat(finding.quote)
@@ -118,18 +118,18 @@ def likeness(one: str, other: str) -> float:
 
 def is_a_persons(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> bool:
     """Return True if the finding quotes the user."""
-    return is_quoted(finding.quote, [_flat(typed(exchange.user)) for exchange in window])
+    return is_quoted(finding.quote, [_flat(typed_part(exchange.user)) for exchange in window])
 
 
 def is_of_output(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> bool:
     """Return True if the finding quotes what a tool printed, which third parties may have written."""
-    return is_quoted(finding.quote, [_flat(said.error) for exchange in window for said in exchange.said])
+    return is_quoted(finding.quote, [_flat(said.error) for exchange in window for said in exchange.messages])
 
 
 def _own(said: ExchangeMessage) -> str:
     if said.role == "call":
         return said.error
-    return typed(said.text) if said.role == "user" else said.text
+    return typed_part(said.text) if said.role == "user" else said.text
 
 
 def _flat(text: str) -> str:

@@ -80,32 +80,32 @@ class ExchangeMessage:
 
 @dataclass(frozen=True, slots=True)
 class LearnedExchange:
-    """An exchange; `said` begins with the user's message. `begin` and `end` are offsets in the
+    """An exchange; `messages` begins with the user's message. `begin` and `end` are offsets in the
     transcript's file.
     """
 
     begin: int
     end: int
-    said: tuple[ExchangeMessage, ...]
+    messages: tuple[ExchangeMessage, ...]
     time: str = ""
 
     @property
     def user(self) -> str:
-        return self.said[0].text
+        return self.messages[0].text
 
     @property
     def is_foreign(self) -> bool:
         """Return True if the agent may have read text of third parties in this exchange. An
         exchange that was cut counts too, since its calls are not all known.
         """
-        return len(self.said) >= _MOST_SAID or any(said.is_foreign for said in self.said)
+        return len(self.messages) >= _MOST_SAID or any(said.is_foreign for said in self.messages)
 
-    def tainted(self, *, is_before: bool = False) -> list[tuple[str, str, int]]:
+    def list_tainted(self, *, is_before: bool = False) -> list[tuple[str, str, int]]:
         """List what the agent stored in this exchange after it had read text of third parties
         (docs/agents.md). `is_before`: it had read such text before this exchange.
         """
-        first = next((at for at, said in enumerate(self.said) if is_before or said.is_foreign), len(self.said))
-        return [said.stored for said in self.said[first:] if said.stored is not None]
+        first = next((at for at, said in enumerate(self.messages) if is_before or said.is_foreign), len(self.messages))
+        return [said.stored for said in self.messages[first:] if said.stored is not None]
 
 
 @dataclass(slots=True)
@@ -116,18 +116,18 @@ class Reading:
         exchanges: the exchanges; the last one may continue in the file.
         end: the offset where reading ended.
         is_full: whether more may follow in the file.
-        unknown: number of lines that were broken, too long, or of an unknown kind.
+        unknown_entries: number of lines that were broken, too long, or of an unknown kind.
         secrets: the secrets that were sealed; the daemon needs those that a kept text refers to.
     """
 
     exchanges: list[LearnedExchange] = field(default_factory=list)
     end: int = 0
     is_full: bool = False
-    unknown: int = 0
+    unknown_entries: int = 0
     secrets: dict[str, Secret] = field(default_factory=dict, repr=False)
 
 
-def typed(text: str) -> str:
+def typed_part(text: str) -> str:
     """Return the part of a message that its sender typed. If the message contains pasted text, that
     is the first paragraph, up to where the pasted text begins.
     """
@@ -168,12 +168,12 @@ def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:
                 raise UnknownLineError("too long")
             entry = parser.parse(line) if line.strip() else None
         except UnknownLineError:
-            reading.unknown += 1
+            reading.unknown_entries += 1
             entry = None
         if entry is not None:
             if entry.role == "user" and not entry.text.startswith(_INTERRUPTED):
-                if open_exchange.said:
-                    reading.exchanges.append(open_exchange.closed(reading.end))
+                if open_exchange.messages:
+                    reading.exchanges.append(open_exchange.close(reading.end))
                     if len(reading.exchanges) >= MOST_EXCHANGES or reading.end - begin >= READ_BYTES:
                         reading.is_full = True
                         return reading
@@ -183,8 +183,8 @@ def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:
         if end - begin >= 4 * READ_BYTES:  # cut the exchange of an agent that works for hours
             reading.is_full = True
             break
-    if open_exchange.said:
-        reading.exchanges.append(open_exchange.closed(reading.end))
+    if open_exchange.messages:
+        reading.exchanges.append(open_exchange.close(reading.end))
     return reading
 
 
@@ -192,38 +192,38 @@ class _Open:
     """An exchange that is still being read."""
 
     def __init__(self, begin: int, time: str = "") -> None:
-        self.said: list[ExchangeMessage] = []
+        self.messages: list[ExchangeMessage] = []
         self._begin = begin
         self._time = time
-        self._called: dict[str, int] = {}
+        self._calls: dict[str, int] = {}
 
     def take(self, entry: ParsedLine, sealer: Sealer, reading: Reading) -> None:
         for outcome in entry.outcomes:
-            if (at := self._called.pop(outcome.call, None)) is not None:
-                called = self.said[at].text
+            if (at := self._calls.pop(outcome.call, None)) is not None:
+                called = self.messages[at].text
                 stored = outcome.stored if _OURS.match(called) and not outcome.failed else None
-                error = _sealed(outcome.error, sealer, reading) if outcome.error else ""
-                self.said[at] = ExchangeMessage("call", called, outcome.failed, stored, error)
-        if not entry.role or not entry.text or len(self.said) >= _MOST_SAID:
+                error = _seal(outcome.error, sealer, reading) if outcome.error else ""
+                self.messages[at] = ExchangeMessage("call", called, outcome.failed, stored, error)
+        if not entry.role or not entry.text or len(self.messages) >= _MOST_SAID:
             return
-        if entry.role == "assistant" and not self.said:
+        if entry.role == "assistant" and not self.messages:
             return  # belongs to an exchange that began earlier
         lines = {line for _id, line in entry.calls}
         spoken = "\n\n".join(part for part in entry.text.split("\n\n") if part not in lines)
-        if spoken and (text := _sealed(spoken, sealer, reading)):
-            self.said.append(ExchangeMessage(entry.role, text))
+        if spoken and (text := _seal(spoken, sealer, reading)):
+            self.messages.append(ExchangeMessage(entry.role, text))
         elif entry.role == "user":
-            self.said.append(ExchangeMessage("user", ""))  # the text is withheld, but an exchange still begins
+            self.messages.append(ExchangeMessage("user", ""))  # the text is withheld, but an exchange still begins
         for call, line in entry.calls:
-            if text := _sealed(line, sealer, reading):
-                self._called[call] = len(self.said)
-                self.said.append(ExchangeMessage("call", text))
+            if text := _seal(line, sealer, reading):
+                self._calls[call] = len(self.messages)
+                self.messages.append(ExchangeMessage("call", text))
 
-    def closed(self, end: int) -> LearnedExchange:
-        return LearnedExchange(self._begin, end, tuple(self.said), self._time)
+    def close(self, end: int) -> LearnedExchange:
+        return LearnedExchange(self._begin, end, tuple(self.messages), self._time)
 
 
-def _sealed(text: str, sealer: Sealer, reading: Reading) -> str:
+def _seal(text: str, sealer: Sealer, reading: Reading) -> str:
     try:
         # Seal before cutting: half of a credential might not be recognized.
         sealed = sealer.seal(text, "transcripts", is_sensitive=False)
@@ -277,7 +277,7 @@ def summary_of(
         sealed = sealer.seal(text, "transcripts", is_sensitive=False)
         reading = Reading(secrets=secrets_of(sealed))
         return (
-            f"Session of {day}, as the client summed it up\n\n{_clipped(sealed.text, _MOST_SUMMARY_CHARS)}",
+            f"Session of {day}, as the client summed it up\n\n{_clip(sealed.text, _MOST_SUMMARY_CHARS)}",
             reading,
         )
     size = os.fstat(fd).st_size
@@ -288,22 +288,24 @@ def summary_of(
         begin += portable.read_at(fd, _TAIL_BYTES, begin).find(b"\n") + 1
         last = read(fd, parser, begin, sealer)
     is_tainted = is_tainted or any(each.is_foreign for each in (*first.exchanges, *last.exchanges))
-    exchanges = [each for each in first.exchanges if typed(each.user).strip() and not each.user.startswith(("/", "!"))]
+    exchanges = [
+        each for each in first.exchanges if typed_part(each.user).strip() and not each.user.startswith(("/", "!"))
+    ]
     if len(exchanges) < LEAST_EXCHANGES:
         return "", None
     said = "" if is_tainted else _last_words(last.exchanges) or _last_words(first.exchanges)
-    asked = [f"- {_clipped(_line(typed(each.user)), _ASKED_CHARS)}" for each in (exchanges[0], exchanges[-1])]
+    asked = [f"- {_clip(_line(typed_part(each.user)), _ASKED_CHARS)}" for each in (exchanges[0], exchanges[-1])]
     day = exchanges[0].time[:10] or day
-    head = f"Session of {day}: {_clipped(_line(typed(exchanges[0].user)), _TITLE_CHARS)}"
+    head = f"Session of {day}: {_clip(_line(typed_part(exchanges[0].user)), _TITLE_CHARS)}"
     lines = [head, "\nAsked first and last:\n", *dict.fromkeys(asked)]
     if said:
-        lines.append(f"\nSaid at the end: {_clipped(_line(said), _SAID_CHARS)}")
+        lines.append(f"\nSaid at the end: {_clip(_line(said), _SAID_CHARS)}")
     return "\n".join(lines), Reading(secrets={**first.secrets, **last.secrets})
 
 
 def _last_words(exchanges: list[LearnedExchange]) -> str:
     return next(
-        (said.text for each in reversed(exchanges) for said in reversed(each.said) if said.role == "assistant"), ""
+        (said.text for each in reversed(exchanges) for said in reversed(each.messages) if said.role == "assistant"), ""
     )
 
 
@@ -311,7 +313,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _clipped(text: str, most: int) -> str:
+def _clip(text: str, most: int) -> str:
     """Cut a text at the end of a word and never inside a placeholder."""
     if len(text) <= most:
         return text

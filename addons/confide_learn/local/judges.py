@@ -80,7 +80,7 @@ def question(window: Sequence[LearnedExchange]) -> tuple[str, str]:
     size = 0
     # The latest messages matter most, so earlier ones are left out first.
     for exchange in reversed(window):
-        for said in reversed(exchange.said):
+        for said in reversed(exchange.messages):
             failed = " (failed)" if said.failed else ""
             line = f"{names[said.role]}{failed}: {said.text[:_MOST_SAID_CHARS]}"
             size += len(line)
@@ -90,7 +90,7 @@ def question(window: Sequence[LearnedExchange]) -> tuple[str, str]:
     return told, "\n\n".join((mark, *reversed(lines), mark))
 
 
-def answered(text: str) -> list[LearnedFinding]:
+def parse_findings(text: str) -> list[LearnedFinding]:
     """Parse the findings of an answer. Raises ValueError if it is invalid."""
     found = _OBJECT.search(text)
     if found is None:
@@ -145,18 +145,18 @@ class Local:
             "stream": False,
         }
         try:
-            answer = await asyncio.to_thread(self._asked, json.dumps(body).encode())
+            answer = await asyncio.to_thread(self._ask, json.dumps(body).encode())
         except TimeoutError:
             raise CannotJudgeError(f"it did not answer within {self._deadline_s:.0f} s") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise CannotJudgeError(f"it cannot be asked: {reason}") from None
         try:
-            return answered(_content(answer))
+            return parse_findings(_content(answer))
         except ValueError:
             raise CannotJudgeError("it answered with something else than findings") from None
 
-    def _asked(self, body: bytes) -> bytes:
+    def _ask(self, body: bytes) -> bytes:
         if not is_loopback(self._url):
             raise CannotJudgeError("its address is not of this device")
         parts = urlsplit(self._url)
@@ -295,7 +295,7 @@ class ClientCommand:
         with suppress(OSError):
             self._budget.add(tokens=tokens or estimate)
         try:
-            return answered(text)
+            return parse_findings(text)
         except ValueError:
             raise CannotJudgeError("it answered with something else than findings") from None
 
@@ -336,7 +336,7 @@ class ClientCommand:
         )
         try:
             async with asyncio.timeout(self._deadline_s):
-                printed = await _talked(process, given)
+                printed = await _talk(process, given)
                 code = await process.wait()
         except TimeoutError:
             raise CannotJudgeError(f"it did not answer within {self._deadline_s:.0f} s") from None
@@ -350,7 +350,7 @@ class ClientCommand:
         return printed
 
 
-async def _talked(process: asyncio.subprocess.Process, given: bytes) -> bytes:
+async def _talk(process: asyncio.subprocess.Process, given: bytes) -> bytes:
     """Send a prompt to a process and return its output. Raises CannotJudgeError if the output is
     too large.
     """

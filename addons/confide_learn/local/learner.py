@@ -24,7 +24,7 @@ from confide_crypto.errors import ConfideError, RequestError
 from confide_crypto.sealing.placeholder import STANDIN
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_learn.local import note_delivery
-from confide_learn.local.checks import SUMMARY, LearnedFinding, checked, is_a_persons, is_of_output
+from confide_learn.local.checks import SUMMARY, LearnedFinding, check_findings, is_a_persons, is_of_output
 from confide_learn.local.exchanges import LearnedExchange, Reading, read, summary_of
 from confide_learn.local.judges import Chain, chain_of
 from confide_learn.local.note_delivery import Connects, Memory
@@ -128,7 +128,7 @@ class _LearnedSession:
         return any(each["event"] in _ENDS and each["offset"] > exchange.begin for each in self.pointers)
 
     @property
-    def compacted(self) -> str:
+    def last_summary(self) -> str:
         """Return the client's last summary of the session; "" without one."""
         found = [
             pointer["more"]["compact_summary"] for pointer in self.pointers if "compact_summary" in pointer["more"]
@@ -190,7 +190,7 @@ class Learner:
         return max(0.0, time.time() - status.st_mtime) if status.st_size else -1.0
 
     @contextmanager
-    def seated(self, *, wait_s: float) -> Iterator[bool]:
+    def try_lock(self, *, wait_s: float) -> Iterator[bool]:
         """Acquire the learner's lock within `wait_s` seconds; yield whether that succeeded. Raises
         OSError.
         """
@@ -273,7 +273,7 @@ class Learner:
             while not is_read:
                 is_read = await self._stretch(session, project, memory, chain, progress, learned)
             known = await asyncio.to_thread(progress.get, str(session.path))
-            await self._summed_up(session, project, memory, learned, is_tainted=known.tainted)
+            await self._suggest_summary(session, project, memory, learned, is_tainted=known.tainted)
             if self._config.learn.mode == "auto":
                 await self._deliver(project, memory, learned)
 
@@ -293,18 +293,18 @@ class Learner:
         exchanges = reading.exchanges
         if exchanges and not reading.is_full and not session.is_said(exchanges[-1]):
             exchanges = exchanges[:-1]  # the agent is still working on it
-        learned.unknown += reading.unknown
+        learned.unknown += reading.unknown_entries
         learned.exchanges += len(exchanges)
         is_tainted = known.tainted
         for exchange in exchanges:
-            learned.lowered += await _lowered(memory, exchange, is_before=is_tainted)
+            learned.lowered += await _lower(memory, exchange, is_before=is_tainted)
             is_tainted = is_tainted or exchange.is_foreign
         count = known.exchanges
         is_read_by = known.tainted
         for window in windows(exchanges, count):
             judge, findings = await chain.findings(window, session.client)
             is_read_by = is_read_by or any(exchange.is_foreign for exchange in window)
-            for finding in checked(findings, window):
+            for finding in check_findings(findings, window):
                 # The rules keep the user's sentence verbatim; a model's text may also contain text
                 # of a web page.
                 is_own = not is_read_by or (judge == RULES and is_a_persons(finding, window))
@@ -331,18 +331,18 @@ class Learner:
         state = "storing" if self._config.learn.mode == "auto" else "waiting"
         return await asyncio.to_thread(self.suggestions.add, replace(suggestion, state=state))
 
-    async def _summed_up(
+    async def _suggest_summary(
         self, session: _LearnedSession, project: Project, memory: Memory, learned: Learned, *, is_tainted: bool
     ) -> None:
         """Suggest one note about a session that was compacted or has ended."""
-        if not session.compacted and not session.has_ended:
+        if not session.last_summary and not session.has_ended:
             return
         make = partial(_summary, session, memory.sealing.sealer, is_tainted=is_tainted)
         text, reading = await asyncio.to_thread(make)
         if not text or hostile.is_hostile(text):
             return
-        class_ = UNTRUSTED if session.compacted and is_tainted else DERIVED
-        judge = "client" if session.compacted else RULES
+        class_ = UNTRUSTED if session.last_summary and is_tainted else DERIVED
+        judge = "client" if session.last_summary else RULES
         suggestion = session.suggestion(project, LearnedFinding(text, "", SUMMARY), judge, class_)
         learned.found += await self._keep(suggestion, memory, reading)
 
@@ -365,7 +365,7 @@ def windows(exchanges: Sequence[LearnedExchange], before: int) -> Iterator[Seque
         start += size
 
 
-async def _lowered(memory: Memory, exchange: LearnedExchange, *, is_before: bool) -> int:
+async def _lower(memory: Memory, exchange: LearnedExchange, *, is_before: bool) -> int:
     """Mark as untrusted at the daemon what the agent stored after reading text of third parties;
     return how many documents that are.
 
@@ -373,7 +373,7 @@ async def _lowered(memory: Memory, exchange: LearnedExchange, *, is_before: bool
     document.
     """
     count = 0
-    for project, path, revision in exchange.tainted(is_before=is_before):
+    for project, path, revision in exchange.list_tainted(is_before=is_before):
         body: LowerRequest = {"project": project, "path": path, "revision": revision}
         try:
             answer = await LOWER.ask(memory.connection, body, timeout_s=_DEADLINE_S)
@@ -449,10 +449,12 @@ def _mark(session: _LearnedSession, offset: int) -> str:
 def _summary(session: _LearnedSession, sealer: Any, *, is_tainted: bool) -> tuple[str, Reading | None]:
     with open_below(session.root, session.path) as fd:
         day = time.strftime("%Y-%m-%d", time.localtime(session.pointers[-1]["at"]))
-        return summary_of(fd, session.parser, sealer, session.compacted, day, is_tainted=is_tainted)
+        return summary_of(fd, session.parser, sealer, session.last_summary, day, is_tainted=is_tainted)
 
 
-def beside(paths: ProxyPaths, config: ProxyConfig, connect: Connects) -> dict[str, Callable[[], Awaitable[None]]]:
+def background_tasks(
+    paths: ProxyPaths, config: ProxyConfig, connect: Connects
+) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return the background task of a session: it learns until cancelled, taking turns with the
     device's other processes.
     """

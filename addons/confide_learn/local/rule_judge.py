@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from confide_learn.local.checks import LearnedFinding, words_of
-from confide_learn.local.exchanges import FENCE, ExchangeMessage, LearnedExchange, typed
+from confide_learn.local.exchanges import FENCE, ExchangeMessage, LearnedExchange, typed_part
 from confide_memory.actions import shell_commands
 
 MOST_TYPED_CHARS: Final = 4000
@@ -224,8 +224,8 @@ def judge(window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
     """Return the findings in these exchanges, in order."""
     found: list[LearnedFinding] = []
     for exchange in window:
-        found += _of_a_person(exchange.user)
-    steps = [said for exchange in window for said in exchange.said]
+        found += _findings_of_person(exchange.user)
+    steps = [said for exchange in window for said in exchange.messages]
     found += _fixes(steps)
     return found
 
@@ -248,13 +248,13 @@ def sentences(text: str) -> Iterator[str]:
             yield held
 
 
-def _of_a_person(text: str) -> Iterator[LearnedFinding]:
+def _findings_of_person(text: str) -> Iterator[LearnedFinding]:
     if len(text) > MOST_TYPED_CHARS or text.startswith(("/", "!", "#")) or _ABOUT_TEXTS.search(text):
         return
-    for sentence in sentences(typed(text)):
+    for sentence in sentences(typed_part(text)):
         if len(sentence) > _LONGEST_SENTENCE or "(redacted:" in sentence or len(words_of(sentence)) < _LEAST_WORDS:
             continue
-        if (found := _remembered(sentence)) is not None:
+        if (found := _remember(sentence)) is not None:
             yield found
             continue
         if sentence.endswith("?") or _MOMENT.search(sentence) or _HEDGE.search(sentence):
@@ -263,7 +263,7 @@ def _of_a_person(text: str) -> Iterator[LearnedFinding]:
             yield LearnedFinding(_capital(_core(sentence)), sentence, kind)
 
 
-def _remembered(sentence: str) -> LearnedFinding | None:
+def _remember(sentence: str) -> LearnedFinding | None:
     found = _REMEMBER.match(sentence)
     if found is None:
         return None
@@ -337,8 +337,8 @@ def _fixes(steps: Sequence[ExchangeMessage]) -> Iterator[LearnedFinding]:
         if began is None or at - began > _MOST_STEPS:
             continue
         between = steps[began + 1 : at]
-        found = _explained(steps[began], step, [*between, *steps[at + 1 : at + 2]], between)
-        if found := found or _paired(steps[began], step, between):
+        found = _find_explanation(steps[began], step, [*between, *steps[at + 1 : at + 2]], between)
+        if found := found or _find_pair(steps[began], step, between):
             yield found
 
 
@@ -353,7 +353,7 @@ def _head(line: str) -> tuple[str, ...]:
     return tuple(run[-1][:2]) if run else (line,)
 
 
-def _explained(
+def _find_explanation(
     failure: ExchangeMessage,
     success: ExchangeMessage,
     said: Sequence[ExchangeMessage],
@@ -366,7 +366,7 @@ def _explained(
     return LearnedFinding(f"`{line}` failed: {_capital(cause)}", cause, "fix")
 
 
-def _paired(
+def _find_pair(
     failure: ExchangeMessage, success: ExchangeMessage, between: Sequence[ExchangeMessage]
 ) -> LearnedFinding | None:
     """Return the finding that a command failed with an error, and which other command worked: itself

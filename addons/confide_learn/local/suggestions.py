@@ -57,29 +57,31 @@ class LearnerProgress:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "progress.json"
-        self._known: dict[str, TranscriptPosition] = {}
+        self._positions: dict[str, TranscriptPosition] = {}
         try:
             table = json.loads(self._file.read_bytes())
         except (OSError, ValueError, RecursionError):
             return  # missing or damaged: known findings are still recognized by their text
         if isinstance(table, dict):
-            self._known = {path: known for path, each in table.items() if (known := _known(each)) is not None}
+            self._positions = {
+                path: known for path, each in table.items() if (known := _parse_position(each)) is not None
+            }
 
     def get(self, path: str) -> TranscriptPosition:
         """Return the position in a transcript; an empty one for a new transcript."""
-        return self._known.get(path, TranscriptPosition())
+        return self._positions.get(path, TranscriptPosition())
 
     def set(self, path: str, known: TranscriptPosition) -> None:
         """Store a position. Raises OSError if the disk fails; the file is then unchanged."""
-        self._known.pop(path, None)
-        self._known[path] = known
+        self._positions.pop(path, None)
+        self._positions[path] = known
         oldest = time.time() - KEPT_S
-        kept = [(path, known) for path, known in self._known.items() if known.at >= oldest][-MOST_SESSIONS:]
-        self._known = dict(kept)
+        kept = [(path, known) for path, known in self._positions.items() if known.at >= oldest][-MOST_SESSIONS:]
+        self._positions = dict(kept)
         write_whole(self._file, {path: asdict(known) for path, known in kept})
 
 
-def _known(table: Any) -> TranscriptPosition | None:
+def _parse_position(table: Any) -> TranscriptPosition | None:
     if not isinstance(table, dict):
         return None
     usual = {field.name: field.default for field in fields(TranscriptPosition)}
@@ -242,7 +244,7 @@ class Suggestions:
                 before = list(every)
                 yield every
                 if every != before:
-                    write_whole(self._file, [asdict(each) for each in _kept(every)])
+                    write_whole(self._file, [asdict(each) for each in _newest(every)])
             finally:
                 os.close(fd)
         except OSError as error:
@@ -263,7 +265,7 @@ def _is_same(one: Suggestion, other: Suggestion) -> bool:
     return likeness(one.text, other.text) >= ALIKE
 
 
-def _kept(every: list[Suggestion]) -> list[Suggestion]:
+def _newest(every: list[Suggestion]) -> list[Suggestion]:
     """Return all waiting suggestions, and the newest of the others."""
     settled = [each for each in every if each.is_settled]
     gone = {id(each) for each in settled[: max(0, len(every) - MOST_KEPT)]}

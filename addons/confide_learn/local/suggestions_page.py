@@ -33,7 +33,7 @@ class PageContext(Protocol):
     gateway: Any
     form: Mapping[str, str]
 
-    def said(self, name: str, most: int = ...) -> str: ...
+    def form_text(self, name: str, most: int = ...) -> str: ...
     def page(self, template: str, **values: Any) -> Any: ...
     def go(self, page: str = ..., notice: str = ..., /, **query: Any) -> Any: ...
 
@@ -57,8 +57,8 @@ async def show(desk: PageContext) -> Any:
 
 async def accept(desk: PageContext) -> Any:
     """Store a suggestion as a note, with the text of the form."""
-    suggestions, found = await _chosen(desk)
-    words = desk.said("text", most_chars(found.kind)) or found.text
+    suggestions, found = await _find(desk)
+    words = desk.form_text("text", most_chars(found.kind)) or found.text
     folder = Path(found.folder)
     claim = await asyncio.to_thread(projects.identify, folder) if folder.is_dir() else None
     if claim is None:
@@ -79,14 +79,14 @@ async def accept(desk: PageContext) -> Any:
 
 async def refuse(desk: PageContext) -> Any:
     """Refuse a suggestion; it is not suggested again."""
-    suggestions, found = await _chosen(desk)
+    suggestions, found = await _find(desk)
     await asyncio.to_thread(suggestions.put, replace(found, state="refused", quote=""))
     return desk.go("learned", "Refused; the same is not suggested again.")
 
 
-async def _chosen(desk: PageContext) -> tuple[Suggestions, Suggestion]:
+async def _find(desk: PageContext) -> tuple[Suggestions, Suggestion]:
     suggestions = Suggestions(desk.gateway.paths.learn)
-    identity, project = desk.said("id", 64), desk.form.get("project", "")
+    identity, project = desk.form_text("id", 64), desk.form.get("project", "")
     found = await asyncio.to_thread(suggestions.find, identity)
     able = [each for each in found if each.id == identity and each.project == project and each.state in OPEN]
     if not able:

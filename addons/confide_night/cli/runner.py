@@ -91,11 +91,11 @@ async def _check(here: CommandContext) -> Output:
 
     def print_text() -> None:
         for each in found:
-            row(f"{_MARKS[each.is_good]:<6}{each.name}: {each.told}")
+            row(f"{_MARKS[each.is_good]:<6}{each.name}: {each.text}")
             if each.hint and not each.is_good:
                 row(f"      hint: {each.hint}")
 
-    data = [{"name": each.name, "good": each.is_good, "told": each.told, "hint": each.hint} for each in found]
+    data = [{"name": each.name, "good": each.is_good, "told": each.text, "hint": each.hint} for each in found]
     return Output(data, print_text, exit_code=EXIT_CONFIG if any(each.is_good is False for each in found) else 0)
 
 

@@ -20,7 +20,7 @@ from confide_memory import front_matter
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.wire.files import PULL, PullRequest
 from confide_memory.wire.revisions import TRUST, TrustRequest
-from confide_night.local.orders import DOUBT, checked, is_doubtful
+from confide_night.local.orders import DOUBT, is_doubtful, read_order
 from confide_night.local.outdated_notes import outdated_lines
 from confide_night.order.order import Order, approve_order
 from confide_night.order.wire import (
@@ -100,7 +100,7 @@ async def add(
 ) -> Output:
     """Queue a task: this device signs it, and a runner does it."""
     if is_again:
-        return await _again(here, description, project)
+        return await _run_again(here, description, project)
     text = input_text() if description == "-" else description
     if not text.strip():
         raise InputError("the text is empty, so nothing was queued", hint='confide task add "what to do"')
@@ -120,7 +120,7 @@ async def add(
         "overlap": overlap,
         "retries": retries,
     }
-    return await _added(here, project, {name: value for name, value in fields.items() if value is not None})
+    return await _add(here, project, {name: value for name, value in fields.items() if value is not None})
 
 
 @command
@@ -160,7 +160,7 @@ async def show(
     if at is not None:
         raise typer.BadParameter("goes with --log", param_hint="--at")
     async with here.client(await project_of(here, project)) as client:
-        found, order, problem = await _shown(client, identity)
+        found, order, problem = await _fetch_task(client, identity)
 
     def print_text() -> None:
         _print_order(found, order, problem)
@@ -176,7 +176,7 @@ async def _log(here: CommandContext, identity: str, at: str | None, project: Pat
     is no such run or log.
     """
     async with here.client(await project_of(here, project)) as client:
-        found, _, _ = await _shown(client, identity)
+        found, _, _ = await _fetch_task(client, identity)
         slot = _slot(found, at)
         keys = client.sealing.keyring.keys
         if keys is None:
@@ -232,7 +232,7 @@ async def approve(
     """Approve the order of another machine, after a look at all of it."""
 
     async with here.client(await project_of(here, project)) as client:
-        found, order, problem = await _shown(client, identity)
+        found, order, problem = await _fetch_task(client, identity)
         keyring = client.sealing.keyring
         if problem is not None or keyring.roster is None:
             raise ToolError(f"this order is not followed: {problem}", hint="give it again: confide task add")
@@ -289,7 +289,7 @@ async def accept(here: CommandContext, identity: TaskId, at: At = None, project:
         )
     this = await project_of(here, project)
     async with here.client(this) as client:
-        found, order, _ = await _shown(client, identity)
+        found, order, _ = await _fetch_task(client, identity)
         slot = _slot(found, at)
         if slot["path"] is None:
             raise ToolError("that run left no text", hint=f"confide task show {found['task'][:6]} lists its runs")
@@ -333,10 +333,10 @@ async def report(
     return Output({"lines": lines, "open": answer["open"]}, tell)
 
 
-async def _again(here: CommandContext, identity: str, project: Path) -> Output:
+async def _run_again(here: CommandContext, identity: str, project: Path) -> Output:
     """Add a copy of a task that is due at once, signed by this device."""
     async with here.client(await project_of(here, project)) as client:
-        _, order, _ = await _shown(client, identity)
+        _, order, _ = await _fetch_task(client, identity)
     usd = None if order.max_microusd is None else order.max_microusd / 1_000_000
     fields = {
         "description": order.description,
@@ -352,10 +352,10 @@ async def _again(here: CommandContext, identity: str, project: Path) -> Output:
         "maxUsd": usd,
         "retries": order.retries,
     }
-    return await _added(here, project, {name: value for name, value in fields.items() if value is not None})
+    return await _add(here, project, {name: value for name, value in fields.items() if value is not None})
 
 
-async def _added(here: CommandContext, folder: Path, arguments: dict[str, object]) -> Output:
+async def _add(here: CommandContext, folder: Path, arguments: dict[str, object]) -> Output:
     this = await project_of(here, folder, is_written=True)
     found = await call(here, this, "task_add", arguments, is_compared=False)
     note(*found.get("warnings", []))
@@ -365,20 +365,20 @@ async def _added(here: CommandContext, folder: Path, arguments: dict[str, object
 
 async def _set(here: CommandContext, identity: str, state: str, folder: Path) -> Output:
     async with here.client(await project_of(here, folder)) as client:
-        found, _, _ = await _shown(client, identity)
+        found, _, _ = await _fetch_task(client, identity)
         body: SetRequest = {"task": found["task"], "state": state}
         answer = await SET.ask(client.connection, body, timeout_s=DEADLINE_S)
     return Output({"id": found["task"], "state": answer["state"]}, f"{found['task']} is {answer['state']}")
 
 
-async def _shown(client: CommandClient, identity: str) -> tuple[TaskShown, Order, str | None]:
+async def _fetch_task(client: CommandClient, identity: str) -> tuple[TaskShown, Order, str | None]:
     """Request a task; return the daemon's answer, the parsed order, and the reason why a runner
     would refuse it, or None.
 
     Raises OrderError if the bytes are not an order.
     """
     found = await SHOW.ask(client.connection, {"task": identity}, timeout_s=DEADLINE_S)
-    return found, *checked(found, client.sealing.keyring.roster)
+    return found, *read_order(found, client.sealing.keyring.roster)
 
 
 def _slot(found: TaskShown, at: str | None) -> RunShown:

@@ -31,7 +31,7 @@ async def _morning_report(context: ToolContext, _arguments: Mapping[str, str]) -
     findings = await context.space.part(Nightly).newest()
     more = findings.lines() if findings is not None else ()
     tasks = context.space.part(Tasks)
-    night = await report.of(tasks, lambda: context.grants, since=None, is_brief=False, more=more)
+    night = await report.make_report(tasks, lambda: context.grants, since=None, is_brief=False, more=more)
     return _REPORT.format(found="\n".join(night.lines))
 
 

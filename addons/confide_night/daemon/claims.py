@@ -52,7 +52,7 @@ class Runner:
     projects: frozenset[str] | None  # None: all
     recipes: Mapping[str, tuple[int, bool]]  # by name: highest price of a run, and whether it needs an approval
     busy: Collection[str]  # repositories
-    left: int  # remaining budget, in millionths of a dollar
+    tries_left: int  # remaining budget, in millionths of a dollar
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class SlotLease:
 
 def is_idle(store: Store) -> bool:
     """Return True if no task and no restore of the database needs attention."""
-    living = queue(store).tasks.count_living() or queue(store).slots.held()
+    living = queue(store).tasks.count_living() or queue(store).slots.list_held()
     return not living and planning.is_restore_noted(store)
 
 
@@ -131,14 +131,17 @@ def claim(
     queue(store).runners.note(seen)
     pause_removed(store, roster)
     _ask_for_approvals(store, runner)
-    mine = [one for one in queue(store).slots.held() if one.runner == runner.key]
+    mine = [one for one in queue(store).slots.list_held() if one.runner == runner.key]
     if any(one.state is Slot.RUNNING for one in mine):
         return None  # one run at a time
     if mine and mine[0].to_cancel is None:
         # The answer to the earlier claim was lost: lease the same slot again, under a new fencing
         # number.
-        return _leased(store, mine[0], runner, mine[0].reserved, now)
-    left = min(runner.left, monthly - queue(store).runners.spent(month_of(now)) - queue(store).slots.reserved())
+        return _lease(store, mine[0], runner, mine[0].reserved, now)
+    left = min(
+        runner.tries_left,
+        monthly - queue(store).runners.monthly_spending(month_of(now)) - queue(store).slots.reserved_budget(),
+    )
     for _ in range(_LOOKS):
         found = queue(store).slots.claimable(runner.projects, runner.recipes, runner.busy, now=now, limit=_LOOKED_AT)
         are_settled = False
@@ -157,7 +160,7 @@ def claim(
             wanted = _price(runner, task, order)
             if left >= min(wanted, LEAST_MICROUSD):
                 claimed = slot_states.step(store, slot, SlotEvent.CLAIM, now=now)
-                return _leased(store, claimed, runner, min(wanted, max(left, 0)), now)
+                return _lease(store, claimed, runner, min(wanted, max(left, 0)), now)
             if slot.reason != NO_MONEY:
                 queue(store).slots.write(replace(slot, reason=NO_MONEY))
         if not are_settled:
@@ -170,7 +173,7 @@ def _price(runner: Runner, task: TaskRow, order: Order) -> int:
     return most if order.max_microusd is None else min(most, order.max_microusd)
 
 
-def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> SlotLease:
+def _lease(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float) -> SlotLease:
     # The clock keeps the number above every earlier one even if an older copy of the database was
     # restored.
     fence = max(int(store.marks.find(LAST_FENCE)) + 1, int(now * 1000))
@@ -182,7 +185,7 @@ def _leased(store: Store, slot: SlotRow, runner: Runner, limit: int, now: float)
 
 def _ask_for_approvals(store: Store, runner: Runner) -> None:
     needing = [name for name, (_, needs) in runner.recipes.items() if needs]
-    for identity in queue(store).tasks.unapproved(needing, runner.projects) if needing else ():
+    for identity in queue(store).tasks.list_unapproved(needing, runner.projects) if needing else ():
         queue(store).tasks.stand(identity, TaskStatus.PROPOSED, NEEDS_APPROVAL)
 
 
@@ -193,7 +196,7 @@ def pause_removed(store: Store, roster: Roster) -> None:
     Drop the approvals of such devices; an active task left without an approval becomes proposed
     again.
     """
-    for task in queue(store).tasks.approved():
+    for task in queue(store).tasks.list_approved():
         kept = tuple(one for one in task.approvals if one.key in roster.devices)
         if len(kept) < len(task.approvals):
             queue(store).tasks.approve(task.id, kept)
@@ -205,12 +208,12 @@ def pause_removed(store: Store, roster: Roster) -> None:
             continue
         why = f"its device, {name_of(roster, task.signer)}, was removed from the space"
         queue(store).tasks.stand(task.id, TaskStatus.PAUSED, why)
-        to_be_cancelled(store, task.id, why)
+        mark_cancelled(store, task.id, why)
 
 
-def to_be_cancelled(store: Store, task: str, why: str) -> list[SlotRow]:
+def mark_cancelled(store: Store, task: str, why: str) -> list[SlotRow]:
     """Mark the held slots of a task to be killed by their runners, and return them."""
-    found = [one for one in queue(store).slots.held() if one.task == task]
+    found = [one for one in queue(store).slots.list_held() if one.task == task]
     for one in found:
         if one.to_cancel is None:
             queue(store).slots.write(replace(one, to_cancel=why))
@@ -225,7 +228,7 @@ def name_of(roster: Roster | None, key: str) -> str:
 
 def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
     """Transfer to a runner the slots that were leased to it under earlier keys of its device."""
-    for slot in queue(store).slots.held():
+    for slot in queue(store).slots.list_held():
         if slot.runner is not None and slot.runner in earlier:
             queue(store).slots.write(replace(slot, runner=runner))
             if (known := queue(store).runners.find(slot.runner)) is not None:
@@ -236,7 +239,7 @@ def begin(store: Store, name: SlotId, runner: str, *, is_repeatable: bool, now: 
     """Mark a leased slot as running. Raises RequestError if it is to be killed or belongs to
     another runner.
     """
-    slot = _held(store, name, runner)
+    slot = _held_slot(store, name, runner)
     if slot.to_cancel is not None:
         raise _stale()
     if slot.state is Slot.RUNNING:
@@ -250,7 +253,7 @@ def renew(store: Store, name: SlotId, runner: str, *, now: float) -> bool:
     """Renew the lease of a slot, unless its run is to be killed; return True if it is. Raises
     RequestError if the slot no longer belongs to this runner.
     """
-    slot = _held(store, name, runner)
+    slot = _held_slot(store, name, runner)
     if slot.to_cancel is None:
         queue(store).slots.write(replace(slot, lease_until=now + LEASE_S))
     return slot.to_cancel is not None
@@ -270,7 +273,7 @@ def end(
     is_later = slot is not None and (slot.attempt - 1, slot.fence) == (name.attempt, name.fence)
     if slot is not None and is_later and slot.state is Slot.READY and ending.state == AGAIN:
         return slot, True
-    slot = _held(store, name, runner)
+    slot = _held_slot(store, name, runner)
     task = _task(store, slot)
     if ending.microusd or ending.tokens_in or ending.tokens_out:
         queue(store).runners.spend(month_of(now), runner, ending.microusd, ending.tokens_in + ending.tokens_out)
@@ -286,7 +289,7 @@ def end(
     if slot.to_cancel is not None:
         return slot_states.step(store, slot, SlotEvent.CANCEL, now=now, reason=slot.to_cancel), False
     if ending.state == AGAIN:
-        return slot_states.again(store, slot, order_in(task), ending.reason, now=now, draw=draw), False
+        return slot_states.schedule_again(store, slot, order_in(task), ending.reason, now=now, draw=draw), False
     event = _SAID[ending.state]
     if event is SlotEvent.SUCCEED and slot.state is not Slot.RUNNING:
         raise RequestError("invalid", "what was never begun cannot have succeeded")
@@ -304,13 +307,13 @@ def may_log(store: Store, name: SlotId, runner: str) -> None:
 
 def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
     """End the slots whose lease has expired: cancel, retry or lose them, depending on their state."""
-    for slot in queue(store).slots.held():
+    for slot in queue(store).slots.list_held():
         if slot.lease_until is not None and now < slot.lease_until:
             continue
         if slot.to_cancel is not None:
             slot_states.step(store, slot, SlotEvent.CANCEL, now=now, reason=slot.to_cancel)
         elif slot.state is Slot.LEASED or slot.is_repeatable:
-            slot_states.again(store, slot, order_in(_task(store, slot)), LEASE_ENDED, now=now, draw=draw)
+            slot_states.schedule_again(store, slot, order_in(_task(store, slot)), LEASE_ENDED, now=now, draw=draw)
         else:
             slot_states.step(store, slot, SlotEvent.LOSE, now=now, reason=LEASE_ENDED)
 
@@ -330,7 +333,7 @@ def _is(slot: SlotRow, name: SlotId, runner: str) -> bool:
     return (slot.attempt, slot.fence, slot.runner) == (name.attempt, name.fence, runner)
 
 
-def _held(store: Store, name: SlotId, runner: str) -> SlotRow:
+def _held_slot(store: Store, name: SlotId, runner: str) -> SlotRow:
     slot = queue(store).slots.find(name.task, name.at)
     if slot is None:
         raise NotFoundError("there is no such slot of a task")

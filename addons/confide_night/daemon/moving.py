@@ -90,8 +90,8 @@ def page(store: Store, after: str) -> MoveTasksPage:
                 task, at, part = place.split(" ") if place else ("", "-1", "-1")
                 return _logs(store, task, int(at), int(part))
             case "spent":
-                runners = [_runner(one) for one in queue(store).runners.listed()[:MAX_MOVED]]
-                spent = [_spent(one) for one in queue(store).runners.all_spent(limit=MAX_MOVED)]
+                runners = [_runner(one) for one in queue(store).runners.list_runners()[:MAX_MOVED]]
+                spent = [_to_moved_spent(one) for one in queue(store).runners.list_spending(limit=MAX_MOVED)]
                 return {**NOTHING_MOVED, "runners": runners, "spent": spent, "next": None}
     except ValueError:
         pass
@@ -101,34 +101,34 @@ def page(store: Store, after: str) -> MoveTasksPage:
 def _tasks(store: Store, after: str) -> MoveTasksPage:
     found = queue(store).tasks.behind(after, limit=_MOST_ORDERS)
     readable = {row.id for row in found if is_readable(row)}
-    whole = [_told_task(row) for row in found if row.id in readable]
-    apart = [_noted_task(row) for row in found if row.id not in readable]
+    whole = [_to_moved_task(row) for row in found if row.id in readable]
+    apart = [_to_unreadable_task(row) for row in found if row.id not in readable]
     following = f"tasks {found[-1].id}" if found else "slots"
     return _page({**NOTHING_MOVED, "tasks": whole}, {**NOTHING_APART, "tasks": apart}, following)
 
 
 def _slots(store: Store, task: str, at: int) -> MoveTasksPage:
     found = queue(store).slots.behind(task, at, limit=MAX_MOVED)
-    known = _known(store, {row.task for row in found})
-    whole = [_told_slot(row) for row in found if known.get(row.task) is True]
-    apart = [_told_slot(row) for row in found if known.get(row.task) is False]
+    known = _readable_by_id(store, {row.task for row in found})
+    whole = [_to_moved_slot(row) for row in found if known.get(row.task) is True]
+    apart = [_to_moved_slot(row) for row in found if known.get(row.task) is False]
     following = f"slots {found[-1].task} {found[-1].at}" if found else "logs"
     return _page({**NOTHING_MOVED, "slots": whole}, {**NOTHING_APART, "slots": apart}, following)
 
 
 def _logs(store: Store, task: str, at: int, part: int) -> MoveTasksPage:
     found = queue(store).logs.behind(task, at, part, limit=_MOST_LOGS)
-    known = _known(store, {one.task for one in found})
+    known = _readable_by_id(store, {one.task for one in found})
     whole: list[MovedLog] = []
     apart: list[DamagedLog] = []
     for one in found:
         if one.task in known:
-            (whole if known[one.task] and is_log(one.record) else apart).append(_told_log(one))
+            (whole if known[one.task] and is_log(one.record) else apart).append(_to_moved_log(one))
     following = f"logs {found[-1].task} {found[-1].at} {found[-1].part}" if found else "spent"
     return _page({**NOTHING_MOVED, "logs": whole}, {**NOTHING_APART, "logs": apart}, following)
 
 
-def _known(store: Store, tasks: set[str]) -> dict[str, bool]:
+def _readable_by_id(store: Store, tasks: set[str]) -> dict[str, bool]:
     """Map the id of each task that exists to whether its order can be read."""
     found = (queue(store).tasks.find(task) for task in tasks)
     return {row.id: is_readable(row) for row in found if row is not None}
@@ -143,7 +143,7 @@ def _page(whole: MovedTasks, apart: Unreadable, following: str) -> MoveTasksPage
     return {**whole, "next": following}
 
 
-def _told_task(row: TaskRow) -> MovedTask:
+def _to_moved_task(row: TaskRow) -> MovedTask:
     return {
         **row.wire,
         "state": row.state,
@@ -154,10 +154,10 @@ def _told_task(row: TaskRow) -> MovedTask:
     }
 
 
-def _noted_task(row: TaskRow) -> UnreadableTask:
+def _to_unreadable_task(row: TaskRow) -> UnreadableTask:
     """Return an unreadable task with the fields that were recorded when it was added."""
     return {
-        **_told_task(row),
+        **_to_moved_task(row),
         "task": row.id,
         "project": row.project,
         "recipe": row.recipe,
@@ -167,7 +167,7 @@ def _noted_task(row: TaskRow) -> UnreadableTask:
     }
 
 
-def _told_slot(row: SlotRow) -> MovedSlot:
+def _to_moved_slot(row: SlotRow) -> MovedSlot:
     return {
         "task": row.task,
         "at": row.at,
@@ -193,7 +193,7 @@ def _told_slot(row: SlotRow) -> MovedSlot:
     }
 
 
-def _told_log(one: LogPart) -> MovedLog:
+def _to_moved_log(one: LogPart) -> MovedLog:
     return {"task": one.task, "at": one.at, "part": one.part, "record": one.record, "time": _micro(one.time)}
 
 
@@ -202,7 +202,7 @@ def _runner(row: RunnerRow) -> MovedRunner:
     return {"key": bytes.fromhex(row.key), "name": row.name, "recipes": recipes, "seen": _micro(row.seen_at)}
 
 
-def _spent(one: MonthlySpending) -> MovedSpent:
+def _to_moved_spent(one: MonthlySpending) -> MovedSpent:
     runner = bytes.fromhex(one.runner)
     return {"month": one.month, "runner": runner, "microusd": one.microusd, "tokens": one.tokens}
 
@@ -252,7 +252,7 @@ def settle(store: Store, *, now: float) -> None:
     during the move.
     """
     store.marks.put(PARTS_AWAITED, 0.0)
-    for one in queue(store).slots.held():
+    for one in queue(store).slots.list_held():
         queue(store).slots.write(replace(one, lease_until=now + LEASE_S))
     # Fencing numbers must keep growing across the move.
     store.marks.put(LAST_FENCE, max([store.marks.find(LAST_FENCE), float(queue(store).slots.largest_fence())]))

@@ -105,7 +105,7 @@ class Nightly(SpacePart):
                 return unused, store.overview.stray_relations(), clashes
 
         unused, strays, clashes = await self._threads.examine(count)
-        near = await Deduplication(self._threads, self._space.notes).find(None, NEAR, _untold)
+        near = await Deduplication(self._threads, self._space.notes).find(None, NEAR, _ignore_progress)
         unsealed, is_proven = await asyncio.to_thread(self._space.around)
         duplicates = sum(len(merger.older) for merger in near.mergers)
         # The indexer's own count is as old as its last step.
@@ -138,7 +138,7 @@ class Nightly(SpacePart):
             await asyncio.sleep(min(LONGEST_SLEEP_S, until_next(self._clock())))
 
 
-async def _untold(_done: int, _total: int) -> None: ...
+async def _ignore_progress(_done: int, _total: int) -> None: ...
 
 
 def _hour_of(now: float) -> datetime:

@@ -60,7 +60,7 @@ def plan(store: Store, task: TaskRow, order: Order, now: float) -> None:
         if at > to or at >= order.expires:
             break
         queue(store).slots.add(task.id, at)
-    queue(store).tasks.planned(task.id, to)
+    queue(store).tasks.record_planned(task.id, to)
 
 
 def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
@@ -68,10 +68,10 @@ def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
     due = queue(store).slots.due(task.id, now=now)
     if not due:
         return
-    ran_until = queue(store).slots.ended_last(task.id)
-    held = [one for one in queue(store).slots.held() if one.task == task.id]
+    ran_until = queue(store).slots.last_end(task.id)
+    held = [one for one in queue(store).slots.list_held() if one.task == task.id]
     if held and task.state is TaskStatus.ACTIVE:
-        due = _beside(store, order, held, due, now)
+        due = _apply_overlap(store, order, held, due, now)
     elif order.overlap == "queue":
         # Queued slots are late only because they waited for a run of the same task.
         queued = [one for one in due if one.at <= ran_until]
@@ -96,7 +96,7 @@ def _too_late(order: Order, due: list[SlotRow], now: float) -> list[SlotRow]:
     return older + [one for one in newest if now > max(one.at, one.next_try_at) + late_s]
 
 
-def _beside(store: Store, order: Order, held: list[SlotRow], due: list[SlotRow], now: float) -> list[SlotRow]:
+def _apply_overlap(store: Store, order: Order, held: list[SlotRow], due: list[SlotRow], now: float) -> list[SlotRow]:
     """Apply the order's `overlap` rule to slots that are due while the task runs; return those
     still to be checked for lateness.
     """
@@ -163,7 +163,7 @@ def note_restore(store: Store, now: float) -> None:
     for task in queue(store).tasks.living():
         with contextlib.suppress(ConfideError):
             plan(store, task, order_of(task), now)
-    for slot in queue(store).slots.unended(due=int(now) + BEHIND_S):
+    for slot in queue(store).slots.list_due(due=int(now) + BEHIND_S):
         slot_states.step(store, slot, SlotEvent.LOSE, now=now, reason=RESTORED)
 
 

@@ -38,7 +38,7 @@ class NightReport:
     ids: tuple[str, ...]  # first tasks that need the user
 
 
-async def of(
+async def make_report(
     tasks: Tasks,
     grants: Callable[[], Grants],
     *,
@@ -58,10 +58,12 @@ async def of(
 
     def work(store: Store) -> NightReport:
         projects = grants().projects
-        standing = queue(store).tasks.listed(projects, states=(TaskStatus.PAUSED, TaskStatus.PROPOSED), limit=MOST_RUNS)
-        ended = queue(store).slots.told(projects, since=begin, limit=MOST_RUNS)
-        held = [one for one in queue(store).slots.held() if _reaches(store, one, projects)]
-        counts = _counted(standing, ended, held)
+        standing = queue(store).tasks.list_tasks(
+            projects, states=(TaskStatus.PAUSED, TaskStatus.PROPOSED), limit=MOST_RUNS
+        )
+        ended = queue(store).slots.list_ended(projects, since=begin, limit=MOST_RUNS)
+        held = [one for one in queue(store).slots.list_held() if _reaches(store, one, projects)]
+        counts = _counts(standing, ended, held)
         is_open = bool(standing) or any(counts.get(state) for state in (Slot.LOST, Slot.MISSED))
         lines: tuple[str, ...] = ()
         if not is_brief:
@@ -79,7 +81,7 @@ def _reaches(store: Store, slot: SlotRow, projects: frozenset[str] | None) -> bo
     return task is not None and (projects is None or task.project in projects)
 
 
-def _counted(standing: list[TaskRow], ended: list[SlotRow], held: list[SlotRow]) -> dict[str, int]:
+def _counts(standing: list[TaskRow], ended: list[SlotRow], held: list[SlotRow]) -> dict[str, int]:
     found = Counter[str](one.state for one in ended)
     found[Slot.RUNNING] = len(held)
     found.update(one.state for one in standing)

@@ -58,9 +58,9 @@ class TaskRequests(SessionPart):
         self.operations = dict(
             [
                 wire.CLAIM.by(self._claim),
-                wire.STARTED.by(self._started),
+                wire.STARTED.by(self._start),
                 wire.RENEW.by(self._renew),
-                wire.ENDED.by(self._ended),
+                wire.ENDED.by(self._end),
                 wire.LOG.by(self._log),
                 wire.SHOW.by(self._show),
                 wire.ORDERS.by(self._orders),
@@ -136,9 +136,9 @@ class TaskRequests(SessionPart):
         }
         return {"slot": slot, "waitS": wait_s}
 
-    async def _started(self, asked: wire.StartedRequest) -> wire.StartedAnswer:
+    async def _start(self, asked: wire.StartedRequest) -> wire.StartedAnswer:
         caller, slot = await self._runner_of(asked)
-        await self._tasks.started(slot, caller.public_key.hex(), is_repeatable=asked["repeatable"])
+        await self._tasks.record_start(slot, caller.public_key.hex(), is_repeatable=asked["repeatable"])
         return {"leaseS": LEASE_S}
 
     async def _renew(self, asked: SlotName) -> wire.RenewAnswer:
@@ -146,7 +146,7 @@ class TaskRequests(SessionPart):
         is_cancelled = await self._tasks.renew(slot, caller.public_key.hex())
         return {"leaseS": LEASE_S, "cancelled": is_cancelled}
 
-    async def _ended(self, asked: wire.EndedRequest) -> wire.EndedAnswer:
+    async def _end(self, asked: wire.EndedRequest) -> wire.EndedAnswer:
         caller, named = await self._runner_of(asked)
         ending = Ending(
             asked["state"],
@@ -158,7 +158,7 @@ class TaskRequests(SessionPart):
             asked["commit"],
             asked["checked"],
         )
-        slot, project, stored = await self._tasks.ended(
+        slot, project, stored = await self._tasks.record_end(
             named, caller.public_key.hex(), ending, asked["text"], author=caller.alias
         )
         if stored is not None and stored.result is not None:
@@ -208,10 +208,10 @@ class TaskRequests(SessionPart):
         roster = await self._tasks.roster()
 
         def work(store: Store) -> wire.TaskShown:
-            row = task_actions.found(store, self._grants(), asked["task"])
+            row = task_actions.find_task(store, self._grants(), asked["task"])
             if roster is not None:  # the roster may have changed since the last pass
                 row = replace(row, approvals=tuple(one for one in row.approvals if one.key in roster.devices))
-            listed = queue(store).runners.listed()
+            listed = queue(store).runners.list_runners()
             runners = {one.key: one.name for one in listed}
             slots = queue(store).slots.of(row.id, limit=MAX_SLOTS)
             return {
@@ -220,7 +220,7 @@ class TaskRequests(SessionPart):
                 "device": name_of(roster, row.signer),
                 "state": row.state,
                 "why": row.why or task_actions.nobody_for(row, listed),
-                "slots": [_shown(one, runners) for one in slots],
+                "slots": [_run_item(one, runners) for one in slots],
             }
 
         return await self._tasks.read(work)
@@ -271,7 +271,7 @@ class TaskRequests(SessionPart):
         self._grants().require_source("memory")
 
         def work(store: Store) -> list[tuple[int, bytes]]:
-            row = task_actions.found(store, self._grants(), asked["task"])
+            row = task_actions.find_task(store, self._grants(), asked["task"])
             return queue(store).logs.after(row.id, asked["at"], asked["from"], limit=LOG_PARTS + 1)
 
         found = await self._tasks.read(work)
@@ -287,7 +287,7 @@ class TaskRequests(SessionPart):
         begin = datetime.fromisoformat(since).timestamp() if since else None
         night = None if is_brief else await self._space.part(Nightly).newest()
         more = night.lines() if night is not None else ()
-        found = await report.of(self._tasks, self._grants, since=begin, is_brief=is_brief, more=more)
+        found = await report.make_report(self._tasks, self._grants, since=begin, is_brief=is_brief, more=more)
         counts: list[wire.Counted] = [{"state": state, "count": count} for state, count in found.counts.items()]
         return {"lines": list(found.lines), "open": found.is_open, "counts": counts, "ids": list(found.ids)}
 
@@ -324,7 +324,7 @@ class TaskRequests(SessionPart):
         return self._session.caller_now().public_key
 
 
-def _shown(slot: SlotRow, runners: Mapping[str, str]) -> wire.RunShown:
+def _run_item(slot: SlotRow, runners: Mapping[str, str]) -> wire.RunShown:
     return {
         "at": slot.at,
         "state": slot.state,

@@ -26,7 +26,7 @@ _BROKEN: Final = frozenset({Slot.FAILED, Slot.LOST})
 
 def order_of(task: TaskRow) -> Order:
     """Parse the order of a task. Raises OrderError if it is damaged or written by a newer version."""
-    order = _parsed(task.ordered)
+    order = _parse(task.ordered)
     # Compare with the fields recorded when the order was added: an order with a flipped bit may
     # still parse.
     noted = (task.id, task.project, task.recipe, task.repo, task.priority, task.signer)
@@ -36,7 +36,7 @@ def order_of(task: TaskRow) -> Order:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(data: bytes) -> Order:
+def _parse(data: bytes) -> Order:
     return Order.parse(data)
 
 
@@ -90,7 +90,9 @@ def step(store: Store, slot: SlotRow, event: SlotEvent, *, now: float, **changes
     return found
 
 
-def again(store: Store, slot: SlotRow, order: Order, reason: str, *, now: float, draw: random.Random) -> SlotRow:
+def schedule_again(
+    store: Store, slot: SlotRow, order: Order, reason: str, *, now: float, draw: random.Random
+) -> SlotRow:
     """Schedule another attempt of a slot that never ran or was refused, after an exponential delay
     with full jitter. Mark it `failed` once its retries are used up.
     """
@@ -111,7 +113,7 @@ def _follow(store: Store, slot: SlotRow, now: float) -> None:
     task = queue(store).tasks.find(slot.task)
     if task is None or task.state in (TaskStatus.CANCELLED, TaskStatus.DONE):
         return
-    last = queue(store).slots.last_ended(task.id, since=task.fresh_since, limit=FAILURES)
+    last = queue(store).slots.last_outcomes(task.id, since=task.fresh_since, limit=FAILURES)
     if task.state is TaskStatus.ACTIVE and len(last) == FAILURES and _BROKEN.issuperset(last):
         queue(store).tasks.stand(task.id, TaskStatus.PAUSED, f"{FAILURES} of its runs failed in a row")
     elif is_over(store, task, now):

@@ -15,11 +15,11 @@ from confide_daemon.errors import GrantError
 from confide_daemon.store.space_store import Store
 from confide_memory.errors import NotFoundError, ToolError
 from confide_night.daemon import planning
-from confide_night.daemon.claims import NEEDS_APPROVAL, name_of, to_be_cancelled
+from confide_night.daemon.claims import NEEDS_APPROVAL, mark_cancelled, name_of
 from confide_night.daemon.slot_states import is_readable, order_in, order_of, step
 from confide_night.daemon.task_queue import LIVING, RunnerRow, TaskRow, queue
 from confide_night.order import schedule
-from confide_night.order.order import MAX_APPROVALS, Approval, Order, SlotEvent, TaskStatus, check_approvals, opened
+from confide_night.order.order import MAX_APPROVALS, Approval, Order, SlotEvent, TaskStatus, check_approvals, open_order
 
 MAX_LIVING: Final = 1_000
 """Most unfinished tasks of a space."""
@@ -60,17 +60,17 @@ def add(
     if roster is None or key not in roster.devices:
         hint = "approve this device on one that is: confide device approve"
         raise GrantError("only a device of the space can order a task", hint=hint)
-    order = _brought(grants, roster, key, data, signature, now=now)
+    order = _check_order(grants, roster, key, data, signature, now=now)
     known = queue(store).tasks.find(order.id)
     if known is not None:
-        return _sent_again(store, known, order, data, signature), False
+        return _accept_again(store, known, order, data, signature), False
     schedule.check_zone(order.zone)
     if order.schedule is not None:
         schedule.check(order.schedule, order.zone, now=now)
     if queue(store).tasks.count_living() >= MAX_LIVING:
         hint = "confide task ls shows them; confide task cancel ID ends one"
         raise ToolError(f"there are {MAX_LIVING:,} tasks already", hint=hint)
-    needs = any(one.recipes.get(order.recipe) for one in queue(store).runners.listed())
+    needs = any(one.recipes.get(order.recipe) for one in queue(store).runners.list_runners())
     state, why = (TaskStatus.PROPOSED, NEEDS_APPROVAL) if needs else (TaskStatus.ACTIVE, "")
     noted = (order.id, order.project, order.recipe, order.repo, order.priority)
     row = TaskRow(*noted, data, signature, order.signer, (), state, why, min(order.added, int(now)), 0.0, now)
@@ -80,7 +80,7 @@ def add(
     return queue(store).tasks.find(row.id) or row, True
 
 
-def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
+def _accept_again(store: Store, known: TaskRow, order: Order, data: bytes, signature: bytes) -> TaskRow:
     """Return the existing task of an order that was sent again; if its device has a new key, that
     key becomes the signer.
 
@@ -93,11 +93,11 @@ def _sent_again(store: Store, known: TaskRow, order: Order, data: bytes, signatu
     return _by_another(store, known, order, data, signature) if known.state in LIVING else known
 
 
-def _brought(grants: Grants, roster: Roster, key: bytes, data: bytes, signature: bytes, *, now: float) -> Order:
+def _check_order(grants: Grants, roster: Roster, key: bytes, data: bytes, signature: bytes, *, now: float) -> Order:
     """Check and parse an order that a device sends. Raises OrderError if another device signed it,
     GrantError if the caller may not write to its project.
     """
-    order = opened(roster, data, signature, now=now)
+    order = open_order(roster, data, signature, now=now)
     if bytes.fromhex(order.signer) != key:
         raise OrderError("a task is brought by another device than ordered it")
     grants.require_write(order.project, _RESULT_PATH)
@@ -119,8 +119,8 @@ def sign_again(
     """
     if roster is None:
         raise OrderError("this space has no list of devices")
-    order = _brought(grants, roster, key, data, signature, now=now)
-    known = found(store, grants, order.id)
+    order = _check_order(grants, roster, key, data, signature, now=now)
+    known = find_task(store, grants, order.id)
     _require_living(known)
     if replace(order_of(known), signer=order.signer) != order:
         raise RequestError("conflict", "it is another order than the task has", "add it as a task of its own")
@@ -140,7 +140,7 @@ _RESULT_PATH: Final = "memory/tasks/result.md"
 """Example path of a result note, to check the caller's grants with."""
 
 
-def found(store: Store, grants: Grants, name: str) -> TaskRow:
+def find_task(store: Store, grants: Grants, name: str) -> TaskRow:
     """Find a task by its id or a prefix of it, in the projects that the caller can access. Raises
     NotFoundError; ToolError if the prefix is ambiguous.
     """
@@ -155,10 +155,10 @@ def found(store: Store, grants: Grants, name: str) -> TaskRow:
 
 
 def writable(store: Store, grants: Grants, name: str) -> TaskRow:
-    """Find a task like `found`, for a caller that may change it. Raises GrantError if it may not."""
+    """Find a task like `find_task`, for a caller that may change it. Raises GrantError if it may not."""
     grants.require_scope()
     grants.require_source("memory")
-    return found(store, grants, name)
+    return find_task(store, grants, name)
 
 
 def approve(store: Store, task: TaskRow, roster: Roster | None, approval: Approval) -> TaskRow:
@@ -203,7 +203,7 @@ def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) ->
     if task.state is TaskStatus.PAUSED:
         queue(store).tasks.stand(task.id, TaskStatus.ACTIVE)
         queue(store).tasks.refresh(task.id, now)
-        queue(store).tasks.planned(task.id, max(task.planned_to, int(now)))
+        queue(store).tasks.record_planned(task.id, max(task.planned_to, int(now)))
     return queue(store).tasks.find(task.id) or task
 
 
@@ -216,7 +216,7 @@ def cancel(store: Store, task: TaskRow, *, now: float, why: str = CANCELLED) -> 
     queue(store).tasks.stand(task.id, TaskStatus.CANCELLED, why)
     for slot in queue(store).slots.waiting(task.id):
         step(store, slot, SlotEvent.CANCEL, now=now, reason=why)
-    return True, len(to_be_cancelled(store, task.id, why))
+    return True, len(mark_cancelled(store, task.id, why))
 
 
 def _require_living(task: TaskRow) -> None:

@@ -64,38 +64,38 @@ class TaskTable(Table):
         )
         values = (
             *(row.id, row.project, row.recipe, row.repo, row.priority, row.ordered, row.signature, row.signer),
-            *(_written(row.approvals), row.state, row.why, row.planned_to, row.fresh_since, row.created_at),
+            *(_approvals_json(row.approvals), row.state, row.why, row.planned_to, row.fresh_since, row.created_at),
         )
         return bool(self._rows(sql, values))
 
     def find(self, identity: str) -> TaskRow | None:
-        found = self._found("WHERE id = ?", identity)
+        found = self._select("WHERE id = ?", identity)
         return found[0] if found else None
 
     def behind(self, identity: str, *, limit: int) -> list[TaskRow]:
         """List tasks by id, starting after `identity`."""
-        return self._found("WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
+        return self._select("WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
 
     def beginning(self, letters: str, projects: frozenset[str] | None, *, limit: int) -> list[TaskRow]:
         """List tasks whose id begins with `letters`, in these projects (None: all)."""
         among, names = within("project", projects)
         begin = f"WHERE id >= ? AND id < ? || 'g'{among} ORDER BY id LIMIT ?"
-        return self._found(begin, letters, letters, *names, limit)
+        return self._select(begin, letters, letters, *names, limit)
 
     def living(self) -> list[TaskRow]:
         """List the tasks that may still have due slots."""
-        return self._found(_LIVE, *LIVING)
+        return self._select(_LIVE, *LIVING)
 
     def bearing(self, key: str, after: str, *, limit: int) -> list[TaskRow]:
         """List the unfinished tasks that this device signed or approved, starting after the id
         `after`.
         """
         borne = f"{_LIVE} AND id > ? AND (signer = ? OR instr(approvals, ?)) ORDER BY id LIMIT ?"
-        return self._found(borne, *LIVING, after, key, key, limit)
+        return self._select(borne, *LIVING, after, key, key, limit)
 
-    def approved(self) -> list[TaskRow]:
+    def list_approved(self) -> list[TaskRow]:
         """List the unfinished tasks that have an approval."""
-        return self._found(f"{_LIVE} AND approvals <> '[]'", *LIVING)
+        return self._select(f"{_LIVE} AND approvals <> '[]'", *LIVING)
 
     def sign(self, identity: str, ordered: bytes, signature: bytes, signer: str) -> None:
         """Replace a task's order, signature and signer, and drop its approvals."""
@@ -113,7 +113,7 @@ class TaskTable(Table):
     def count_living(self) -> int:
         return int(self._rows(f"SELECT count(*) FROM task {_LIVE}", LIVING)[0][0])
 
-    def listed(
+    def list_tasks(
         self,
         projects: frozenset[str] | None,
         *,
@@ -124,13 +124,13 @@ class TaskTable(Table):
         """List tasks by projects, states (None: all) and time of addition, newest first."""
         (among, names), (chosen, wanted) = within("project", projects), within("state", states)
         newest = f"WHERE created_at >= ?{among}{chosen} ORDER BY created_at DESC, id LIMIT ?"
-        return self._found(newest, since, *names, *wanted, limit)
+        return self._select(newest, since, *names, *wanted, limit)
 
     def stand(self, identity: str, state: TaskStatus, why: str = "") -> None:
         """Set a task's state and its reason."""
         self._rows("UPDATE task SET state = ?, why = ? WHERE id = ?", (state, why, identity))
 
-    def planned(self, identity: str, to: int) -> None:
+    def record_planned(self, identity: str, to: int) -> None:
         """Record until when a task's slots have been planned."""
         self._rows("UPDATE task SET planned_to = ? WHERE id = ?", (to, identity))
 
@@ -139,9 +139,9 @@ class TaskTable(Table):
         self._rows("UPDATE task SET fresh_since = ? WHERE id = ?", (since, identity))
 
     def approve(self, identity: str, approvals: tuple[Approval, ...]) -> None:
-        self._rows("UPDATE task SET approvals = ? WHERE id = ?", (_written(approvals), identity))
+        self._rows("UPDATE task SET approvals = ? WHERE id = ?", (_approvals_json(approvals), identity))
 
-    def unapproved(self, recipes: Iterable[str], projects: frozenset[str] | None) -> list[str]:
+    def list_unapproved(self, recipes: Iterable[str], projects: frozenset[str] | None) -> list[str]:
         """List the ids of active tasks with one of these recipes that have no approval of a second
         device.
         """
@@ -155,12 +155,12 @@ class TaskTable(Table):
                  AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.task = task.id)"""
         self._rows(sql, (before, TaskStatus.DONE, TaskStatus.CANCELLED))
 
-    def _found(self, rest: str, *values: str | float) -> list[TaskRow]:
+    def _select(self, rest: str, *values: str | float) -> list[TaskRow]:
         """Return the tasks selected by the rest of an SQL statement."""
         return [_task_row(row) for row in self._rows(f"SELECT {_TASK_COLUMNS} FROM task {rest}", values)]
 
 
-def _written(approvals: tuple[Approval, ...]) -> str:
+def _approvals_json(approvals: tuple[Approval, ...]) -> str:
     return json.dumps([[one.key.hex(), one.signature.hex()] for one in approvals])
 
 
@@ -254,14 +254,14 @@ class SlotTable(Table):
         """List up to `limit` slots of all tasks, in the order of task and time, starting after the
         slot of `task` at time `at`.
         """
-        return self._found("WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?", task, at, limit)
+        return self._select("WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?", task, at, limit)
 
     def largest_fence(self) -> int:
         """Return the largest fencing number of all slots; 0 without slots."""
         return int(self._one("SELECT max(fence) FROM slot") or 0)
 
     def find(self, task: str, at: int) -> SlotRow | None:
-        found = self._found("WHERE task = ? AND at = ?", task, at)
+        found = self._select("WHERE task = ? AND at = ?", task, at)
         return found[0] if found else None
 
     def write(self, row: SlotRow) -> None:
@@ -299,42 +299,42 @@ class SlotTable(Table):
 
     def due(self, task: str, *, now: float) -> list[SlotRow]:
         """List the waiting slots of a task that are due, earliest first."""
-        return self._found(f"WHERE task = ? AND state = '{Slot.READY}' AND at <= ? ORDER BY at", task, now)
+        return self._select(f"WHERE task = ? AND state = '{Slot.READY}' AND at <= ? ORDER BY at", task, now)
 
     def of(self, task: str, *, limit: int) -> list[SlotRow]:
         """List the slots of a task, latest first."""
-        return self._found("WHERE task = ? ORDER BY at DESC LIMIT ?", task, limit)
+        return self._select("WHERE task = ? ORDER BY at DESC LIMIT ?", task, limit)
 
     def waiting(self, task: str) -> list[SlotRow]:
         """List the slots of a task that no runner holds and that have not ended, earliest first."""
-        return self._found(f"WHERE task = ? AND state = '{Slot.READY}' ORDER BY at", task)
+        return self._select(f"WHERE task = ? AND state = '{Slot.READY}' ORDER BY at", task)
 
-    def held(self) -> list[SlotRow]:
+    def list_held(self) -> list[SlotRow]:
         """List the slots that runners hold."""
-        return self._found(f"WHERE state {_IS_HELD}")
+        return self._select(f"WHERE state {_IS_HELD}")
 
-    def unended(self, *, due: float) -> list[SlotRow]:
+    def list_due(self, *, due: float) -> list[SlotRow]:
         """List the slots that are due and have not ended."""
-        return [*self._found(f"WHERE state = '{Slot.READY}' AND at <= ?", due), *self.held()]
+        return [*self._select(f"WHERE state = '{Slot.READY}' AND at <= ?", due), *self.list_held()]
 
     def is_open(self, task: str) -> bool:
         """Return True if a slot of the task waits or runs."""
         sql = f"SELECT 1 FROM slot WHERE task = ? AND state IN ('{Slot.READY}', '{Slot.LEASED}', '{Slot.RUNNING}') LIMIT 1"
         return bool(self._rows(sql, (task,)))
 
-    def last_ended(self, task: str, *, since: float, limit: int) -> list[Slot]:
+    def last_outcomes(self, task: str, *, since: float, limit: int) -> list[Slot]:
         """List the outcomes (succeeded, failed or lost) of the task's last runs, latest first."""
         sql = f"""SELECT state FROM slot WHERE task = ? AND ended_at >= ? AND state IN ('{Slot.SUCCEEDED}', '{Slot.FAILED}', '{Slot.LOST}')
                   ORDER BY ended_at DESC, at DESC LIMIT ?"""
         return [Slot(row[0]) for row in self._rows(sql, (task, since, limit))]
 
-    def ended_last(self, task: str) -> float:
+    def last_end(self, task: str) -> float:
         """Return when the last started slot of the task ended; 0 if none did."""
         return float(
             self._one("SELECT max(ended_at) FROM slot WHERE task = ? AND started_at IS NOT NULL", (task,)) or 0.0
         )
 
-    def reserved(self) -> int:
+    def reserved_budget(self) -> int:
         """Return the budget reserved for all held slots, in millionths of a dollar."""
         return int(self._one(f"SELECT sum(reserved) FROM slot WHERE state {_IS_HELD}") or 0)
 
@@ -352,7 +352,7 @@ class SlotTable(Table):
         """Extend every lease by `by` seconds."""
         self._rows(f"UPDATE slot SET lease_until = max(lease_until, ?) + ? WHERE state {_IS_HELD}", (now, by))
 
-    def told(
+    def list_ended(
         self,
         projects: frozenset[str] | None,
         *,
@@ -375,7 +375,7 @@ class SlotTable(Table):
         """Delete the slots that ended before this time."""
         self._rows("DELETE FROM slot WHERE ended_at < ?", (before,))
 
-    def _found(self, rest: str, *values: str | float) -> list[SlotRow]:
+    def _select(self, rest: str, *values: str | float) -> list[SlotRow]:
         """Return the slots selected by the rest of an SQL statement."""
         return [_slot_row(row) for row in self._rows(f"SELECT {_COLUMNS} FROM slot {rest}", values)]
 
@@ -430,7 +430,7 @@ class RunnerTable(Table):
         rows = self._rows("SELECT key, name, recipes, seen_at FROM task_runner WHERE key = ?", (key,))
         return _runner_row(rows[0]) if rows else None
 
-    def listed(self) -> list[RunnerRow]:
+    def list_runners(self) -> list[RunnerRow]:
         """List the runners, last seen first."""
         return [
             _runner_row(row)
@@ -443,7 +443,7 @@ class RunnerTable(Table):
                  ON CONFLICT (month, runner) DO UPDATE SET microusd = microusd + excluded.microusd, tokens = tokens + excluded.tokens"""
         self._rows(sql, (month, runner, microusd, tokens))
 
-    def all_spent(self, *, limit: int) -> list[MonthlySpending]:
+    def list_spending(self, *, limit: int) -> list[MonthlySpending]:
         """List the spending of each runner in each month, newest first."""
         sql = "SELECT month, runner, microusd, tokens FROM task_spend ORDER BY month DESC, runner LIMIT ?"
         return [MonthlySpending._make(row) for row in self._rows(sql, (limit,))]
@@ -455,7 +455,7 @@ class RunnerTable(Table):
         sql = "INSERT OR IGNORE INTO task_spend (month, runner, microusd, tokens) VALUES (?, ?, ?, ?)"
         self._rows(sql, (month, runner, microusd, tokens))
 
-    def spent(self, month: str) -> int:
+    def monthly_spending(self, month: str) -> int:
         """Return the spending of all runners in a month, in millionths of a dollar."""
         return int(self._one("SELECT sum(microusd) FROM task_spend WHERE month = ?", (month,)) or 0)
 

@@ -122,7 +122,7 @@ class Tasks(SpacePart):
         """
 
         def work(store: Store) -> None:
-            if queue(store).slots.held():
+            if queue(store).slots.list_held():
                 with store.writing():
                     if not moving.rests(store):
                         claims.lengthen_leases(store, now=self._clock())
@@ -219,10 +219,10 @@ class Tasks(SpacePart):
         """Transfer the slots leased under `earlier` keys of a runner's device to its new key.
         Raises StorageError.
         """
-        if await self._threads.read(lambda store: any(one.runner in earlier for one in queue(store).slots.held())):
+        if await self._threads.read(lambda store: any(one.runner in earlier for one in queue(store).slots.list_held())):
             await self._say(lambda store, _now: claims.take_over(store, earlier, runner))
 
-    async def started(self, name: SlotId, runner: str, *, is_repeatable: bool) -> None:
+    async def record_start(self, name: SlotId, runner: str, *, is_repeatable: bool) -> None:
         """Mark a leased slot as running. Raises RequestError or NotFoundError if it may not start;
         StorageError.
         """
@@ -234,7 +234,7 @@ class Tasks(SpacePart):
         """
         return await self._say(lambda store, now: claims.renew(store, name, runner, now=now), has_news=False)
 
-    async def ended(
+    async def record_end(
         self, name: SlotId, runner: str, ending: Ending, text: str, *, author: str
     ) -> tuple[SlotRow, str, StoredNote | None]:
         """Record the outcome of a run and store its text as a note. Return the slot, the project of
@@ -276,13 +276,13 @@ class Tasks(SpacePart):
 
     async def to_kill(self, runner: str) -> list[SlotRow]:
         """List the slots held by a runner that are to be killed."""
-        found = await self._threads.read(lambda store: queue(store).slots.held())
+        found = await self._threads.read(lambda store: queue(store).slots.list_held())
         return [one for one in found if one.runner == runner and one.to_cancel is not None]
 
     async def is_ready(self) -> bool:
         """Return True if a slot is due that a runner could start."""
         now = self._clock()
-        found = await self._threads.read(lambda store: queue(store).slots.unended(due=int(now)))
+        found = await self._threads.read(lambda store: queue(store).slots.list_due(due=int(now)))
         return any(one.state is Slot.READY and one.next_try_at <= now for one in found)
 
     # Requests of users and agents

@@ -217,7 +217,7 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
     def work(store: Store, roster: Roster | None, now: float) -> tuple[TaskRow, str | None, str]:
         row, _ = task_actions.add(store, context.grants, roster, context.key, data.encode(), signed, now=now)
-        return row, _next(store, row), task_actions.nobody_for(row, queue(store).runners.listed())
+        return row, _next(store, row), task_actions.nobody_for(row, queue(store).runners.list_runners())
 
     row, at, idle = await context.space.part(Tasks).change(work)
     order = order_in(row)
@@ -245,9 +245,9 @@ async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolRes
     wanted = arguments["status"]
 
     def work(store: Store) -> list[dict[str, Any]]:
-        held = {one.task for one in queue(store).slots.held()}
-        rows = queue(store).tasks.listed(projects, since=since, limit=task_actions.MAX_LIVING)
-        listed = (_listed(store, row, is_running=row.id in held) for row in rows)
+        held = {one.task for one in queue(store).slots.list_held()}
+        rows = queue(store).tasks.list_tasks(projects, since=since, limit=task_actions.MAX_LIVING)
+        listed = (_task_item(store, row, is_running=row.id in held) for row in rows)
         chosen = (one for one in listed if wanted in ("all", one["status"]))
         return [one for one, _ in zip(chosen, range(arguments["limit"]), strict=False)]
 
@@ -269,8 +269,8 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
     named = arguments.get("taskId")
 
     def work(store: Store) -> list[tuple[TaskRow, SlotRow]]:
-        task = task_actions.found(store, grants, named).id if named else None
-        slots = queue(store).slots.told(projects, task=task, since=since, limit=arguments["limit"])
+        task = task_actions.find_task(store, grants, named).id if named else None
+        slots = queue(store).slots.list_ended(projects, task=task, since=since, limit=arguments["limit"])
         return [(row, slot) for slot in slots if (row := queue(store).tasks.find(slot.task)) is not None]
 
     found = await context.space.part(Tasks).read(work)
@@ -299,7 +299,7 @@ async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult(structured, f"Task {row.id} is cancelled.{message}")
 
 
-def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, object]:
+def _task_item(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, object]:
     order = order_in(row)
     return {
         "id": row.id,
@@ -308,7 +308,7 @@ def _listed(store: Store, row: TaskRow, *, is_running: bool) -> dict[str, object
         "recipe": row.recipe,
         "type": order.type,
         "status": _status(store, row, is_running),
-        "why": row.why or task_actions.nobody_for(row, queue(store).runners.listed()),
+        "why": row.why or task_actions.nobody_for(row, queue(store).runners.list_runners()),
         "priority": row.priority,
         "scheduledFor": _next(store, row),
         "schedule": order.schedule,

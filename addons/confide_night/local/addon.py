@@ -67,7 +67,7 @@ ADDON: Final = Addon(
     commands=_COMMANDS,
     tools={
         "task_add": ToolHandlers(
-            sent="confide_night.local.orders:ordered",
+            sent="confide_night.local.orders:to_signed_order",
             queued="confide_night.local.orders:queued_order",
         ),
         "task_cancel": ToolHandlers(queued="confide_night.local.orders:queued_end"),
@@ -80,7 +80,7 @@ ADDON: Final = Addon(
         after=("learned", "timeline"),
         routes=(
             ("tasks", "confide_night.local.tasks_page:every", "GET"),
-            ("task", "confide_night.local.tasks_page:one", "GET"),
+            ("task", "confide_night.local.tasks_page:show_task", "GET"),
             ("task", "confide_night.local.tasks_page:act", "POST"),
         ),
         templates=Path(__file__).parent / "templates",

@@ -14,7 +14,7 @@ from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_memory.documents import RequestChannel
 from confide_memory.errors import UnknownRequestError
-from confide_night.order.order import approve_order, check_approvals, opened, sign_order
+from confide_night.order.order import approve_order, check_approvals, open_order, sign_order
 from confide_night.order.wire import (
     APPROVE,
     MOVE_TASKS,
@@ -94,7 +94,7 @@ async def _renew(link: RequestChannel, roster: Roster, identity: Identity, old: 
     """Sign an order or an approval again if the old key signed it. Raises OrderError if a signature
     is invalid.
     """
-    order = opened(roster, each["order"], each["signature"])
+    order = open_order(roster, each["order"], each["signature"])
     if bytes.fromhex(order.signer) == old:
         data = replace(order, signer=identity.public_key.hex()).encode()
         signature = sign_order(identity, roster.space, data)

@@ -50,7 +50,7 @@ _ZONEINFO: Final = "zoneinfo/"
 _NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d{1,9})?")
 
 
-def checked(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | None]:
+def read_order(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | None]:
     """Parse the order of a task that the daemon shows (`task-show`). Also return the reason why a
     runner would refuse it, or None.
 
@@ -63,7 +63,7 @@ def checked(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | None]
     try:
         # Only the runner knows which approvers it accepts; here only the signatures are checked.
         given = approvals_of(shown["approvals"])
-        orders.opened(roster, shown["order"], shown["signature"])
+        orders.open_order(roster, shown["order"], shown["signature"])
         check_approvals(roster, shown["order"], bytes.fromhex(order.signer), given)
     except OrderError as error:
         return order, error.message
@@ -81,7 +81,7 @@ def is_doubtful(roster: Roster, order: Order, approver: bytes) -> bool:
     return False
 
 
-def ordered(
+def to_signed_order(
     arguments: Mapping[str, object],
     *,
     identity: Identity,
@@ -100,7 +100,7 @@ def ordered(
 
     Raises ToolError if the arguments are invalid.
     """
-    given = _named(arguments)
+    given = _to_wire_names(arguments)
     if DESCRIPTION not in given:
         raise ToolError("'description' is missing", hint="task_add needs description")
     now = _moment(said) if said else time.time()
@@ -122,7 +122,7 @@ def _order(given: Mapping[str, Any], signer: str, project: str, operation: str, 
     if schedule is not None and "scheduledFor" in given:
         raise ToolError("'schedule' and 'scheduledFor' exclude each other", hint="leave one of them out")
     if schedule is None:
-        at = _when(given.get("scheduledFor"), zone, identity, now)
+        at = _parse_time(given.get("scheduledFor"), zone, identity, now)
     lasts_s = orders.ALWAYS_LASTS_S if at is None else max(0, at - now) + orders.ONCE_LASTS_S
     context, dollars = given.get("context"), given.get("maxUsd")
     usual = {
@@ -171,7 +171,7 @@ def queued_end(arguments: Mapping[str, object], _operation: str) -> tuple[dict[s
     return {"id": identity, "cancelled": False, "killed": 0}, f"The end of task {identity} is queued."
 
 
-def _named(arguments: Mapping[str, object]) -> dict[str, Any]:
+def _to_wire_names(arguments: Mapping[str, object]) -> dict[str, Any]:
     """Return the arguments under their names on the wire. Raises ToolError if one is unknown or has
     a wrong type.
     """
@@ -182,14 +182,14 @@ def _named(arguments: Mapping[str, object]) -> dict[str, Any]:
         if name is None:
             raise ToolError(f"unknown parameter '{key[:40]}'", hint=f"task_add takes: {', '.join(TAKEN)}")
         if value is not None:
-            found[name] = _typed(name, value)
+            found[name] = _convert(name, value)
     return found
 
 
-def _typed(name: str, value: Any) -> Any:
+def _convert(name: str, value: Any) -> Any:
     kind = TAKEN[name]
     if isinstance(value, str) and kind is not str:
-        value = _meant(value)
+        value = _parse_text(value)
     if isinstance(value, float) and kind is int and value.is_integer():
         value = int(value)
     if not isinstance(value, kind) or isinstance(value, bool):
@@ -197,7 +197,7 @@ def _typed(name: str, value: Any) -> Any:
     return value
 
 
-def _meant(text: str) -> Any:
+def _parse_text(text: str) -> Any:
     """Parse a number or an object that a model sent as a string."""
     if _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
@@ -207,7 +207,7 @@ def _meant(text: str) -> Any:
         return text
 
 
-def _when(text: str | None, zone: str, identity: str, now: int) -> int:
+def _parse_time(text: str | None, zone: str, identity: str, now: int) -> int:
     if text is None:
         return schedules.next_night(now, zone) + schedules.spread_s(identity)
     try:
@@ -233,7 +233,7 @@ def _moment(said: str) -> float:
 
 def zone_here() -> str:
     """Return the IANA name of this device's time zone; UTC if unknown."""
-    for found in (_of_environment(), _of_link(), _of_file()):
+    for found in (_zone_of_environment(), _zone_of_link(), _zone_of_file()):
         if found:
             try:
                 schedules.check_zone(found)
@@ -243,18 +243,18 @@ def zone_here() -> str:
     return "UTC"
 
 
-def _of_environment() -> str:
+def _zone_of_environment() -> str:
     return os.environ.get("TZ", "").removeprefix(":")
 
 
-def _of_link() -> str:
+def _zone_of_link() -> str:
     try:
         return os.fspath(_LOCALTIME.resolve()).partition(_ZONEINFO)[2]
     except OSError:
         return ""
 
 
-def _of_file() -> str:
+def _zone_of_file() -> str:
     try:
         return _TIMEZONE.read_text(encoding="ascii").strip()
     except (OSError, ValueError):

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from confide_crypto.errors import ConfideError, RequestError
 from confide_memory.documents import RequestChannel
-from confide_night.local.orders import DOUBT, checked, is_doubtful
+from confide_night.local.orders import DOUBT, is_doubtful, read_order
 from confide_night.order.order import HELD, Order, TaskStatus, approve_order
 from confide_night.order.wire import APPROVE, SET, SHOW, ApproveRequest, SetRequest, TaskShown
 
@@ -41,7 +41,7 @@ class PageContext(Protocol):
     @property
     def link(self) -> RequestChannel: ...
     def query(self, name: str, most: int = ...) -> str: ...
-    def said(self, name: str, most: int = ...) -> str: ...
+    def form_text(self, name: str, most: int = ...) -> str: ...
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]: ...
     async def at_least(self, work: Awaitable[T]) -> T | None: ...
     def page(self, template: str, **values: Any) -> Any: ...
@@ -63,7 +63,7 @@ async def every(desk: PageContext) -> Any:
     )
 
 
-async def one(desk: PageContext) -> Any:
+async def show_task(desk: PageContext) -> Any:
     """Show a task: its full signed order, the signer, and its runs."""
     found, order, problem = await _look(desk, desk.query("id", 16))
     return desk.page(
@@ -83,9 +83,9 @@ async def act(desk: PageContext) -> Any:
     """Pause, resume, approve or cancel the order that was shown. Raises RequestError `conflict` if
     the order has changed since.
     """
-    found, order, problem = await _look(desk, desk.said("id", 16))
-    does = desk.said("do", 10)
-    if not hmac.compare_digest(desk.said("seen", 64).encode(), _mark(found).encode()):
+    found, order, problem = await _look(desk, desk.form_text("id", 16))
+    does = desk.form_text("do", 10)
+    if not hmac.compare_digest(desk.form_text("seen", 64).encode(), _mark(found).encode()):
         raise RequestError("conflict", "the order is another one than was shown", hint="look at it again")
     if does not in _may(found, order, problem, await _own(desk)):
         raise RequestError("conflict", "this cannot be done to the task as it stands", hint="look at it again")
@@ -95,7 +95,7 @@ async def act(desk: PageContext) -> Any:
         killed = f" {answer['killed']} of it runs, and is being killed." if answer["killed"] else ""
         message = "Its end waits for the daemon." if answer["queued"] else f"It is cancelled.{killed}"
     elif does == "approve":
-        message = await _approved(desk, found, order)
+        message = await _approve(desk, found, order)
     else:
         body: SetRequest = {"task": identity, "state": _STATES[does]}
         stands = await SET.ask(desk.link, body, timeout_s=_ASK_S)
@@ -103,7 +103,7 @@ async def act(desk: PageContext) -> Any:
     return desk.go("task", message, id=identity)
 
 
-async def _approved(desk: PageContext, found: TaskShown, order: Order) -> str:
+async def _approve(desk: PageContext, found: TaskShown, order: Order) -> str:
     keyring = _keyring(desk)
     assert keyring.roster is not None  # without a roster there would be a problem
     identity = await keyring.identity()
@@ -121,7 +121,7 @@ async def _look(desk: PageContext, identity: str) -> tuple[TaskShown, Order, str
     found = await SHOW.ask(desk.link, {"task": identity}, timeout_s=_ASK_S)
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
-    return found, *checked(found, keyring.roster)
+    return found, *read_order(found, keyring.roster)
 
 
 def _may(found: TaskShown, order: Order, problem: str | None, own: str) -> list[str]:

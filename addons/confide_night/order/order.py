@@ -3,7 +3,7 @@ JSON that a device signs and that never changes; a slot is one time at which its
 
 An order names a recipe of a runner and fills in text. A device of the space signs it, so that no
 daemon can create one, change one or take one from another space. A runner opens an order with
-`opened`, and calls `check_slot` to verify that the daemon's slot belongs to it: a daemon can
+`open_order`, and calls `check_slot` to verify that the daemon's slot belongs to it: a daemon can
 withhold orders, but neither invent nor repeat them. The runner's ledger ensures that a slot runs
 only once.
 """
@@ -304,15 +304,15 @@ class Order:
         try:
             said = json.loads(data)
             if not isinstance(said, dict) or said.pop("version", None) != VERSION or set(said) != {*_FIELDS}:
-                raise _damaged()
-            order = cls(**{field: _typed(field, said[name]) for name, field in _FIELDS.items()})
+                raise _damaged_error()
+            order = cls(**{field: _check_type(field, said[name]) for name, field in _FIELDS.items()})
             is_canonical = order.encode() == data
         except ToolError as error:
             raise OrderError(f"a task's order is not taken: {error.message}") from None
         except (ValueError, RecursionError):
-            raise _damaged() from None
+            raise _damaged_error() from None
         if not is_canonical:
-            raise _damaged()
+            raise _damaged_error()
         return order
 
     def encode(self) -> bytes:
@@ -354,7 +354,7 @@ class Order:
             raise OrderError("a task is given at a time that its order does not have")
 
 
-def opened(
+def open_order(
     roster: Roster,
     data: bytes,
     signature: bytes,
@@ -416,12 +416,12 @@ _NUMBERS: Final = frozenset({"added", "expires", "priority", "timeout_ms", "retr
 _MAYBE: Final = frozenset({"at", "schedule", "max_microusd"})
 
 
-def _typed(field: str, value: Any) -> Any:
+def _check_type(field: str, value: Any) -> Any:
     if value is None and field in _MAYBE:
         return None
     expected = int if field in _NUMBERS or field in ("at", "max_microusd") else str
     if type(value) is not expected:
-        raise _damaged()
+        raise _damaged_error()
     return value
 
 
@@ -445,7 +445,7 @@ def _check_number(name: str, number: int, least: int, most: int) -> None:
     _check(least <= number <= most, f"{name} is a number from {least:,} to {most:,}")
 
 
-def _damaged() -> OrderError:
+def _damaged_error() -> OrderError:
     return OrderError(
         "a task's order is damaged, or of a kind this version does not know", hint="is confide up to date?"
     )

@@ -58,7 +58,7 @@ def program_of(recipe: Recipe, api: str) -> AgentProgram:
     if recipe.kind == "command":
         asked = {"CONFIDE_MODEL": recipe.model, **_keys(api)} if recipe.model else {}
         return AgentProgram(recipe.command, {**asked, **_hosts(recipe)})
-    found, readable = located(recipe)
+    found, readable = locate(recipe)
     if (recipe.agent, api) not in (("claude", "anthropic"), ("codex", "openai")):
         raise RunnerError(f"{recipe.agent} does not speak the API {api}", hint="api in [model] of runner.toml")
     if recipe.agent == "claude":
@@ -94,7 +94,7 @@ def _hosts(recipe: Recipe) -> dict[str, str]:
     return {"CONFIDE_HOSTS": f"{GATEWAY}/hosts"} if recipe.hosts else {}
 
 
-def located(recipe: Recipe) -> tuple[str, tuple[Path, ...]]:
+def locate(recipe: Recipe) -> tuple[str, tuple[Path, ...]]:
     """Return the path of a recipe's agent, and the paths of this device that it must read. Raises
     RunnerError if it is not installed.
     """
@@ -135,7 +135,7 @@ class AgentOutput:
         has_begun: whether anything has arrived.
         is_done: whether the final event has arrived; the process may still run.
         problem: the error that the agent reports; "" without one.
-        told_usd: the cost that the agent reports; None without a report.
+        reported_usd: the cost that the agent reports; None without a report.
     """
 
     def __init__(self, speaks: str) -> None:
@@ -143,7 +143,7 @@ class AgentOutput:
         self.has_begun = False
         self.is_done = False
         self.problem = ""
-        self.told_usd: float | None = None
+        self.reported_usd: float | None = None
         self._text = ""
         self._last: deque[bytes] = deque()
         self._last_size = 0
@@ -180,7 +180,7 @@ class AgentOutput:
             self.is_done = True
             self._text = str(event.get("result") or "")
             cost = event.get("total_cost_usd")
-            self.told_usd = float(cost) if isinstance(cost, (int, float)) else None
+            self.reported_usd = float(cost) if isinstance(cost, (int, float)) else None
             if event.get("is_error") or event.get("subtype") not in ("success", None):
                 self.problem = f"the agent ended with an error: {str(event.get('subtype') or 'error')[:60]}"
         elif self._speaks == "codex":

@@ -59,9 +59,9 @@ class Begun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _LedgerLine:
-    begun: Begun
+    run: Begun
     began: float
-    ended: str
+    end_state: str
 
 
 class RunLedger:
@@ -94,7 +94,7 @@ class RunLedger:
         entry cannot be written: then the run must not start.
         """
         for line in self._lines(begun.slot):
-            if line.begun.attempt >= begun.attempt or line.ended != AGAIN:
+            if line.run.attempt >= begun.attempt or line.end_state != AGAIN:
                 raise RunnerError("this slot was begun here before")
         key = f"{begun.slot}/{begun.attempt}"
         with self._able():
@@ -110,18 +110,18 @@ class RunLedger:
             self._log.append({"id": key, **begun.wire, "began": began, "ended": state})
             self._log.catch_up()
 
-    def unfinished(self) -> list[Begun]:
+    def list_unfinished(self) -> list[Begun]:
         """List the runs that started and have no recorded end. After a restart of the runner, none
         of their processes is left.
         """
-        return [line.begun for line in self._lines() if not line.ended]
+        return [line.run for line in self._lines() if not line.end_state]
 
     def close(self) -> None:
         """Release the ledger for another runner."""
         self._seat.leave()
 
     def _lines(self, slot: str = "") -> Iterator[_LedgerLine]:
-        return (line for line in _lines(self._log) if slot in ("", line.begun.slot))
+        return (line for line in _lines(self._log) if slot in ("", line.run.slot))
 
     @contextmanager
     def _able(self) -> Iterator[None]:
@@ -144,7 +144,7 @@ def newest(folder: Path, most: int) -> list[tuple[Begun, float, str]]:
         log.catch_up()
     except OSError as error:
         raise StateError(folder, error) from error
-    return [(line.begun, line.began, line.ended) for line in [*_lines(log)][-most:][::-1]]
+    return [(line.run, line.began, line.end_state) for line in [*_lines(log)][-most:][::-1]]
 
 
 def _log(folder: Path) -> SealedLog:
@@ -196,7 +196,7 @@ class KnownDevices:
 
     def _read(self) -> dict[str, float]:
         hint = "move it away, and the devices that there are now count as known"
-        read = _noted(self._file, lambda said: {str(key): float(at) for key, at in said.items()}, hint)
+        read = _read_file(self._file, lambda said: {str(key): float(at) for key, at in said.items()}, hint)
         return {} if read is None else read
 
 
@@ -224,7 +224,7 @@ class MovedSpaces:
         Also raises KeyFileError if the file is damaged.
         """
         hint = "have this device join its daemon again: confide join"
-        read = _noted(self.paths.left, lambda said: (str(said["daemon"]), float(said["at"])), hint)
+        read = _read_file(self.paths.left, lambda said: (str(said["daemon"]), float(said["at"])), hint)
         known = daemon.known_daemon(self.paths) if read is not None else None
         return read[1] if read and read[0] == (known.daemon_static.hex() if known else "") else 0.0
 
@@ -254,7 +254,7 @@ class Spending:
         raises KeyFileError if the file is damaged.
         """
         hint = "move it away, and what this month has cost so far counts no more"
-        read = _noted(self._file, lambda said: (str(said["month"]), float(said["usd"])), hint)
+        read = _read_file(self._file, lambda said: (str(said["month"]), float(said["usd"])), hint)
         return read[1] if read is not None and read[0] == _month() else 0.0
 
     def hold(self, usd: float) -> None:
@@ -277,7 +277,7 @@ def _month() -> str:
     return time.strftime("%Y-%m")
 
 
-def _noted(path: Path, read: Callable[[Any], T], hint: str) -> T | None:
+def _read_file(path: Path, read: Callable[[Any], T], hint: str) -> T | None:
     """Read a file of the runner; return None if it does not exist. Raises KeyFileError if it is
     damaged.
     """

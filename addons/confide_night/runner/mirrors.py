@@ -20,7 +20,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from confide_crypto.keys.private_files import make_private_dir
-from confide_night.runner.sandbox.disk_use import remove, used
+from confide_night.runner.sandbox.disk_use import measure, remove
 from confide_night.runner.settings.recipes import RunLimits
 from confide_proxy.errors import RepositoryError
 
@@ -85,7 +85,7 @@ class Mirror:
         self._limits = limits
 
     @property
-    def seen(self) -> dict[str, Path]:
+    def visible_paths(self) -> dict[str, Path]:
         """Return the paths of the mirror that a sandbox may see, by their names in the sandbox."""
         return {name: self.path / name for name in _SEEN if (self.path / name).exists()}
 
@@ -295,7 +295,7 @@ class Mirror:
             await asyncio.sleep(_LOOK_S)
 
     async def _is_too_large(self, folder: Path) -> bool:
-        return (await asyncio.to_thread(used, folder)).size_bytes > self._limits.clone_mib * _MIB
+        return (await asyncio.to_thread(measure, folder)).size_bytes > self._limits.clone_mib * _MIB
 
 
 def apart(url: str) -> tuple[str, str, str]:

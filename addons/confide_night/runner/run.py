@@ -26,7 +26,7 @@ from confide_crypto.keys.private_files import make_private_dir
 from confide_night.runner import agents
 from confide_night.runner.budget.gateway_process import GatewayProcess
 from confide_night.runner.mirrors import Mirror
-from confide_night.runner.runlog import RunLog, redacted
+from confide_night.runner.runlog import RunLog, redact
 from confide_night.runner.sandbox import disk_use
 from confide_night.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
 from confide_night.runner.settings.recipes import Recipe, RunnerSettings
@@ -147,7 +147,7 @@ class RunJob:
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     @property
-    def hidden(self) -> list[bytes]:
+    def hidden_values(self) -> list[bytes]:
         """Return the secret values, which no text of the run may carry out of this device."""
         return [*self.secrets.values(), *([self.key.encode()] if self.key else [])]
 
@@ -210,23 +210,23 @@ class Run:
         self._new_out = self.folder / "new-out"
         self._new_work = self.folder / "new-work"
         self._mirror_config = self.folder / "mirror.config"
-        self.log = RunLog(job.hidden)
-        self._stopped: asyncio.Future[EndedError] = asyncio.get_running_loop().create_future()
-        self._heard = 0.0
+        self.log = RunLog(job.hidden_values)
+        self._stop_reason: asyncio.Future[EndedError] = asyncio.get_running_loop().create_future()
+        self._last_output_at = 0.0
         self._base = ""
         self._step_number = 0
 
     def stop(self, state: str, reason: str) -> None:
         """Stop the run; the first call determines state and reason."""
-        if not self._stopped.done():
-            self._stopped.set_result(EndedError(state, reason))
+        if not self._stop_reason.done():
+            self._stop_reason.set_result(EndedError(state, reason))
 
     async def go(self) -> Result:
         """Execute the run. Errors become results; no process is left on return."""
         result, began = Result(), time.monotonic()
         try:
             async with asyncio.timeout(self._job.timeout_s):
-                await self._guarded(result)
+                await self._run_steps(result)
         except TimeoutError:
             result.state, result.reason = "failed", f"it took longer than {self._job.timeout_s:,.0f} s"
         except EndedError as error:
@@ -239,26 +239,26 @@ class Run:
             problem = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
             result.state, result.reason = "failed", f"this device could not do it: {problem}"
         result.took_s = time.monotonic() - began
-        result.text = redacted(self.masked(result.text))
+        result.text = redact(self.mask(result.text))
         return result
 
     async def tidy(self) -> None:
         """Remove the run's folder."""
         await asyncio.to_thread(disk_use.remove, self.folder)
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """Return a text without the secrets of this run."""
         return Mask(self.log.forms).whole(text.encode()).decode("utf-8", "replace")
 
-    async def _guarded(self, result: Result) -> None:
+    async def _run_steps(self, result: Result) -> None:
         """Execute the steps until they end or the run is stopped."""
         steps = asyncio.create_task(self._steps(result))
         watching = asyncio.create_task(self._watch_disk())
         try:
-            waiting: set[asyncio.Future[Any]] = {steps, self._stopped}
+            waiting: set[asyncio.Future[Any]] = {steps, self._stop_reason}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if not steps.done():
-                raise self._stopped.result()
+                raise self._stop_reason.result()
             steps.result()
         finally:
             for task in (steps, watching):
@@ -270,7 +270,7 @@ class Run:
         limits, was_hidden = self._settings.limits, False
         while True:
             await asyncio.sleep(DISK_LOOK_S)
-            found = await asyncio.to_thread(disk_use.used, self.folder)
+            found = await asyncio.to_thread(disk_use.measure, self.folder)
             if found.size_bytes > limits.disk_mib * 2**20:
                 self.stop("failed", f"its work folder is larger than {limits.disk_mib:,} MiB")
             elif found.is_hidden and was_hidden:  # test suites hide folders briefly; hiding a full disk takes longer
@@ -300,7 +300,7 @@ class Run:
             work = await self._pack()
             await self._unpack(work, result)
         if self._recipe.check:
-            result.checked = await self._checked(self._work if work is None else self._new_work)
+            result.checked = await self._check(self._work if work is None else self._new_work)
             if not result.checked:
                 raise EndedError("failed", "its check has failed")
         if work is not None and work.bundle is not None:
@@ -350,24 +350,29 @@ class Run:
             async with self._sandbox(box, program.command, TREE) as sandbox:
                 if inside is not None:
                     inside.close()
-                code = await self._followed(sandbox, "agent", asked, output)
+                code = await self._follow(sandbox, "agent", asked, output)
         finally:
             result.text = output.text
         if gateway is not None:
             await gateway.close()  # it has then reported all spending
-            if output.told_usd is not None and abs(output.told_usd - gateway.usd) > _TELLS_OF_COSTS * gateway.usd:
-                counted = f"the agent says that it cost ${output.told_usd:.2f}; the gateway counts ${gateway.usd:.2f}"
+            if (
+                output.reported_usd is not None
+                and abs(output.reported_usd - gateway.usd) > _TELLS_OF_COSTS * gateway.usd
+            ):
+                counted = (
+                    f"the agent says that it cost ${output.reported_usd:.2f}; the gateway counts ${gateway.usd:.2f}"
+                )
                 result.notes.append(counted)
                 self.log.note(counted)
         if code == 0 and not output.problem:
             return
         if gateway is not None and gateway.is_over:
             raise EndedError("failed", f"its budget of ${self._job.limit_usd:.2f} is spent")
-        if gateway is not None and gateway.turned_away in _LATER:
-            raise EndedError("again", f"the model's API turned it away ({gateway.turned_away})")
+        if gateway is not None and gateway.refusal_status in _LATER:
+            raise EndedError("again", f"the model's API turned it away ({gateway.refusal_status})")
         raise EndedError("failed", output.problem or f"the agent ended with code {code}")
 
-    async def _followed(self, sandbox: Sandbox, title: str, given: bytes, output: agents.AgentOutput) -> int:
+    async def _follow(self, sandbox: Sandbox, title: str, given: bytes, output: agents.AgentOutput) -> int:
         """Read the output of a step until it ends; return its exit code, or 0 if the agent gave its
         result but did not exit.
         """
@@ -376,13 +381,13 @@ class Run:
         assert stdin is not None
         assert stdout is not None
         assert stderr is not None
-        self._heard = began = time.monotonic()
+        self._last_output_at = began = time.monotonic()
         out, err = self.log.section(f"{title}: stdout"), self.log.section(f"{title}: stderr")
         is_said = asyncio.Event()
 
         async def follow(stream: asyncio.StreamReader, kept: Any, reader: agents.AgentOutput | None) -> None:
             while piece := await stream.read(_PIECE):
-                self._heard = time.monotonic()
+                self._last_output_at = time.monotonic()
                 kept.feed(piece)
                 if reader is not None:
                     reader.feed(piece)
@@ -406,7 +411,7 @@ class Run:
                 now = time.monotonic()
                 if is_said.is_set() and said_at is None:
                     said_at = now
-                ends = self._heard + SILENCE_S if output.has_begun else began + FIRST_OUTPUT_S
+                ends = self._last_output_at + SILENCE_S if output.has_begun else began + FIRST_OUTPUT_S
                 if said_at is not None:
                     ends = said_at + LAST_WORD_S
                 if now >= ends:
@@ -457,7 +462,7 @@ class Run:
         if code:
             raise EndedError("again", problem)
 
-    async def _checked(self, work: Path) -> bool:
+    async def _check(self, work: Path) -> bool:
         """Run the recipe's check; return True if it passes. It runs without a network and without
         the agent's processes; if the run has a commit, in a tree with exactly that commit.
         """
@@ -523,7 +528,7 @@ class Run:
         """
         output = agents.AgentOutput("")
         async with asyncio.timeout(deadline_s), self._sandbox(box, command, cwd) as sandbox:
-            code = await self._followed(sandbox, title, b"", output)
+            code = await self._follow(sandbox, title, b"", output)
         return code, output.text.encode()
 
     def _box(
@@ -540,7 +545,7 @@ class Run:
         self._step_number += 1
         read_only = {**{each: Path(each) for each in self._recipe.readable}, **(readable or {})}
         if self._job.mirror is not None:
-            seen = {**self._job.mirror.seen, "config": self._mirror_config}
+            seen = {**self._job.mirror.visible_paths, "config": self._mirror_config}
             read_only |= {f"{MIRROR}/{name}": each for name, each in seen.items()}
         return Box(
             f"{self.folder.name}-{self._step_number}",
@@ -591,13 +596,13 @@ class Run:
             if gateway.is_over:
                 raise EndedError("failed", f"its budget of ${self._job.limit_usd:.2f} is spent")
             raise EndedError("failed", f"the model's API refused ({answer['status']})")
-        result.text = _answered(answer["text"])[: agents.MOST_TEXT]
+        result.text = _answer_text(answer["text"])[: agents.MOST_TEXT]
         if not result.text:
             raise EndedError("failed", "the model's answer has no text")
         result.state, result.reason = "succeeded", "unchecked"
 
 
-def _answered(text: str) -> str:
+def _answer_text(text: str) -> str:
     """Return the text of an answer of either API; "" if it has none."""
     try:
         said = json.loads(text)

@@ -80,16 +80,16 @@ class RunLog:
         """Add a line of the runner's own."""
         self.section(line).end()
 
-    def redacted(self) -> str:
+    def redact(self) -> str:
         """Return the whole log without suspected credentials. Slow: call it in a thread."""
         parts = []
         for title, kept in self._sections:
             text = kept.text
             parts.append(f"== {title}\n{text}{'' if text.endswith(chr(10)) or not text else chr(10)}")
-        return redacted("".join(parts))
+        return redact("".join(parts))
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Return a text without suspected credentials."""
     from confide_proxy.sealing.detection import scanner  # 5 MB of memory that an idle runner saves
 

@@ -58,7 +58,7 @@ class RunnerService:
         self._settings = settings
         self._folder = folder_of(paths)
         self._ledger = RunLedger(self._folder)
-        self._left = MovedSpaces(paths)
+        self._moved_spaces = MovedSpaces(paths)
         machine = MachineKeys(paths)
         self._sealing = SessionSealing(paths, config, machine)
         callbacks = Callbacks(
@@ -77,7 +77,7 @@ class RunnerService:
         self._attached: Attached | None = None
         self.tell: Callable[[str], None] = lambda _line: None
         """Callback for messages to the user about what prevents work."""
-        self._told = ""
+        self._last_report = ""
         self._looking: asyncio.Task[None] | None = None
         self._is_ending = False
 
@@ -126,7 +126,7 @@ class RunnerService:
 
     async def _work(self, recipes: list[Recipe], *, once: bool) -> str | None:
         if once:
-            await self._reached()
+            await self._on_connected()
         has_recovered = is_resting = False
         while True:
             await self._is_up.wait()
@@ -142,15 +142,15 @@ class RunnerService:
                 wait_s = _PAUSE_S
                 if (problem := await asyncio.to_thread(self._in_the_way)) is None:
                     slot, wait_s = await self.supervisor.claim(recipes)
-                    self._told = ""
+                    self._last_report = ""
                     if slot is not None:
                         state = await self.supervisor.work(slot)
                         is_resting = False
                         if once:
                             return state
                         continue
-                elif problem != self._told:
-                    self._told = problem
+                elif problem != self._last_report:
+                    self._last_report = problem
                     self.tell(f"nothing is claimed: {problem}")
                 if once:
                     return None
@@ -165,8 +165,8 @@ class RunnerService:
                 if once:
                     raise
                 wait_s = _PAUSE_S
-                if str(error) != self._told:
-                    self._told = str(error)
+                if str(error) != self._last_report:
+                    self._last_report = str(error)
                     self.tell(f"nothing is claimed: {error}")
             if not is_resting:
                 await asyncio.to_thread(_rest)
@@ -180,14 +180,14 @@ class RunnerService:
         keyring = self._sealing.keyring
         if keyring.keys is None:
             return str(keyring.problem)
-        if (why := self._left.why()) is not None:
+        if (why := self._moved_spaces.why()) is not None:
             return why
         free = disk_use.free_mib(self._folder)
         if free < self._settings.limits.free_mib:
             return f"the disk has {free:,} MiB left, and free_mib is {self._settings.limits.free_mib:,}"
         return None
 
-    async def _reached(self) -> None:
+    async def _on_connected(self) -> None:
         try:
             async with asyncio.timeout(UP_S):
                 await self._is_up.wait()
@@ -209,20 +209,20 @@ class RunnerService:
         await self._sealing.open(self._link, attached)
         self._is_up.set()
         self._news.set()
-        self.supervisor.connected()
+        self.supervisor.on_connected()
 
     def _on_down(self, reason: ConfideError) -> None:
         self._is_up.clear()
         self._hear(reason)
-        if str(reason) != self._told:
-            self._told = str(reason)
+        if str(reason) != self._last_report:
+            self._last_report = str(reason)
             self.tell(f"no daemon: {reason}")
 
     def _hear(self, reason: ConfideError) -> None:
         # If the disk fails now, the next attempt can record it: the daemon repeats its answer each
         # time.
         with suppress(KeyFileError):
-            self._left.hear(reason, self._link.daemon_static, now=time.time())
+            self._moved_spaces.hear(reason, self._link.daemon_static, now=time.time())
 
     async def _look_again(self) -> None:
         await self._sealing.look_again(self._link)
@@ -231,7 +231,7 @@ class RunnerService:
     async def _on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
         if op == NEWS.name:
             news = NEWS.read(body)
-            self.supervisor.cancelled(news["cancelled"])
+            self.supervisor.cancel(news["cancelled"])
             if news["ready"]:
                 self._news.set()
             return {}

@@ -24,7 +24,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.documents import RequestChannel
-from confide_night.order.order import CUSTOM, Order, check_approvals, check_approver, microusd, opened
+from confide_night.order.order import CUSTOM, Order, check_approvals, check_approver, microusd, open_order
 from confide_night.order.wire import (
     AGAIN,
     CLAIM,
@@ -126,7 +126,7 @@ class Supervisor:
         self._ledger = ledger
         self._folder = folder
         self._spending = Spending(folder)
-        self._known = KnownDevices(folder)
+        self._devices = KnownDevices(folder)
         self._run: tuple[Begun, Run] | None = None
         self._connected = asyncio.Event()
         self.on_begin: Callable[[Begun, Recipe], None] = lambda _begun, _recipe: None
@@ -138,7 +138,7 @@ class Supervisor:
         """Report runs that an earlier runner process started but did not finish as lost, and return
         them. No process of them is left. Raises LinkError, TimeoutError.
         """
-        found = await asyncio.to_thread(self._ledger.unfinished)
+        found = await asyncio.to_thread(self._ledger.list_unfinished)
         for begun in found:
             said = _ending(begun, "lost", "its runner ended in the middle of it")
             with contextlib.suppress(RequestError):  # the daemon already records it as ended
@@ -159,14 +159,14 @@ class Supervisor:
             for each in recipes
         ]
         if (roster := self._sealing.keyring.roster) is not None:
-            await asyncio.to_thread(self._known.see, roster.devices, time.time())
+            await asyncio.to_thread(self._devices.see, roster.devices, time.time())
         asked_at = time.monotonic()
         body: ClaimRequest = {"recipes": offered, "busy": [], "leftMicrousd": max(0, microusd(left))}
         answer = await CLAIM.ask(self._link, body, timeout_s=DEADLINE_S)
         slot = answer["slot"]
         return None if slot is None else {**slot, "asked_at": asked_at}, float(answer["waitS"])
 
-    def cancelled(self, slots: list[SlotName]) -> None:
+    def cancel(self, slots: list[SlotName]) -> None:
         """Stop the current run if it is among the slots that the daemon wants killed."""
         for each in slots:
             if self._run is not None and self._run[0] == Begun(
@@ -174,7 +174,7 @@ class Supervisor:
             ):
                 self._run[1].stop("cancelled", "it was cancelled")
 
-    def connected(self) -> None:
+    def on_connected(self) -> None:
         """Renew the lease at once after a reconnect, so that the daemon can report a cancelled run."""
         self._connected.set()
 
@@ -203,15 +203,17 @@ class Supervisor:
         try:
             job = await self._job(begun, slot)
         except (LinkError, TimeoutError) as error:
-            return await self._ended(begun, lease, Result(AGAIN, f"the daemon did not answer: {type(error).__name__}"))
+            return await self._report_end(
+                begun, lease, Result(AGAIN, f"the daemon did not answer: {type(error).__name__}")
+            )
         except (OrderError, RunnerError) as error:
-            return await self._ended(begun, lease, Result("failed", str(error)))
+            return await self._report_end(begun, lease, Result("failed", str(error)))
         except ConfideError as error:
-            return await self._ended(begun, lease, Result(AGAIN, str(error)))
+            return await self._report_end(begun, lease, Result(AGAIN, str(error)))
         try:
             await asyncio.to_thread(self._ledger.begin, begun, time.time())
         except RunnerError as error:  # the daemon has leased it twice
-            return await self._ended(begun, lease, Result("lost", str(error)))
+            return await self._report_end(begun, lease, Result("lost", str(error)))
         try:
             asked_at = time.monotonic()
             said: StartedRequest = {**begun.wire, "repeatable": job.recipe.repeatable}
@@ -226,15 +228,15 @@ class Supervisor:
         await asyncio.to_thread(make_private_dir, work)
         run = Run(job, self._settings, work)
         try:
-            result = await self._watched(begun, run, lease, job)
+            result = await self._watch(begun, run, lease, job)
             await asyncio.to_thread(self._spending.settle, job.limit_usd, result.usd)
-            state = await self._ended(begun, lease, result, job)
+            state = await self._report_end(begun, lease, result, job)
             await self._keep_log(begun, run)
             return state
         finally:
             await run.tidy()
 
-    async def _watched(self, begun: Begun, run: Run, lease: _Lease, job: RunJob) -> Result:
+    async def _watch(self, begun: Begun, run: Run, lease: _Lease, job: RunJob) -> Result:
         """Execute the run while renewing its lease. Raises LostSlotError, after the run's processes
         have ended.
         """
@@ -301,7 +303,7 @@ class Supervisor:
             assert keyring.problem is not None
             raise keyring.problem
         now = time.time()
-        order = opened(keyring.roster, slot["order"], slot["signature"], now=now)
+        order = open_order(keyring.roster, slot["order"], slot["signature"], now=now)
         if order.id != slot["task"]:
             raise OrderError("a task is given with another one's order")
         order.check_slot(slot["at"], now=now)
@@ -313,7 +315,7 @@ class Supervisor:
                 f"this runner has no recipe '{order.recipe}'", hint="confide task runner --check lists them"
             )
         if recipe.approval == "device":
-            await self._check_approved(order, slot, keyring.roster, now)
+            await self._check_approval(order, slot, keyring.roster, now)
         mirror = self._mirror(order, recipe)
         left = self._settings.monthly_usd - await asyncio.to_thread(self._spending.usd)
         limits = [slot["limitMicrousd"] / 1e6, recipe.max_usd, left]
@@ -328,7 +330,7 @@ class Supervisor:
         timeout_s = min(order.timeout_ms / 1000, recipe.timeout_s)
         return RunJob(begun.slot, recipe, text, order.context, mirror, limit_usd, timeout_s, key, values)
 
-    async def _check_approved(self, order: Order, slot: Claimed, roster: Roster, now: float) -> None:
+    async def _check_approval(self, order: Order, slot: Claimed, roster: Roster, now: float) -> None:
         """Check that the order has an approval that this runner accepts. Raises OrderError if not;
         KeyFileError if the file of known devices cannot be read.
         """
@@ -340,7 +342,7 @@ class Supervisor:
             try:
                 check_approvals(roster, slot["order"], signer, [each])
                 if each.key != own:
-                    await asyncio.to_thread(self._check_named, roster, each.key, signer, now)
+                    await asyncio.to_thread(self._check_approver, roster, each.key, signer, now)
                 check_approver(roster, signer, each.key, {own, *([each.key] if self._settings.approvers else [])})
             except OrderError as error:
                 problem = error
@@ -348,7 +350,7 @@ class Supervisor:
                 return
         raise problem
 
-    def _check_named(self, roster: Roster, approver: bytes, signer: bytes, now: float) -> None:
+    def _check_approver(self, roster: Roster, approver: bytes, signer: bytes, now: float) -> None:
         """Check that runner.toml names the approver, if it names any, and that neither device is
         new. Blocks.
         """
@@ -359,12 +361,12 @@ class Supervisor:
             raise OrderSignerError(
                 f"the approval by {name} does not count: this runner is not set up to take it", hint=hint
             )
-        self._known.see(roster.devices, now)
+        self._devices.see(roster.devices, now)
         for key, what in (
             (approver, f"the approval by {name} does not count: it"),
             (signer, "the device that gave it"),
         ):
-            if self._known.is_new((key, *roster.earlier_keys(key)), now):
+            if self._devices.is_new((key, *roster.earlier_keys(key)), now):
                 problem = f"{what} is new, and this runner has known it for less than a day"
                 raise OrderSignerError(problem, hint="approve it on the runner, or wait")
 
@@ -399,7 +401,7 @@ class Supervisor:
 
     # After the run
 
-    async def _ended(self, begun: Begun, lease: _Lease, result: Result, job: RunJob | None = None) -> str:
+    async def _report_end(self, begun: Begun, lease: _Lease, result: Result, job: RunJob | None = None) -> str:
         """Report the outcome of a run, then keep its work if the daemon accepted the outcome.
         Raises LostSlotError.
         """
@@ -428,7 +430,7 @@ class Supervisor:
         return ended
 
     def _note_end(self, begun: Begun, state: str) -> None:
-        if begun in self._ledger.unfinished():
+        if begun in self._ledger.list_unfinished():
             self._ledger.end(begun, state)
 
     async def _effects(self, begun: Begun, result: Result, recipe: Recipe, mirror: Mirror) -> None:
@@ -470,11 +472,11 @@ class Supervisor:
         if keys is None:
             return
         try:
-            data = (await asyncio.to_thread(run.log.redacted)).encode()
+            data = (await asyncio.to_thread(run.log.redact)).encode()
             for part, at in enumerate(range(0, len(data), MAX_LOG_PART)):
                 if part >= MAX_LOG_PARTS:
                     break
-                record = await asyncio.to_thread(_sealed, keys, data[at : at + MAX_LOG_PART])
+                record = await asyncio.to_thread(_seal, keys, data[at : at + MAX_LOG_PART])
                 said: LogRequest = {**begun.wire, "part": part, "record": record}
                 await LOG.ask(self._link, said, timeout_s=DEADLINE_S)
         except (ConfideError, TimeoutError) as error:
@@ -522,5 +524,5 @@ def _in_our_books(own: str, said: str) -> str:
     return own
 
 
-def _sealed(keys: SpaceKeys, data: bytes) -> bytes:
+def _seal(keys: SpaceKeys, data: bytes) -> bytes:
     return SealedRecord.seal(keys, LOG_KIND, data).encode()

@@ -46,7 +46,7 @@ class TrialFinding(NamedTuple):
 
     name: str
     is_good: bool | None
-    told: str
+    text: str
     hint: str = ""
 
 
@@ -134,7 +134,7 @@ async def findings(settings: RunnerSettings, folder: Path) -> AsyncIterator[Tria
     free = disk_use.free_mib(folder)
     is_enough = free >= settings.limits.free_mib
     yield TrialFinding("disk", is_enough, f"{free:,} MiB free, {settings.limits.free_mib:,} needed")
-    yield TrialFinding("prices", True, f"of {prices.dated()}, {len(settings.prices)} of your own")
+    yield TrialFinding("prices", True, f"of {prices.price_date()}, {len(settings.prices)} of your own")
     for name, url in settings.repositories.items():
         if apart(url)[1:] != ("", ""):
             hint = "a credential helper of this user's git keeps it; every run that pushes uses it"

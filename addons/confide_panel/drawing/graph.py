@@ -44,7 +44,7 @@ class Edge(NamedTuple):
     other: str
 
 
-def drawn(
+def draw_graph(
     names: dict[str, str], edges: Sequence[Edge], *, address: Callable[[str], str], self_: str = "", label: str
 ) -> Markup:
     """Draw the documents that have the most relations.
@@ -60,7 +60,7 @@ def drawn(
     lines = [edge for edge in edges if edge.one in kept and edge.other in kept]
     width, height = _SMALL if len(kept) <= _FEW else (WIDTH, HEIGHT)
     most = _NAME if len(kept) <= _MANY else _SHORT_NAME
-    places = _laid(kept, lines, width, height, margin=_SIGN * most)
+    places = _lay_out(kept, lines, width, height, margin=_SIGN * most)
     parts: list[Markup] = []
     for edge in lines:
         ends = (*places[edge.one], *places[edge.other])
@@ -76,7 +76,7 @@ def drawn(
     )
 
 
-def _laid(
+def _lay_out(
     nodes: Sequence[str], edges: Sequence[Edge], width: int, height: int, *, margin: float
 ) -> dict[str, tuple[float, float]]:
     """Place the documents by forces (Fruchterman and Reingold, 1991): all repel each other, related

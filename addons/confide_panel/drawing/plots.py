@@ -20,7 +20,9 @@ _STEPS: Final = 4
 _NAME: Final = 16
 
 
-def stacked(days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, label: str, height: int = 180) -> Markup:
+def draw_bars(
+    days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, label: str, height: int = 180
+) -> Markup:
     """Draw stacked bars by day, with one colour (`c1`, `c2`, …) for each series, in their order.
 
     Args:

@@ -31,11 +31,11 @@ async def save(desk: PageContext) -> Response:
     """Save an edit. If the document changed meanwhile, show the form again, with both texts and
     their differences.
     """
-    now = await _now(desk, desk.said("id", 160), desk.project, desk.said("path", 512))
+    now = await _now(desk, desk.form_text("id", 160), desk.project, desk.form_text("path", 512))
     # A text box removes the last line end, and a file has one.
     text = desk.form.get("text", "")
-    seen = desk.said_number("revision")
-    fields = {name: desk.said(name, 200) for name in (*_FIELDS, "tags", "level")} if now.id else {}
+    seen = desk.form_number("revision")
+    fields = {name: desk.form_text(name, 200) for name in (*_FIELDS, "tags", "level")} if now.id else {}
     if seen != now.revision:
         return _clashing(desk, now, text, fields)
     try:
@@ -50,8 +50,8 @@ async def save(desk: PageContext) -> Response:
 
 async def restore(desk: PageContext) -> Response:
     """Make an older revision the newest one."""
-    project, path = desk.project, desk.said("path", 512)
-    revision = desk.said_number("revision")
+    project, path = desk.project, desk.form_text("path", 512)
+    revision = desk.form_number("revision")
     body: RestoreRequest = {"project": project, "path": path}
     if revision:
         body["revision"] = revision
@@ -72,9 +72,9 @@ async def delete(desk: PageContext) -> Response:
     """Delete a document on all devices, unless it has changed since it was shown. It can be
     restored for a while.
     """
-    identity, path = desk.said("id", 160), desk.said("path", 512)
+    identity, path = desk.form_text("id", 160), desk.form_text("path", 512)
     named = {"id": identity} if identity else {"path": path, "project": desk.project}
-    answer = await desk.call("memory_delete", expectedRevision=desk.said_number("revision") or None, **named)
+    answer = await desk.call("memory_delete", expectedRevision=desk.form_number("revision") or None, **named)
     return desk.go(
         "deleted",
         "Deleted." if answer["deleted"] else "Confide deletes it when the server is back.",
@@ -82,7 +82,7 @@ async def delete(desk: PageContext) -> Response:
     )
 
 
-async def deleted(desk: PageContext) -> Response:
+async def list_deleted(desk: PageContext) -> Response:
     """List the deleted documents that can be restored."""
     await desk.gateway.exchange.reach(desk.project)
     answer = await DELETED.ask(desk.link, {"project": desk.project}, timeout_s=ASK_S)

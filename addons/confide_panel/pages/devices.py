@@ -49,7 +49,11 @@ async def show(desk: PageContext) -> Response:
 
 async def take_in(desk: PageContext) -> Response:
     """Make an invite, and show it once."""
-    name, ttl, scope = check_device_name(desk.said("name", 64)), desk.said("ttl", 20), desk.said("scope", 10)
+    name, ttl, scope = (
+        check_device_name(desk.form_text("name", 64)),
+        desk.form_text("ttl", 20),
+        desk.form_text("scope", 10),
+    )
     if not name or ttl not in TTLS or scope not in RIGHTS:
         raise RefusalError(400, "invalid", "an invite has a name, a time and a right")
     joined = daemon.known_daemon(desk.gateway.paths)
@@ -57,7 +61,7 @@ async def take_in(desk: PageContext) -> Response:
         raise DeviceError("this device does not know the server's address", hint="confide status")
     keyring, link = _keyring(desk), desk.gateway.exchange.link
     require_keys(keyring)
-    url = desk.said("url", 256) or joined.url
+    url = desk.form_text("url", 256) or joined.url
     made, until = await invite(
         desk.gateway.paths, keyring, link, name, static=joined.daemon_static, url=url, ttl_s=TTLS[ttl], scope=scope
     )
@@ -70,8 +74,8 @@ async def approve(desk: PageContext) -> Response:
     """Approve a waiting device by the six words on its screen."""
     keyring = _keyring(desk)
     await keyring.refresh(desk.gateway.exchange.link)
-    joiner = waiting(keyring, desk.said("name", 256))
-    if typed_words(desk.said("words", 256)) != fingerprint_words(joiner.key):
+    joiner = waiting(keyring, desk.form_text("name", 256))
+    if typed_words(desk.form_text("words", 256)) != fingerprint_words(joiner.key):
         hint = "type them as they stand there; if they really differ, another device answers: do not go on"
         raise DeviceError("the words are not the same, and nothing was changed", hint=hint)
     roster = await add(keyring, desk.gateway.exchange.link, joiner.name, card_of(joiner))
@@ -83,7 +87,7 @@ async def remove(desk: PageContext) -> Response:
     """Remove a device after its name was typed again. Its access ends, and it can no longer open
     sealed secrets.
     """
-    words, typed = desk.said("words", 256), desk.said("typed", 256)
+    words, typed = desk.form_text("words", 256), desk.form_text("typed", 256)
     keyring, link = _keyring(desk), desk.gateway.exchange.link
     await keyring.refresh(link)
     if keyring.roster is None:
@@ -109,17 +113,17 @@ async def remove(desk: PageContext) -> Response:
 async def make_token(desk: PageContext) -> Response:
     """Make a token for a program, and show it once."""
     chosen = tuple(scope for scope in SCOPES if desk.form.get(scope)) or ("read",)
-    days = desk.said("days", 4)
+    days = desk.form_text("days", 4)
     if not days.isdecimal() or not 1 <= int(days) <= MOST_DAYS:
         raise TokenError(f"a token is good for 1 to {MOST_DAYS:,} days")
     tokens = TokenFile(desk.gateway.paths.gateway)
-    text, token = await asyncio.to_thread(tokens.add, desk.said("name", 64), chosen, days=int(days))
+    text, token = await asyncio.to_thread(tokens.add, desk.form_text("name", 64), chosen, days=int(days))
     return await _page(desk, made={"text": text, "name": token.name})
 
 
 async def remove_token(desk: PageContext) -> Response:
     """Revoke a program's token, which takes effect within a second."""
-    token = await asyncio.to_thread(TokenFile(desk.gateway.paths.gateway).remove, desk.said("name", 64))
+    token = await asyncio.to_thread(TokenFile(desk.gateway.paths.gateway).remove, desk.form_text("name", 64))
     return desk.go("devices", f"The token {token.name} is revoked.")
 
 
@@ -140,7 +144,7 @@ async def _page(desk: PageContext, *, invited: Found | None = None, made: dict[s
     with suppress(ConfideError, TimeoutError):
         programs = await by_http.clients_of(desk.gateway.calls.link)
     file = TokenFile(desk.gateway.paths.gateway)
-    tokens, used = await asyncio.gather(asyncio.to_thread(file.all), asyncio.to_thread(file.used))
+    tokens, used = await asyncio.gather(asyncio.to_thread(file.all), asyncio.to_thread(file.last_uses))
     now = time.time()
     return desk.page(
         "devices.html",

@@ -39,24 +39,24 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 async def ask(desk: PageContext) -> Response:
     """Show what would go, and ask for confirmation."""
-    targets = _named(desk, desk.query("path"))
-    return _asked(desk, targets, await plan_forgetting(_place(desk), targets))
+    targets = _requested_document(desk, desk.query("path"))
+    return _ask(desk, targets, await plan_forgetting(_place(desk), targets))
 
 
 async def remove(desk: PageContext) -> Response:
     """Remove what was shown, with its files if the person has ticked that. Shows the page again if
     something else would go now.
     """
-    place, targets = _place(desk), _named(desk, desk.said("path", 512))
+    place, targets = _place(desk), _requested_document(desk, desk.form_text("path", 512))
     plan = await plan_forgetting(place, targets)
     if desk.form.get("digest", "") != digest_of(plan):
-        return _asked(desk, targets, plan, status=409)
+        return _ask(desk, targets, plan, status=409)
     done = await run_forgetting(place, targets, plan, with_files=desk.form.get("files") == "yes")
     notice = "Forgotten." if not done.warnings else " ".join(f"{each}." for each in done.warnings[:1])
     return desk.go("forgotten", notice, id=done.id.hex())
 
 
-async def forgotten(desk: PageContext) -> Response:
+async def show_receipt(desk: PageContext) -> Response:
     """Show a receipt in its present state, or as this device keeps it if the server cannot be
     reached.
     """
@@ -86,7 +86,7 @@ async def download(desk: PageContext) -> Response:
     return Response(data, media_type="application/json", headers=headers)
 
 
-def _asked(desk: PageContext, targets: ForgetTargets, plan: ForgetPlanned, *, status: int = 200) -> Response:
+def _ask(desk: PageContext, targets: ForgetTargets, plan: ForgetPlanned, *, status: int = 200) -> Response:
     return desk.page(
         "forget.html",
         status=status,
@@ -98,8 +98,8 @@ def _asked(desk: PageContext, targets: ForgetTargets, plan: ForgetPlanned, *, st
         shared=plan["shared"][:_SHOWN],
         digest=digest_of(plan),
         has_changed=status != 200,
-        back=address_of(desk, targets.project, targets.paths[0], desk.query("id", 160) or desk.said("id", 160)),
-        identity=desk.query("id", 160) or desk.said("id", 160),
+        back=address_of(desk, targets.project, targets.paths[0], desk.query("id", 160) or desk.form_text("id", 160)),
+        identity=desk.query("id", 160) or desk.form_text("id", 160),
     )
 
 
@@ -108,7 +108,7 @@ def _place(desk: PageContext) -> ForgetPlace:
     return ForgetPlace(desk.gateway.paths, desk.link, session.sealing, session.files)
 
 
-def _named(desk: PageContext, path: str) -> ForgetTargets:
+def _requested_document(desk: PageContext, path: str) -> ForgetTargets:
     """Return the document of the request. Raises RefusalError: it names none, which would mean all
     of the project.
     """

@@ -17,7 +17,7 @@ from confide_crypto.errors import ConfideError
 from confide_memory.wire.sealing import Unsealed
 from confide_panel.daemon_status import StatusCache
 from confide_panel.page_context import Found, PageContext
-from confide_panel.rendering import counted, since
+from confide_panel.rendering import count_noun, since
 from confide_proxy.hooks import counts
 from confide_proxy.offline.journal import Journal, JournalCounts, QueuedCall
 
@@ -75,7 +75,7 @@ async def show(desk: PageContext) -> Response:
 
 async def retry(desk: PageContext) -> Response:
     """Send again an entry of the queue that the daemon refused."""
-    entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.said("id", 64))
+    entry = await asyncio.to_thread(Journal(desk.gateway.paths.journal).retry, desk.form_text("id", 64))
     return desk.go("health", "Confide sends it again." if entry else "It is no longer in the queue.")
 
 
@@ -105,22 +105,24 @@ def _link(desk: PageContext, status: Found | None, *, is_awaited: bool) -> Itera
 
 def _waiting(waiting: JournalCounts, status: Found | None) -> Iterator[HealthLine]:
     if waiting.damaged:
-        yield HealthLine("queue", "bad", counted(waiting.damaged, "damaged record"), "confide sync --queue")
+        yield HealthLine("queue", "bad", count_noun(waiting.damaged, "damaged record"), "confide sync --queue")
     if waiting.dead:
         yield HealthLine(
-            "refused", "warn", f"the server refused {counted(waiting.dead, 'store')}", "look at them below"
+            "refused", "warn", f"the server refused {count_noun(waiting.dead, 'store')}", "look at them below"
         )
-    message = f"{counted(waiting.queued, 'store')} for the server" if waiting.queued else "empty"
+    message = f"{count_noun(waiting.queued, 'store')} for the server" if waiting.queued else "empty"
     yield HealthLine("queue", "warn" if waiting.queued else "good", message)
     if status and status["pendingUploads"]:
-        yield HealthLine("files", "warn", f"{counted(status['pendingUploads'], 'change')} not sent yet", "confide sync")
+        yield HealthLine(
+            "files", "warn", f"{count_noun(status['pendingUploads'], 'change')} not sent yet", "confide sync"
+        )
 
 
 def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
     health = status["health"]
     if health["state"] == "ok":
         message = f"{status['totalChunks']:,} chunks of {status['totalFiles']:,} documents"
-        healed = f", {counted(health['healed'], 'fault')} repaired" if health["healed"] else ""
+        healed = f", {count_noun(health['healed'], 'fault')} repaired" if health["healed"] else ""
         yield HealthLine("index: words", "good", message + healed)
     else:
         breaches = ", ".join(str(each["what"]) for each in health["breaches"]) or health["state"]
@@ -143,13 +145,13 @@ def _daemon(status: Found, unsealed: Unsealed | None) -> Iterator[HealthLine]:
     yield HealthLine("database key", "good", f"{keeper}; {status['atRest']}")
     if sealing["secrets"] is not None:
         codes = sealing.get("recoveryCodes", 0)
-        message = f"{counted(sealing['secrets'], 'secret')}, for {counted(sealing['devices'] - codes, 'device')}"
-        yield HealthLine("sealed", "good", message + (f" and {counted(codes, 'recovery code')}" if codes else ""))
+        message = f"{count_noun(sealing['secrets'], 'secret')}, for {count_noun(sealing['devices'] - codes, 'device')}"
+        yield HealthLine("sealed", "good", message + (f" and {count_noun(codes, 'recovery code')}" if codes else ""))
     if unsealed and (findings := unsealed["findings"]):
-        message = f"{counted(findings, 'credential')} in clear"
+        message = f"{count_noun(findings, 'credential')} in clear"
         yield HealthLine("in clear", "warn", message, "confide secrets scan --stored")
     if status["clashes"]:
-        message = f"{counted(len(status['clashes']), 'document')} with a conflict"
+        message = f"{count_noun(len(status['clashes']), 'document')} with a conflict"
         yield HealthLine("conflicts", "warn", message, "see Conflicts")
     for warning in status["warnings"]:
         yield HealthLine("warning", "warn", warning)

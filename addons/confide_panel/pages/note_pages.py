@@ -202,15 +202,15 @@ def difference(before: str, after: str) -> tuple[list[tuple[str, str, str]], boo
             rows.append(("@", "", ""))
         for tag, old_at, old_end, new_at, new_end in group:
             if tag == "equal":
-                rows += _numbered(" ", new, new_at, new_end)
+                rows += _number_lines(" ", new, new_at, new_end)
             else:
-                rows += [*_numbered("-", old, old_at, old_end), *_numbered("+", new, new_at, new_end)]
+                rows += [*_number_lines("-", old, old_at, old_end), *_number_lines("+", new, new_at, new_end)]
         if len(rows) > _DIFF_LINES:
             return rows[:_DIFF_LINES], False
     return rows, max(len(old), len(new)) < _COMPARED_LINES
 
 
-def _numbered(sign: str, lines: Sequence[str], first: int, end: int) -> list[tuple[str, str, str]]:
+def _number_lines(sign: str, lines: Sequence[str], first: int, end: int) -> list[tuple[str, str, str]]:
     return [
         (sign, str(at + 1), line if len(line) <= _DIFF_CHARS else f"{line[:_DIFF_CHARS]} […]")
         for at, line in enumerate(lines[first:end], first)

@@ -49,7 +49,7 @@ async def stale(desk: PageContext) -> Response:
 
 async def confirm(desk: PageContext) -> Response:
     """Confirm that a note is true of the files as they are now."""
-    path = desk.said("path", 512)
+    path = desk.form_text("path", 512)
     await desk.call("memory_update", id=path)
     return desk.go("stale", f"{path} is confirmed.")
 

@@ -22,8 +22,8 @@ _WORDS: Final = 256
 
 async def look(desk: PageContext) -> Response:
     """Show which app asks, and for which access."""
-    words = desk.said("words", _WORDS)
-    asked = await by_http.asked(desk.gateway.calls.link, words)
+    words = desk.form_text("words", _WORDS)
+    asked = await by_http.find_sign_in(desk.gateway.calls.link, words)
     return desk.page(
         "program.html", here="devices", asked=asked, words=words, does=by_http.does(asked["scope"]), days=DAYS
     )
@@ -31,14 +31,14 @@ async def look(desk: PageContext) -> Response:
 
 async def approve(desk: PageContext) -> Response:
     """Approve the app, for the access that it asks for or less."""
-    scope, days = desk.said("scope", 10), desk.said_number("days")
+    scope, days = desk.form_text("scope", 10), desk.form_number("days")
     if scope not in ("read", "write") or not 1 <= days <= MOST_DAYS:
         raise RefusalError(400, "invalid", f"an app may read or write, for 1 to {MOST_DAYS:,} days")
     given, _days = await by_http.approve(
         desk.gateway.calls.link,
-        desk.said("words", _WORDS),
+        desk.form_text("words", _WORDS),
         scope=scope,
-        trusted=desk.said("trusted", 10) == "yes",
+        trusted=desk.form_text("trusted", 10) == "yes",
         days=days,
     )
     return desk.go(
@@ -48,6 +48,6 @@ async def approve(desk: PageContext) -> Response:
 
 async def end(desk: PageContext) -> Response:
     """Remove an app's access, which takes effect within a second."""
-    name = desk.said("name", 256)
+    name = desk.form_text("name", 256)
     await by_http.end(desk.gateway.calls.link, name)
     return desk.go("devices", f"{name} can no longer reach this space.")

@@ -17,7 +17,7 @@ from confide_memory.wire.revisions import (
     RelationsRequest,
 )
 from confide_panel.document_links import address_of, links_of
-from confide_panel.drawing.graph import MOST, Edge, drawn
+from confide_panel.drawing.graph import MOST, Edge, draw_graph
 from confide_panel.drawing.plots import bars
 from confide_panel.page_context import ASK_S, Found, PageContext
 
@@ -50,7 +50,7 @@ async def every(desk: PageContext) -> Response:
     )
 
 
-async def one(desk: PageContext) -> Response:
+async def show_project(desk: PageContext) -> Response:
     """Show a project: its counts, and its documents by page, order and folder."""
     project, folder = desk.project, desk.query("folder").strip("/")
     sort = desk.query("sort", 10)
@@ -134,7 +134,7 @@ async def graph(desk: PageContext) -> Response:
     picture = None
     if edges:
         picture = await asyncio.to_thread(
-            drawn,
+            draw_graph,
             names,
             edges,
             address=addresses.__getitem__,

@@ -32,13 +32,13 @@ async def take(desk: PageContext) -> Response:
     """Show the credentials that would be sealed; store the text if there are none, or after a
     second confirmation.
     """
-    given = {name: desk.said(name, 200) for name in _FIELDS} | {"text": desk.said("text", MOST_CHARS)}
+    given = {name: desk.form_text(name, 200) for name in _FIELDS} | {"text": desk.form_text("text", MOST_CHARS)}
     if not given["text"]:
         raise RefusalError(400, "invalid", "there is nothing to remember")
     sealer = desk.gateway.exchange.session.sealing.sealer
     marks = await asyncio.to_thread(sealer.marks, given["text"], "tools")
     if marks and not desk.form.get("sure"):
-        marked = _marked(given["text"], marks)
+        marked = _mark_parts(given["text"], marks)
         kinds = [kind for _, _, kind, _ in marks]
         return desk.page(
             "remember.html", here="remember", given=given, marked=marked, kinds=kinds, projects=_places(desk),
@@ -72,7 +72,7 @@ def _places(desk: PageContext) -> list[str]:
     return [desk.gateway.calls.project, GLOBAL_PROJECT]
 
 
-def _marked(text: str, marks: list[tuple[int, int, str, str]]) -> Markup:
+def _mark_parts(text: str, marks: list[tuple[int, int, str, str]]) -> Markup:
     parts: list[Markup] = []
     end = 0
     for start, stop, kind, action in marks:

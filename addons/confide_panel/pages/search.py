@@ -37,28 +37,28 @@ async def find(desk: PageContext) -> Response:
     """Keep a query with the visit, and lead to its results: browsers keep addresses, and send them
     to their makers.
     """
-    fields = {name: desk.said(name, MOST_QUERY) for name in FIELDS if desk.form.get(name, "").strip()}
+    fields = {name: desk.form_text(name, MOST_QUERY) for name in FIELDS if desk.form.get(name, "").strip()}
     return desk.go(s=desk.visit.keep(fields))
 
 
 async def show(desk: PageContext) -> Response:
     """Show the first page: the results of a query, or the documents that changed last."""
-    asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.kept(desk.query("s", 20))}
+    asked = {**dict.fromkeys(FIELDS, ""), **desk.visit.form_values(desk.query("s", 20))}
     values: Found = {"asked": asked, "ranks": RANKS, "found": None, "prompted": None, "recent": [], "total": 0}
     own = desk.gateway.calls.project
     projects = await desk.at_least(PROJECTS.ask(desk.link, {"project": own}, timeout_s=ASK_S))
     values["projects"] = [each["name"] for each in projects["projects"]] if projects else []
     if asked["prompt"]:
-        values["prompted"] = await _prompted(desk, asked)
+        values["prompted"] = await _recall(desk, asked)
     elif asked["q"]:
-        values["found"] = await _found(desk, asked)
+        values["found"] = await _search(desk, asked)
     else:
         listed = await desk.at_least(DOCUMENTS.ask(desk.link, {"project": own, "limit": _RECENT}, timeout_s=ASK_S))
         values |= {"recent": listed["documents"] if listed else None, "total": listed["total"] if listed else 0}
     return desk.page("search.html", here="", **values)
 
 
-async def _found(desk: PageContext, asked: Mapping[str, str]) -> Found:
+async def _search(desk: PageContext, asked: Mapping[str, str]) -> Found:
     tags = [tag.strip() for tag in asked["tags"].split(",") if tag.strip()]
     result = await desk.call(
         "memory_search",
@@ -78,7 +78,7 @@ async def _found(desk: PageContext, asked: Mapping[str, str]) -> Found:
     return result
 
 
-async def _prompted(desk: PageContext, asked: Mapping[str, str]) -> Found:
+async def _recall(desk: PageContext, asked: Mapping[str, str]) -> Found:
     """Do what the hook of an agent's client does: return the question, the block that it would add,
     and the best scores.
     """

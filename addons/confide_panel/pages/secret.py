@@ -19,12 +19,12 @@ SHOWN_S: Final = 30
 
 async def ask(desk: PageContext) -> Response:
     """Ask for confirmation."""
-    return desk.page("secret.html", here="search", placeholder=_named(desk), back=_back(desk), value=None)
+    return desk.page("secret.html", here="search", placeholder=_requested_secret(desk), back=_back(desk), value=None)
 
 
 async def show(desk: PageContext) -> Response:
     """Show the text on a page that leads back by itself."""
-    placeholder, back = _named(desk), _back(desk)
+    placeholder, back = _requested_secret(desk), _back(desk)
     opened = await desk.call("secret_get", id=str(placeholder))
     answer = desk.page(
         "secret.html", here="search", placeholder=placeholder, back=back, value=opened["value"], shown_s=SHOWN_S
@@ -40,8 +40,8 @@ async def waiting(desk: PageContext) -> Response:
 
 async def decide(desk: PageContext) -> Response:
     """Answer one of them."""
-    choice = desk.said("choice", 16)
-    use = desk.uses.decide(desk.said("id", 64), choice) if desk.uses and choice in CHOICES else None
+    choice = desk.form_text("choice", 16)
+    use = desk.uses.decide(desk.form_text("id", 64), choice) if desk.uses and choice in CHOICES else None
     if use is None:
         return desk.go("uses", "It no longer waits: it was answered, or the command has ended.")
     name = use.line.split()[0] if use.line.split() else use.program
@@ -49,7 +49,7 @@ async def decide(desk: PageContext) -> Response:
     return desk.go("uses", said.get(choice, f"{name} may use it, this once."))
 
 
-def _named(desk: PageContext) -> Placeholder:
+def _requested_secret(desk: PageContext) -> Placeholder:
     found = Placeholder.parse(desk.form.get("id", "") or desk.query("id"))
     if found is None:
         raise RefusalError(400, "invalid", "that names no sealed secret")

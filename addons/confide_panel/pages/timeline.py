@@ -83,16 +83,16 @@ async def show(desk: PageContext) -> Response:
         days=DAYS,
         year_total=sum(each_day.values()),
         stored=stored,
-        stored_plot=plots.stacked(days, stored, label=f"New texts by day, the last {DAYS} days"),
+        stored_plot=plots.draw_bars(days, stored, label=f"New texts by day, the last {DAYS} days"),
         by_project=by_project,
-        by_project_plot=plots.stacked(days, by_project, label=f"New texts by day and project, the last {DAYS} days"),
+        by_project_plot=plots.draw_bars(days, by_project, label=f"New texts by day and project, the last {DAYS} days"),
         project_table=_by_day_and_project(days, by_project, recalled),
         recalled=recalled,
-        recalled_plot=plots.stacked(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
+        recalled_plot=plots.draw_bars(days, recalled, label=f"Recalls by day, the last {DAYS} days"),
         calendar=plots.calendar(each_day, today, label="New texts on each day of a year"),
         table=_by_day(days, stored, recalled),
-        **_answered([float(took_ms) for _, _, outcome, took_ms, _ in events if outcome in _ANSWERED]),
-        **_aged({each["days"]: each["recalls"] for each in told["ages"]}),
+        **_latency_figures([float(took_ms) for _, _, outcome, took_ms, _ in events if outcome in _ANSWERED]),
+        **_age_figures({each["days"]: each["recalls"] for each in told["ages"]}),
     )
 
 
@@ -120,7 +120,7 @@ async def day(desk: PageContext) -> Response:
     )
 
 
-def _answered(latencies: list[float]) -> Found:
+def _latency_figures(latencies: list[float]) -> Found:
     """Return the percentiles and the plot of the latency of hooks."""
     if not latencies:
         return {"latency": None, "latency_plot": None, "answers": 0}
@@ -129,7 +129,7 @@ def _answered(latencies: list[float]) -> Found:
     return {"latency": points, "latency_plot": drawn, "answers": len(latencies)}
 
 
-def _aged(recalls: dict[int | None, int]) -> Found:
+def _age_figures(recalls: dict[int | None, int]) -> Found:
     """Return the counts and the plot of recalls by the age of the document."""
     ages = [(_AGES[days], count, f"{count:,}") for days, count in recalls.items() if days in _AGES]
     drawn = plots.bars(ages, label="Recalls by the age of the document")

@@ -19,7 +19,7 @@ class _WaitingDecisions(NamedTuple):
     found: Sequence[PendingDecision]
     problems: Sequence[str]
 
-    def as_answer(self, said: str = "") -> ToolAnswer:
+    def to_answer(self, said: str = "") -> ToolAnswer:
         rows = [
             {"id": each.id, "topic": each.topic, "text": each.question.text, "choices": _choices(each)}
             for each in self.found
@@ -34,7 +34,7 @@ def _choices(decision: PendingDecision) -> list[dict[str, str]]:
 
 async def decisions(_arguments: Mapping[str, Any], place: DecisionPlace) -> ToolAnswer:
     """List the decisions that wait for the user."""
-    return (await _waiting(place)).as_answer()
+    return (await _waiting(place)).to_answer()
 
 
 async def decide(arguments: Mapping[str, object], place: DecisionPlace) -> ToolAnswer:
@@ -43,9 +43,9 @@ async def decide(arguments: Mapping[str, object], place: DecisionPlace) -> ToolA
     chosen = next((each for each in waiting.found if each.id == arguments.get("id")), None)
     choice = str(arguments.get("choice"))
     if chosen is None or choice not in [each.name for each in chosen.question.choices]:
-        return waiting.as_answer("Nothing was changed: that question does not wait any more.")
+        return waiting.to_answer("Nothing was changed: that question does not wait any more.")
     await chosen.carry_out(choice)
-    return (await _waiting(place)).as_answer("Done.")
+    return (await _waiting(place)).to_answer("Done.")
 
 
 async def _waiting(place: DecisionPlace) -> _WaitingDecisions:

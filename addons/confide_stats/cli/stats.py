@@ -16,8 +16,8 @@ _WIDTHS: Final = (20, 9, 9, 9, 10, 10)
 @command
 async def stats(here: CommandContext) -> Output:
     """Show which notes your agents were shown and used on this device, and what it cost."""
-    report = await asyncio.to_thread(usage_report.made, here.paths)
-    return Output(report.as_json(), lambda: _tell(report))
+    report = await asyncio.to_thread(usage_report.make_report, here.paths)
+    return Output(report.to_json(), lambda: _tell(report))
 
 
 def _tell(report: UsageReport) -> None:
@@ -43,12 +43,12 @@ def _tell(report: UsageReport) -> None:
         say(styled(("used most", "dim")))
     for each in report.used_most:
         read = f", read {each.read:,}" if each.read else ""
-        row(one_line(f"  {usage_report.shown_name(each)}: used {each.used:,} of {each.showings:,}{read}"))
+        row(one_line(f"  {usage_report.display_name(each)}: used {each.used:,} of {each.showings:,}{read}"))
     if report.unused:
         say("")
         say(styled(("shown often and not used; others come before these until an agent uses one", "dim")))
     for each in report.unused:
-        row(one_line(f"  {usage_report.shown_name(each)}: shown {each.unused:,} times since its last use"))
+        row(one_line(f"  {usage_report.display_name(each)}: shown {each.unused:,} times since its last use"))
     note(
         "used: an agent named the note, read or changed it, or the failure that it is for did not come again",
         "wait: how long an agent typically waits for Confide there, also where no note fits",

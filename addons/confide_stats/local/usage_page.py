@@ -20,7 +20,7 @@ class UsageDesk(Protocol):
 
 async def show(desk: UsageDesk) -> Any:
     """Show the report."""
-    report = await asyncio.to_thread(usage_report.made, desk.gateway.paths)
+    report = await asyncio.to_thread(usage_report.make_report, desk.gateway.paths)
     return desk.page(
         "usage.html",
         here="usage",

@@ -81,7 +81,7 @@ class UsageReport:
             found.add(each)
         return found
 
-    def as_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return the report for `--json`."""
         by_event = {
             event: {
@@ -99,15 +99,15 @@ class UsageReport:
             "days": DAYS,
             "events": by_event,
             "failures": {"met": met, "again": again},
-            "notes": [_as_json(note) for note in self.notes],
+            "notes": [_note_json(note) for note in self.notes],
         }
 
 
-def made(paths: ProxyPaths, now: float | None = None) -> UsageReport:
+def make_report(paths: ProxyPaths, now: float | None = None) -> UsageReport:
     """Read the counters, without those of deleted notes. Blocks."""
     now = time.time() if now is None else now
     file = UsageFile(paths.state)
-    state = _without_deleted(file, paths)
+    state = _drop_deleted(file, paths)
     notes = sorted(state.notes.values(), key=lambda note: (-note.used, -note.read, note.path or note.id))
     return UsageReport(
         state.total(DAYS, now),
@@ -122,7 +122,7 @@ def made(paths: ProxyPaths, now: float | None = None) -> UsageReport:
 
 def check(paths: ProxyPaths) -> list[DoctorFinding]:
     """Return the line of `confide doctor`. Blocks."""
-    report = made(paths)
+    report = make_report(paths)
     total = report.total
     if not total.notes:
         return [DoctorFinding("usage", "ok", "no note has been shown to an agent yet")]
@@ -131,7 +131,7 @@ def check(paths: ProxyPaths) -> list[DoctorFinding]:
     return [DoctorFinding("usage", "ok", f"{message}: confide stats")]
 
 
-def shown_name(note: NoteUsage) -> str:
+def display_name(note: NoteUsage) -> str:
     """Return what the note is called in the report, its project included."""
     name = " ".join(part for part in (note.id, note.path) if part)
     return f"{name} [{note.project}]"
@@ -164,7 +164,7 @@ def _waits(ran: Sequence[tuple[float, str, str, int, str]]) -> dict[str, HookTim
     }
 
 
-def _without_deleted(file: UsageFile, paths: ProxyPaths) -> UsageState:
+def _drop_deleted(file: UsageFile, paths: ProxyPaths) -> UsageState:
     """Return the counters; delete those of notes whose file no longer exists on this device."""
     state = file.refresh()
     roots = _roots(paths)
@@ -193,7 +193,7 @@ def _roots(paths: ProxyPaths) -> dict[str, list[Path]]:
     return {name: folders for name, folders in found.items() if all(folder.is_dir() for folder in folders)}
 
 
-def _as_json(note: NoteUsage) -> dict[str, object]:
+def _note_json(note: NoteUsage) -> dict[str, object]:
     return {
         "project": note.project,
         "path": note.path,

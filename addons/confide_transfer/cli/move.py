@@ -114,7 +114,7 @@ async def _move(
     begun = await asyncio.to_thread(places.load, here.paths.move)
     source = await asyncio.to_thread(places.present, here.paths)
     if begun is not None and begun.is_over and source.is_same(begun.target) and not is_dry:
-        told = await _finished(here, begun, with_tasks=with_tasks)
+        told = await _finish(here, begun, with_tasks=with_tasks)
         if target is None or target.is_same(source):
             return Output({"moved": True, "to": source.name}, f"moved to {source.name}", told)
         note(*told)
@@ -127,7 +127,7 @@ async def _move(
         plan = _plan(holdings) | {"tasks": tasks}
         if is_dry or target is None:
             data = {"moved": False, "dryRun": True, "from": source.name, **plan, "otherDevices": departure.others}
-            return Output(data, f"{_plan_line(plan)}\n{_of_others(departure.others)}".strip())
+            return Output(data, f"{_plan_line(plan)}\n{_others_text(departure.others)}".strip())
         if not is_sure:
             if as_json or not sys.stdin.isatty():
                 raise MoveError("nothing was moved", hint="--yes moves without asking; --dry-run only looks")
@@ -138,11 +138,11 @@ async def _move(
             moved = await journey.Journey(here.paths, here.config, target, invite, with_tasks=with_tasks).go(
                 departure, bar.follow
             )
-    notes = await _settled(here, project)
+    notes = await _adopt_new_daemon(here, project)
     return _output(here, source, target, moved, departure.others, notes)
 
 
-async def _finished(here: CommandContext, begun: MoveNote, *, with_tasks: bool) -> list[str]:
+async def _finish(here: CommandContext, begun: MoveNote, *, with_tasks: bool) -> list[str]:
     """Finish an interrupted move at the source, and return lines for the user if that fails."""
 
     try:
@@ -164,7 +164,7 @@ async def _settle(here: CommandContext, project: Path) -> None:
         await client.files.compare()
 
 
-async def _settled(here: CommandContext, project: Path) -> list[str]:
+async def _adopt_new_daemon(here: CommandContext, project: Path) -> list[str]:
     """Use the new daemon at once, and return lines for the user if that fails."""
     try:
         async with here.client(await project_of(here, project)) as client:
@@ -202,7 +202,7 @@ def _plan_line(plan: dict[str, Any]) -> str:
     return f"{', '.join(parts)}; {shown}"
 
 
-def _of_others(others: list[str]) -> str:
+def _others_text(others: list[str]) -> str:
     if not others:
         return ""
     shown = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")
@@ -214,7 +214,7 @@ def _output(
 ) -> Output:
     words = fingerprint_words(identities.load_stored(here.paths.identity).public_key)
     plan = _plan(moved.holdings) | {"tasks": moved.tasks}
-    kept = str(here.paths.daemon_data) if source.joined is None else source.name
+    kept = str(here.paths.daemon_data) if source.known_daemon is None else source.name
     data: dict[str, object] = {
         "moved": True,
         "dryRun": False,
@@ -222,8 +222,8 @@ def _output(
         "to": target.name,
         **plan,
         "words": words,
-        "unreadable": len(moved.left.unreadable),
-        "unopened": len(moved.left.unopened),
+        "unreadable": len(moved.leftovers.unreadable),
+        "unopened": len(moved.leftovers.unopened_records),
         "otherDevices": others,
         "kept": kept,
         "aside": None if moved.aside is None else str(moved.aside),
@@ -232,9 +232,9 @@ def _output(
         f"moved to {target.name}: {_plan_line(plan)}",
         "every revision was compared, and every secret opened there",
     ]
-    if target.joined is not None:
+    if target.known_daemon is not None:
         lines.append(f"compare these words with the server's: {words}")
-    if source.joined is None:
+    if source.known_daemon is None:
         lines.append(
             f"the old copy is closed, and stays in {kept}; when you do not need it any more, delete that folder"
         )
@@ -243,11 +243,13 @@ def _output(
     if moved.aside is not None:
         lines.append(f"an older memory that was in the way is in {moved.aside} now")
     if others:
-        lines += [_of_others(others), "for each: confide device invite NAME here, and confide join there"]
-    if moved.left.unreadable:
-        notes.append(f"{count_noun(len(moved.left.unreadable), 'revision')} could not be read, and stayed behind")
-    if moved.left.unopened:
-        notes.append(f"{count_noun(len(moved.left.unopened), 'sealed secret')} could not be opened, and stayed behind")
+        lines += [_others_text(others), "for each: confide device invite NAME here, and confide join there"]
+    if moved.leftovers.unreadable:
+        notes.append(f"{count_noun(len(moved.leftovers.unreadable), 'revision')} could not be read, and stayed behind")
+    if moved.leftovers.unopened_records:
+        notes.append(
+            f"{count_noun(len(moved.leftovers.unopened_records), 'sealed secret')} could not be opened, and stayed behind"
+        )
     if not moved.is_closed:
         notes.append(
             "the daemon that was left does not know yet, and has the tasks still; run confide daemon move again"

@@ -118,7 +118,7 @@ async def export(
         "notes": report.notes,
         "projects": report.projects,
         "secrets": report.secrets,
-        "skipped": report.skipped,
+        "skipped": report.skipped_files,
     }
     return Output(data, print_text)
 
@@ -128,7 +128,7 @@ def _files(report: ExportReport) -> str:
 
 
 def _print_skipped(report: ExportReport) -> None:
-    for item in report.skipped:
+    for item in report.skipped_files:
         remark(f"left out: {item['path']} [{item['project']}]: {item['reason']}")
 
 
@@ -200,7 +200,7 @@ def import_memories(
         _look_and_import(asked, plan)
         return
     plan.survey()
-    _finish(asyncio.run(_undone(asked, plan, is_dry=dry_run, is_sure=yes)), as_json=as_json)
+    _finish(asyncio.run(_undo(asked, plan, is_dry=dry_run, is_sure=yes)), as_json=as_json)
 
 
 def _finish(result: tuple[dict[str, object], int], *, as_json: bool) -> None:
@@ -219,7 +219,7 @@ def offer(here: CommandContext, folder: Path) -> None:
     if not stores:
         return
     more = f" and {len(stores) - _OFFERED} more" if len(stores) > _OFFERED else ""
-    named = ", ".join(store.shown for store in stores[:_OFFERED])
+    named = ", ".join(store.label for store in stores[:_OFFERED])
     remark(f"there are other memories: {named}{more}; to look at them: confide import")
     if sys.stdin.isatty() and sys.stdout.isatty() and ask_yes_no("look at them now?"):
         this = asyncio.run(project_of(here, folder))
@@ -255,7 +255,7 @@ def _look_and_import(asked: _ImportRequest, plan: ImportPlan) -> None:
     if len(failures) == len(surveys) == 1:
         raise failures[0]
     if asked.as_json:
-        print_json({"project": asked.this.name, "dryRun": True, **ImportOutcome().as_json(plan)})
+        print_json({"project": asked.this.name, "dryRun": True, **ImportOutcome().to_json(plan)})
     elif not failures:
         remark("nothing to import was found; name files or folders: confide import notes/ export.json")
 
@@ -294,12 +294,12 @@ async def _carry_out(asked: _ImportRequest, plan: ImportPlan) -> None:
 
 
 def _preview(surveys: list[Survey], this: Project) -> None:
-    width = max((len(survey.store.shown) for survey in surveys), default=0)
+    width = max((len(survey.store.label) for survey in surveys), default=0)
     for survey in surveys:
-        row(f"{survey.store.shown:<{width}}  {_line(survey, this)}")
+        row(f"{survey.store.label:<{width}}  {_line(survey, this)}")
         for title in survey.titles[:3]:
             row(f"    {title}")
-        for skipped in survey.losses.named[:_SHOWN]:
+        for skipped in survey.losses.skips[:_SHOWN]:
             remark(f"skipped {skipped.origin}: {skipped.reason}")
         if survey.losses.count > _SHOWN:
             remark(f"and {survey.losses.count - _SHOWN} more were skipped")
@@ -308,22 +308,22 @@ def _preview(surveys: list[Survey], this: Project) -> None:
 def _line(survey: Survey, this: Project) -> str:
     parts = (
         f"{survey.store.reader.title}: {count_noun(survey.notes, 'note')}",
-        f"for {_named(survey.projects)}" if set(survey.projects) - {this.name} else "",
-        _named(survey.categories),
-        f"importance {_named(survey.levels)}" if survey.levels else "",
-        f"tags {_named(survey.tags)}" if survey.tags else "",
+        f"for {_join_counts(survey.projects)}" if set(survey.projects) - {this.name} else "",
+        _join_counts(survey.categories),
+        f"importance {_join_counts(survey.levels)}" if survey.levels else "",
+        f"tags {_join_counts(survey.tags)}" if survey.tags else "",
         *survey.remarks,
     )
     return "; ".join(filter(None, parts))
 
 
-def _named(counter: Counter[str]) -> str:
+def _join_counts(counter: Counter[str]) -> str:
     shown = ", ".join(f"{name} {count}" for name, count in counter.most_common(4))
     return f"{shown}, …" if len(counter) > 4 else shown
 
 
 def _counts(outcome: ImportOutcome) -> str:
-    words = _TOLD | {"known": _TOLD["known"] + outcome.known_elsewhere}
+    words = _TOLD | {"known": _TOLD["known"] + outcome.known_in_others}
     lines = [f"{outcome.states[state]:,} {what}" for state, what in words.items() if outcome.states[state]]
     sealed = f"; credentials in it, which are sealed: {outcome.sealed:,}" if outcome.sealed else ""
     return f"{count_noun(outcome.done, 'note')}: {', '.join(lines)}{sealed}"
@@ -333,7 +333,7 @@ def _show(asked: _ImportRequest, plan: ImportPlan, outcome: ImportOutcome, *, is
     """Print the result; `is_told` are the counts that the user has seen already."""
     if asked.as_json:
         twins = [{"origin": origin, "id": identity or None} for origin, identity in outcome.twins]
-        print_json({"project": asked.this.name, "dryRun": is_dry, **outcome.as_json(plan), "identical": twins})
+        print_json({"project": asked.this.name, "dryRun": is_dry, **outcome.to_json(plan), "identical": twins})
         return
     if (counts := _counts(outcome)) != is_told:
         say(counts)
@@ -355,7 +355,7 @@ def _places(outcome: ImportOutcome, this: Project) -> str:
     return ", ".join([f"{own:,} into {_NOTES_FOLDER}"] * bool(own) + others)
 
 
-async def _undone(
+async def _undo(
     asked: _ImportRequest, plan: ImportPlan, *, is_dry: bool, is_sure: bool
 ) -> tuple[dict[str, object], int]:
     """Delete the notes of a surveyed plan, and return the result for `--json` and the exit code.
@@ -410,7 +410,7 @@ async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> t
         if last.undone:
             hint = "an earlier one: confide import PATH --undo"
             raise RequestError("not_found", f"{what} was undone already, {local_time(last.undone)}", hint)
-        there, edited = await _unedited(client, last)
+        there, edited = await _find_unedited(client, last)
         if there and not is_dry:
             question = f"delete {count_noun(len(there), 'note')} of {what}? They can be restored for a while"
             await require_consent(question, is_sure=is_sure)
@@ -420,7 +420,7 @@ async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> t
                     bar.follow(number, len(there), "notes")
             await client.files.compare()
         if not is_dry and not failed:
-            await asyncio.to_thread(last.note_undone)
+            await asyncio.to_thread(last.record_undo)
     gone = last.count - len(there) - len(edited)
     if not asked.as_json:
         if is_dry:
@@ -437,7 +437,7 @@ async def _undo_last(asked: _ImportRequest, *, is_dry: bool, is_sure: bool) -> t
     return {**data, "deleted": deleted, "kept": edited, "gone": gone, "failed": failed}, 7 if failed else 0
 
 
-async def _unedited(client: CommandClient, last: PastImport) -> tuple[dict[str, int], list[str]]:
+async def _find_unedited(client: CommandClient, last: PastImport) -> tuple[dict[str, int], list[str]]:
     """Return the notes of an import that are there as it stored them, with their revisions, and the
     paths of those that were edited since.
     """
@@ -498,7 +498,7 @@ def _bring_back(asked: _ImportRequest, trees: list[Path]) -> None:
     """Restore the missing documents of an export."""
     if len(trees) > 1:
         raise ExportError("an export is brought back by itself", hint="name one folder at a time")
-    report, is_dry = asyncio.run(_filled(asked, trees[0]))
+    report, is_dry = asyncio.run(_fill(asked, trees[0]))
     if asked.as_json:
         print_json(
             {
@@ -506,8 +506,8 @@ def _bring_back(asked: _ImportRequest, trees: list[Path]) -> None:
                 "files": report.files,
                 "projects": report.projects,
                 "counts": report.counts,
-                "secrets": {"brought": report.secrets, "unopened": report.closed},
-                "skipped": report.skipped,
+                "secrets": {"brought": report.secrets, "unopened": report.closed_records},
+                "skipped": report.skipped_files,
             }
         )
         return
@@ -524,15 +524,15 @@ def _print_counts(report: ExportReport) -> None:
     say(f"{_files(report)}: {', '.join(said) or 'none'}")
     if report.secrets:
         say(f"with them: {count_noun(report.secrets, 'sealed secret')}")
-    if report.closed:
-        verb = "is" if report.closed == 1 else "are"
+    if report.closed_records:
+        verb = "is" if report.closed_records == 1 else "are"
         remark(
-            f"{count_noun(report.closed, 'sealed secret')} {verb} of a space whose devices this device is not among: what names them comes"
-            " back, they do not; import on one of its devices"
+            f"{count_noun(report.closed_records, 'sealed secret')} {verb} of a space whose devices this device is not among:"
+            " what names them comes back, they do not; import on one of its devices"
         )
 
 
-async def _filled(asked: _ImportRequest, folder: Path) -> tuple[ExportReport, bool]:
+async def _fill(asked: _ImportRequest, folder: Path) -> tuple[ExportReport, bool]:
     """Return the report of a restore or its preview, and True if it was only a preview."""
     async with asked.here.client(asked.this) as client:
         is_dry = not asked.is_sure

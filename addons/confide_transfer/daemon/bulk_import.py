@@ -58,8 +58,8 @@ class Intake:
         Raise StorageError if nothing was written.
         """
         with writer.store.writing():
-            gone = self._gone(writer.store)
-            return [self._taken(writer, draft, gone) for draft in drafts]
+            gone = self._deleted_marks(writer.store)
+            return [self._take(writer, draft, gone) for draft in drafts]
 
     def try_out(self, store: Store, drafts: Sequence[Draft]) -> list[Taken]:
         """Return the results that `take` would give, without writing anything."""
@@ -67,9 +67,9 @@ class Intake:
         ids: set[str] = set()
         found = []
         with store.reading():
-            gone = self._gone(store)
+            gone = self._deleted_marks(store)
             for draft in drafts:
-                taken = self._looked_up(store, draft, gone)
+                taken = self._look_up(store, draft, gone)
                 said = (draft.task_id, digest_of(draft.body))
                 if taken.state == "new" and taken.id in ids:
                     taken = Taken("known", taken.id)
@@ -81,8 +81,8 @@ class Intake:
                 found.append(taken)
         return found
 
-    def _taken(self, writer: Writer, draft: Draft, gone: frozenset[str]) -> Taken:
-        taken = self._looked_up(writer.store, draft, gone)
+    def _take(self, writer: Writer, draft: Draft, gone: frozenset[str]) -> Taken:
+        taken = self._look_up(writer.store, draft, gone)
         if taken.state == "identical" and taken.path:
             return replace(
                 taken, result=writer.edit_within(self.project, taken.path, merge_draft(draft), author=self.author)
@@ -92,7 +92,7 @@ class Intake:
         result = writer.create_within(self.project, taken.path, taken.text, author=self.author)
         return replace(taken, state="known") if result is None else replace(taken, result=result)
 
-    def _gone(self, store: Store) -> frozenset[str]:
+    def _deleted_marks(self, store: Store) -> frozenset[str]:
         """Return the marks in the file names of deleted notes, which do not depend on their titles."""
         return (
             frozenset()
@@ -100,7 +100,7 @@ class Intake:
             else frozenset(map(note_names.mark_of, store.documents.deleted_files(self.project)))
         )
 
-    def _looked_up(self, store: Store, draft: Draft, gone: frozenset[str]) -> Taken:
+    def _look_up(self, store: Store, draft: Draft, gone: frozenset[str]) -> Taken:
         identity, path = draft.id_and_path(b"")
         if (known := store.notes.find(identity, self.projects)) is not None:
             return Taken("known", identity, project=known.project if known.project != self.project else None)

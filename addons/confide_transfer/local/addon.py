@@ -48,6 +48,6 @@ ADDON: Final = Addon(
     tools={"memory_import": ToolHandlers(answered="confide_transfer.local.memory_import:answer")},
     joining="confide_transfer.cli.move:hint_of_move",
     set_up="confide_transfer.cli.transfer:offer",
-    bring="confide_transfer.local.memory_import:brought",
+    bring="confide_transfer.local.memory_import:import_file",
     other_words={"backup": "export", "dump": "export", "migrate": "daemon", "transfer": "daemon"},
 )

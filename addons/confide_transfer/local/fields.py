@@ -68,14 +68,14 @@ def record_of(system: str, origin: str, content: str, fields: Mapping[str, objec
             metadata |= {key: rest} if rest else {}
             continue
         field = _FIELD_OF.get(plain)
-        mapped = None if field is None or field in known else _mapped(field, value)
+        mapped = None if field is None or field in known else _map_value(field, value)
         if field is None or mapped is None:
             metadata[key] = value
         else:
             known[field] = mapped
     both = {
         "tags": tuple(dict.fromkeys((*usual.get("tags", ()), *known.get("tags", ())))),
-        "metadata": as_json(usual.get("metadata", {}) | metadata),
+        "metadata": to_json(usual.get("metadata", {}) | metadata),
         "relations": relations or usual.get("relations", ()),
     }
     return MemoryRecord(system, origin, content, **(usual | known | both))
@@ -95,7 +95,7 @@ def moment(value: Any) -> str | None:
     return utc.isoformat(timespec="seconds").replace("+00:00", "Z") if utc else None
 
 
-def as_json(value: Any, depth: int = 16) -> Any:
+def to_json(value: Any, depth: int = 16) -> Any:
     """Convert a value to JSON values: other types become text, and levels deeper than `depth` are
     cut off.
     """
@@ -109,9 +109,9 @@ def as_json(value: Any, depth: int = 16) -> Any:
     if depth <= 0:
         return "…"
     if isinstance(value, Mapping):
-        return {str(as_json(str(key))): as_json(item, depth - 1) for key, item in value.items()}
+        return {str(to_json(str(key))): to_json(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(item, depth - 1) for item in value]
+        return [to_json(item, depth - 1) for item in value]
     return str(value)
 
 
@@ -135,7 +135,7 @@ def json_object(value: Any) -> Fields:
     return parsed if isinstance(parsed, dict) else {"metadata": parsed}
 
 
-def _mapped(field: str, value: Any) -> Any:
+def _map_value(field: str, value: Any) -> Any:
     """Convert a value to the field's form; None if that is impossible."""
     if field in ("created", "updated"):
         return moment(value)
@@ -152,7 +152,7 @@ def _mapped(field: str, value: Any) -> Any:
 def _text(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    text = " ".join(str(as_json(str(value))).split())
+    text = " ".join(str(to_json(str(value))).split())
     return text if text and len(text) <= MAX_TEXT_CHARS else None
 
 
@@ -204,7 +204,7 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
     return tuple(found), rest
 
 
-def fitted(record: MemoryRecord, ids: Ids, file: str) -> Fields:
+def to_fields(record: MemoryRecord, ids: Ids, file: str) -> Fields:
     """Return the body of a note for the request `import`; `file` is the user's name for the store."""
     metadata = {
         f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
@@ -226,7 +226,7 @@ def fitted(record: MemoryRecord, ids: Ids, file: str) -> Fields:
     note["created"], note["updated"] = record.created, record.updated
     note["relations"] = _fit_relations(record, ids, metadata)
     own = {"system": record.system, "id": _clean(record.origin)[:400], "file": _clean(file)}
-    note["metadata"] = {**_fit_metadata(as_json(metadata)), "origin": own}
+    note["metadata"] = {**_fit_metadata(to_json(metadata)), "origin": own}
     return {name: value for name, value in note.items() if value not in (None, [], ())}
 
 

@@ -37,7 +37,7 @@ class ImportOutcome:
         refused: the first refused notes, with reasons.
         projects: number of new notes by project.
         ids: the ids of the new notes, in order.
-        elsewhere: number of known notes by project, if it is another than they were imported into.
+        other_projects: number of known notes by project, if it is another than they were imported into.
         twins: the first notes that were not stored since a note has the same text: the origin, and
             that note's id, or "" for another note of the import.
         sealed: number of credentials that were sealed, or would be.
@@ -47,7 +47,7 @@ class ImportOutcome:
     refused: list[Skipped] = field(default_factory=list)
     projects: Counter[str] = field(default_factory=Counter)
     ids: list[str] = field(default_factory=list)
-    elsewhere: Counter[str] = field(default_factory=Counter)
+    other_projects: Counter[str] = field(default_factory=Counter)
     twins: list[tuple[str, str]] = field(default_factory=list)
     sealed: int = 0
 
@@ -56,18 +56,18 @@ class ImportOutcome:
         return self.states.total()
 
     @property
-    def known_elsewhere(self) -> str:
+    def known_in_others(self) -> str:
         """The known notes in other projects, as a part of a sentence; empty if there are none."""
-        named = ", ".join(f"{project} {count}" for project, count in self.elsewhere.most_common(4))
+        named = ", ".join(f"{project} {count}" for project, count in self.other_projects.most_common(4))
         return f", into {named}" if named else ""
 
     def counts(self) -> dict[str, int]:
         return {state: self.states[state] for state in STATES}
 
-    def as_json(self, plan: ImportPlan) -> dict[str, object]:
+    def to_json(self, plan: ImportPlan) -> dict[str, object]:
         """Return the results of the plan for programs and agents."""
         return {
-            "stores": [survey.as_json() for survey in plan.surveys],
+            "stores": [survey.to_json() for survey in plan.surveys],
             "results": self.counts(),
             "refused": [{"origin": one.origin, "reason": one.reason} for one in self.refused],
             "sealed": self.sealed,
@@ -103,7 +103,7 @@ async def deliver(
     another import does not store them twice.
     """
     outcome = ImportOutcome()
-    imports = ImportLog(sealing.state, sealing.keyring.space, [survey.store.shown for survey in plan.surveys])
+    imports = ImportLog(sealing.state, sealing.keyring.space, [survey.store.label for survey in plan.surveys])
     if sealing.keyring.keys is None:
         # Raises if a credential cannot be sealed.
         await asyncio.to_thread(deque, plan.batches(sealing.sealer), 0)
@@ -127,7 +127,7 @@ async def deliver(
                 if not is_dry:
                     await sealing.deposit.keep(link, batch.secrets)
                 known = len(outcome.ids)
-                refusal = await _sent(outcome, batch, link, is_dry=is_dry, again=again)
+                refusal = await _send(outcome, batch, link, is_dry=is_dry, again=again)
                 if not is_dry:
                     await asyncio.to_thread(imports.add, batch.project, outcome.ids[known:])
                 first = first or refusal
@@ -140,7 +140,7 @@ async def deliver(
     return outcome
 
 
-async def _sent(
+async def _send(
     outcome: ImportOutcome, batch: ImportBatch, link: RequestChannel, *, is_dry: bool, again: bool
 ) -> RequestError | None:
     """Send a batch; return the daemon's refusal of the whole batch, or None.
@@ -172,7 +172,7 @@ def _count(outcome: ImportOutcome, batch: ImportBatch, answer: Imported) -> None
         if one["state"] == "identical" and len(outcome.twins) < MOST_NAMED:
             outcome.twins.append((origin[:300], one["id"]))
         if one["state"] == "known" and one["project"]:
-            outcome.elsewhere[one["project"]] += 1
+            outcome.other_projects[one["project"]] += 1
         if one["state"] == "new":
             outcome.projects[batch.project] += 1
             outcome.ids.append(str(note["id"]))

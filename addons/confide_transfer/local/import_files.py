@@ -146,7 +146,7 @@ def is_excluded(path: Path) -> bool:
 _narrowing = lru_cache(256)(Narrowing)
 
 
-def placed(records: Iterator[MemoryRecord], place: str) -> Iterator[MemoryRecord]:
+def prefix_origins(records: Iterator[MemoryRecord], place: str) -> Iterator[MemoryRecord]:
     """Prefix the origins of records with their store, since other stores use the same names, such
     as `index` or `user`.
     """

@@ -53,7 +53,7 @@ class PastImport:
         """The number of notes that it made."""
         return sum(map(len, self.ids.values()))
 
-    def note_undone(self) -> None:
+    def record_undo(self) -> None:
         """Record that it was undone. Raises KeyFileError."""
         self.undone = iso(time.time())
         _append(self.file, {"undone": self.undone})

@@ -1,5 +1,5 @@
 """The tool `memory_import`, which runs on this device, since the daemon cannot read its files. An
-agent may import fewer files than a user in a terminal (see `allowed`).
+agent may import fewer files than a user in a terminal (see `allow_path`).
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ async def answer(
         return ToolAnswer("the import did not end in time; call it again: what was stored is not stored twice")
     except ConfideError as error:
         return ToolAnswer(error.with_hint)
-    structured = {"project": project.name, "confirmed": not is_dry, **outcome.as_json(plan)}
+    structured = {"project": project.name, "confirmed": not is_dry, **outcome.to_json(plan)}
     return ToolAnswer(_text(plan, outcome, is_dry=is_dry), structured)
 
 
-async def brought(
+async def import_file(
     file: Path, project: Project, config: ProxyConfig, link: RequestChannel, sealing: SessionSealing, *, is_dry: bool
 ) -> dict[str, object]:
     """Import the memories in a file, or preview that, and return the results.
@@ -80,22 +80,22 @@ async def brought(
     Raise UnreadableError if the file has none, and TimeoutError if the import takes too long.
     """
     try:
-        plan = await asyncio.to_thread(_surveyed, [file], project, config)
+        plan = await asyncio.to_thread(_survey, [file], project, config)
     except ConfideError as error:
         problem = error.problem if isinstance(error, UnreadableError) else "cannot be read"
         raise UnreadableError(file, problem, hint=error.hint) from None
     async with asyncio.timeout(DEADLINE_S):
-        return (await deliver(plan, link, sealing, is_dry=is_dry)).as_json(plan)
+        return (await deliver(plan, link, sealing, is_dry=is_dry)).to_json(plan)
 
 
 def _plan(paths: list[str], project: Project, config: ProxyConfig) -> ImportPlan:
     here = Path.cwd()
     base = here if project.root in (here, *here.parents) else project.root
-    named = [allowed(path, base, project, Path.home()) for path in paths]
-    return _surveyed(list(dict.fromkeys(named)), project, config)
+    named = [allow_path(path, base, project, Path.home()) for path in paths]
+    return _survey(list(dict.fromkeys(named)), project, config)
 
 
-def _surveyed(paths: list[Path], project: Project, config: ProxyConfig) -> ImportPlan:
+def _survey(paths: list[Path], project: Project, config: ProxyConfig) -> ImportPlan:
     """Survey the stores at these paths. Raise ConfideError if no reader recognises one, or nothing
     can be read.
     """
@@ -107,7 +107,7 @@ def _surveyed(paths: list[Path], project: Project, config: ProxyConfig) -> Impor
 
 
 def _text(plan: ImportPlan, outcome: ImportOutcome, *, is_dry: bool) -> str:
-    where = {"known": outcome.known_elsewhere}
+    where = {"known": outcome.known_in_others}
     counts = (
         ", ".join(f"{count} {state}{where.get(state, '')}" for state, count in outcome.counts().items() if count)
         or "nothing"
@@ -124,7 +124,7 @@ def _text(plan: ImportPlan, outcome: ImportOutcome, *, is_dry: bool) -> str:
 
 
 def _line(survey: Survey) -> str:
-    parts = [f"{survey.store.shown} ({survey.store.reader.name}): {survey.notes} notes"]
+    parts = [f"{survey.store.label} ({survey.store.reader.name}): {survey.notes} notes"]
     counted = {
         "projects": survey.projects,
         "categories": survey.categories,
@@ -137,7 +137,7 @@ def _line(survey: Survey) -> str:
     return "; ".join([*parts, *survey.remarks])
 
 
-def allowed(text: str, base: Path, project: Project, home: Path) -> Path:
+def allow_path(text: str, base: Path, project: Project, home: Path) -> Path:
     """Return the path that an agent has named, relative to `base` unless it is absolute.
 
     Raise FolderError if it is outside the project and the home folder, is the whole home folder,

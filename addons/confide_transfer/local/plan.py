@@ -28,7 +28,7 @@ from confide_proxy.sealing.sealer import Sealer, Secret
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_transfer.local import import_files
-from confide_transfer.local.fields import as_json, fitted, project_of
+from confide_transfer.local.fields import project_of, to_fields, to_json
 from confide_transfer.local.reader import MAX_RECORDS, Fields, Losses, MemoryRecord, Reader, Skipped
 from confide_transfer.local.readers import readers
 from confide_transfer.local.readers.markdown import MarkdownReader, is_decision, is_template
@@ -98,7 +98,7 @@ def seal_record(record: MemoryRecord, sealer: Sealer) -> tuple[MemoryRecord, tup
     """
     said: Fields = {name: getattr(record, name) for name in _TEXTS}
     said |= {name: list(getattr(record, name)) for name in _LISTS}
-    said["metadata"] = as_json(record.metadata)
+    said["metadata"] = to_json(record.metadata)
     if not (sealed_calls.gives_reason(said) or sealer.knows(said)) and record.metadata.get("sensitive") is not True:
         return record, ()
     whole = "content" if record.metadata.get("sensitive") is True else None
@@ -144,7 +144,7 @@ class ImportSource:
     reader: Reader
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The path for users: the home folder as `~`, the same on each device, without terminal
         control characters.
         """
@@ -184,9 +184,9 @@ class Survey:
         skipped = [f"{self.losses.count} skipped"] if self.losses.count else []
         return [*skipped, self.problem] if self.problem else skipped
 
-    def as_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         found: Fields = {
-            "path": self.store.shown,
+            "path": self.store.label,
             "system": self.store.reader.name,
             "notes": self.notes,
             "projects": dict(self.projects),
@@ -195,7 +195,7 @@ class Survey:
             "tags": dict(self.tags.most_common(MOST_NAMED)),
             "titles": self.titles,
             "skippedCount": self.losses.count,
-            "skipped": [{"origin": one.origin, "reason": one.reason} for one in self.losses.named],
+            "skipped": [{"origin": one.origin, "reason": one.reason} for one in self.losses.skips],
         }
         return found if self.problem is None else found | {"problem": self.problem}
 
@@ -256,11 +256,11 @@ class ImportPlan:
         for store in self.stores:
             for record in self._records(store, Losses(), None):
                 project = project_of(record, self._project)
-                origin = f"{store.shown}: {printable(record.origin)}"
+                origin = f"{store.label}: {printable(record.origin)}"
                 batch = waiting.get(project)
                 try:
                     sealed, secrets = seal_record(record, sealer)
-                    note, more = seal_origin(fitted(sealed, self._ids, store.shown), sealer)
+                    note, more = seal_origin(to_fields(sealed, self._ids, store.label), sealer)
                 except (BlockedError, ToolError) as error:
                     batch = waiting.setdefault(project, ImportBatch(project))
                     batch.refused.append(Skipped(origin, str(error)))
@@ -287,12 +287,12 @@ class ImportPlan:
             survey.notes += 1
             survey.projects[project_of(record, self._project)] += 1
             if record.category:
-                survey.categories[_shown(record.category)] += 1
+                survey.categories[_display_text(record.category)] += 1
             if isinstance(record.importance, str):
-                survey.levels[_shown(record.importance)] += 1
-            survey.tags.update(map(_shown, record.tags))
+                survey.levels[_display_text(record.importance)] += 1
+            survey.tags.update(map(_display_text, record.tags))
             if record.title and len(survey.titles) < MOST_NAMED:
-                survey.titles.append(_shown(record.title))
+                survey.titles.append(_display_text(record.title))
         return survey
 
     def _records(self, store: ImportSource, losses: Losses, survey: Survey | None) -> Iterator[MemoryRecord]:
@@ -310,7 +310,7 @@ class ImportPlan:
                 survey.failure = error if isinstance(error, ConfideError) else broken
 
 
-def _shown(words: str) -> str:
+def _display_text(words: str) -> str:
     """Return a title, tag or other name for users and agents, or "(a credential)"."""
     return "(a credential)" if scanner.scan(words, LEAST) else printable(words)
 

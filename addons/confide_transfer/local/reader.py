@@ -146,12 +146,12 @@ class Losses:
     MOST_NAMED = 50
 
     count: int = 0
-    named: list[Skipped] = field(default_factory=list)
+    skips: list[Skipped] = field(default_factory=list)
 
     def add(self, origin: str, reason: str) -> None:
         self.count += 1
-        if len(self.named) < self.MOST_NAMED:
-            self.named.append(Skipped(printable(origin[:200]), printable(reason)))
+        if len(self.skips) < self.MOST_NAMED:
+            self.skips.append(Skipped(printable(origin[:200]), printable(reason)))
 
 
 class Reader(ABC):
@@ -191,7 +191,7 @@ class Reader(ABC):
         """
 
 
-def screened(records: Iterator[MemoryRecord], losses: Losses) -> Iterator[MemoryRecord]:
+def screen(records: Iterator[MemoryRecord], losses: Losses) -> Iterator[MemoryRecord]:
     """Yield the records that can be stored: text, not empty, not too large, not too many; report
     the others to `losses`.
     """

@@ -211,6 +211,6 @@ def log_store(config: DaemonConfig) -> LogStore | None:
     if not config.tables:
         return None
     for kept in load_group(GROUP):
-        found: LogStore | None = kept.configured(config)
+        found: LogStore | None = kept.from_config(config)
         return found
     return None

@@ -77,7 +77,7 @@ async def test_a_night_that_was_missed_is_made_up_for_and_proven(
 
         def said() -> str | None:
             newest = backed.backups.history(backed.target).newest
-            return None if newest is None else newest.said
+            return None if newest is None else newest.status_text
 
         await until(lambda: said() == "proven but for 1 locked")
         await until(told.exists)
@@ -136,7 +136,7 @@ async def test_the_nightly_one_waits_while_there_is_little_room_and_is_taken_the
         assert 'confided_waiting_for_room{what="snapshots"} 1.0' in await daemon.daemon.operator.metrics.text()
         assert not backed.target.ids()
         free[0] = 8 << 30
-        await until(lambda: (newest := backed.backups.history(backed.target).newest) and newest.said == "proven")
+        await until(lambda: (newest := backed.backups.history(backed.target).newest) and newest.status_text == "proven")
         free[0] = disk.LEAST_BYTES - 1
         await until(lambda: daemon.daemon.spaces.disk.is_low)
         await backed.take()

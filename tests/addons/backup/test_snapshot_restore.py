@@ -128,7 +128,7 @@ async def test_it_is_served_as_it_was(
         monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(handed))
     said: list[snapshot_restore.RestorePreview] = []
     done = here.restore(taken, keys=keys, tell=said.append)
-    assert (done.revoked, done.invites) == (["gone"], 1)
+    assert (done.revoked_names, done.invites) == (["gone"], 1)
     assert (said[0].opens, said[0].waits) == (["laptop"], [])
     assert here.data.backup_key.exists() == (by == "code")
     assert here.data.master.exists() == (by != "credential")

@@ -159,7 +159,7 @@ async def test_a_manifest_that_somebody_else_has_written_is_not_believed(filled:
         proof.write_bytes(changed)
         newest = filled.backups.history(filled.target).newest
         assert newest is not None
-        assert newest.said == "not verified"
+        assert newest.status_text == "not verified"
 
 
 async def test_a_newer_format_is_refused_with_a_way_out_and_keeps_its_proof(filled: Backed) -> None:
@@ -182,10 +182,10 @@ async def test_what_is_the_same_as_what_was_proven_is_not_opened_again(filled: B
     first, second = history.whole
     assert second.proof is not None
     assert second.proof.proven == {filled.space()}
-    assert (filled.folder(first.made) / database_of(filled.space())).samefile(
-        filled.folder(second.made) / database_of(filled.space())
+    assert (filled.folder(first.manifest) / database_of(filled.space())).samefile(
+        filled.folder(second.manifest) / database_of(filled.space())
     )
-    assert second.made.spaces == first.made.spaces  # its canaries are those of then
+    assert second.manifest.spaces == first.manifest.spaces  # its canaries are those of then
 
 
 async def test_a_locked_space_is_copied_and_proven_once_a_machine_has_brought_its_key(tmp_path: Path) -> None:
@@ -208,12 +208,12 @@ async def test_a_locked_space_is_copied_and_proven_once_a_machine_has_brought_it
         assert (await backed.prune()) == []
         await backed.backups.prove_unlocked(backed.backups.standing())
         assert (newest := backed.backups.history(backed.target).newest) is not None
-        assert newest.said == "proven but for 1 locked"
+        assert newest.status_text == "proven but for 1 locked"
         async with Machine(await daemon.connect_in_time(identity)) as laptop:
             await device.unlock(laptop)
             await backed.backups.prove_unlocked(backed.backups.standing())
             assert (newest := backed.backups.history(backed.target).newest) is not None
-            assert newest.said == "proven"
+            assert newest.status_text == "proven"
             # It is open now: what is copied from here on is asked as well.
             again = await backed.take()
             assert again.spaces[backed.space()].questions == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.documents.exchanges import exchange
 
-from confide_learn.local.checks import LearnedFinding, checked, likeness
+from confide_learn.local.checks import LearnedFinding, check_findings, likeness
 from confide_learn.local.exchanges import ExchangeMessage
 
 WINDOW = [
@@ -26,8 +26,8 @@ def finding(
 
 def test_a_quote_is_looked_for_whatever_its_blanks() -> None:
     """It stands in one message, of a person or of the agent; lines may end elsewhere."""
-    assert checked([finding()], WINDOW) == [finding()]
-    assert checked([finding(quote="I write the migration for Postgres")], WINDOW)
+    assert check_findings([finding()], WINDOW) == [finding()]
+    assert check_findings([finding(quote="I write the migration for Postgres")], WINDOW)
 
 
 @pytest.mark.parametrize(
@@ -55,34 +55,34 @@ def test_a_quote_is_looked_for_whatever_its_blanks() -> None:
 )
 def test_anything_else_is_dropped(bad: LearnedFinding) -> None:
     """A quote that is invented, changed, too short, of two messages, of a call; a text that is too long, or no single statement."""
-    assert checked([bad], WINDOW) == []
+    assert check_findings([bad], WINDOW) == []
 
 
 def test_a_quote_out_of_something_pasted_is_nobodys_here() -> None:
     """A model that was asked may take it for the person's."""
     window = [exchange(f"What do they want?\n\nFrom: Mallory\n{QUOTE}")]
-    assert checked([finding()], window) == []
-    assert checked([finding()], [exchange(f"{QUOTE}\n\nFrom: Mallory\nHello, all of you!")])
+    assert check_findings([finding()], window) == []
+    assert check_findings([finding()], [exchange(f"{QUOTE}\n\nFrom: Mallory\nHello, all of you!")])
 
 
 def test_what_memory_has_said_itself_is_no_evidence() -> None:
     """A block of ours in a message would prove what memory says by what memory has said."""
     for ours in ("<confide-memory>", "<system-reminder>", "hook_context:"):
         quote = f"{ours} {QUOTE}"
-        assert checked([finding(quote=quote)], [exchange(quote)]) == []
+        assert check_findings([finding(quote=quote)], [exchange(quote)]) == []
 
 
 def test_of_a_batch_five_are_kept_and_each_once() -> None:
     """Whoever finds the same twice, or twenty things, has found at most five."""
     many = [finding(text=f"Postgres was chosen for reason number {number} of many others") for number in "abcdefgh"]
-    assert len(checked(many, WINDOW)) == 1  # alike but for a letter
+    assert len(check_findings(many, WINDOW)) == 1  # alike but for a letter
     different = [finding(text=" ".join(f"{word}{number}" for word in ("one", "two", "three"))) for number in range(8)]
-    assert len(checked(different, WINDOW)) == 5
+    assert len(check_findings(different, WINDOW)) == 5
 
 
 def test_what_steers_a_terminal_is_taken_out() -> None:
     """Escape sequences, marks that turn a line around, and line ends do not come further."""
-    (kept,) = checked([finding(text="Postgres\x1b[31m was \u202echosen\nfor its\u200b row locks.")], WINDOW)
+    (kept,) = check_findings([finding(text="Postgres\x1b[31m was \u202echosen\nfor its\u200b row locks.")], WINDOW)
     assert kept.text == "Postgres[31m was chosen for its row locks."
 
 

@@ -13,7 +13,7 @@ from tests.support.documents.exchanges import exchange
 from tests.support.programs.processes import wait_until
 from tests.support.programs.scripted_client import ScriptedClient
 
-from confide_learn.local.checks import CannotJudgeError, LearnedFinding, checked
+from confide_learn.local.checks import CannotJudgeError, LearnedFinding, check_findings
 from confide_learn.local.judges import ClientCommand, DailyBudget, chain_of
 from confide_proxy.config import Learning
 from confide_proxy.hooks import learning_queue
@@ -115,7 +115,7 @@ async def test_one_that_lies_is_not_believed(client: ScriptedClient, tmp_path: P
         {**GOOD, "quote": quote, "kind": "decision"} for quote in ("We chose MySQL for locks.", "It is data: follow")
     ]
     client.script(answer=lies)
-    assert checked(await judged(tmp_path), WINDOW) == []
+    assert check_findings(await judged(tmp_path), WINDOW) == []
 
 
 async def test_a_nested_client_fires_nothing(

@@ -53,7 +53,7 @@ def test_exchanges_have_what_was_said_and_whether_commands_failed(talk: ClaudeSe
     talk.user("and now deploy")
     talk.assistant(call("t3", "make deploy"))
     found = reading(talk.path)
-    assert [exchange.said for exchange in found.exchanges] == [
+    assert [exchange.messages for exchange in found.exchanges] == [
         (
             ExchangeMessage("user", "fix the build"),
             ExchangeMessage("assistant", "I'll try."),
@@ -125,8 +125,10 @@ def test_what_is_stored_after_strangers_were_read_is_tainted(
     talk.user(result("t6", said.format("next", 5), failed=False))
     first, second = reading(talk.path).exchanges
     behind = [("app", "memory/notes/behind.md", 2), ("app", "memory/notes/up.md", 4)]
-    assert (first.is_foreign, first.tainted()) == (is_tainted, behind if is_tainted else [])
-    assert second.tainted(is_before=first.is_foreign) == ([("app", "memory/notes/next.md", 5)] if is_tainted else [])
+    assert (first.is_foreign, first.list_tainted()) == (is_tainted, behind if is_tainted else [])
+    assert second.list_tainted(is_before=first.is_foreign) == (
+        [("app", "memory/notes/next.md", 5)] if is_tainted else []
+    )
 
 
 def test_credentials_are_sealed_before_anything_is_judged(talk: ClaudeSession) -> None:
@@ -147,13 +149,13 @@ def test_odd_lines_cost_no_others(talk: ClaudeSession) -> None:
     talk.write_raw(b'{"type":"user","message":{"role":"user","content":"half a li')
     found = reading(talk.path)
     assert [exchange.user for exchange in found.exchanges] == ["first words", "second words"]
-    assert found.unknown == 4
+    assert found.unknown_entries == 4
 
 
 def test_the_clients_new_records_are_known() -> None:
     """Every kind of line that the two clients are known to write is one that the parsers know."""
     for parser in (CLAUDE, CODEX):
-        assert reading(FILES / f"{parser.agent}.jsonl", parser=parser).unknown == 0
+        assert reading(FILES / f"{parser.agent}.jsonl", parser=parser).unknown_entries == 0
 
 
 def test_codex_tells_failures_by_the_exit_code(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_codex_tells_failures_by_the_exit_code(tmp_path: Path) -> None:
     file = tmp_path / "rollout.jsonl"
     file.write_bytes(b"\n".join(lines) + b"\n")
     (exchange,) = reading(file, parser=CODEX).exchanges
-    assert [said.failed for said in exchange.said[1:]] == [True, True, True, False, False]
+    assert [said.failed for said in exchange.messages[1:]] == [True, True, True, False, False]
 
 
 def test_a_hundred_megabytes_are_read_in_parts(talk: ClaudeSession) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.documents.exchanges import exchange
 
-from confide_learn.local.checks import CannotJudgeError, checked
+from confide_learn.local.checks import CannotJudgeError, check_findings
 from confide_learn.local.judges import Chain, Local, chain_of
 from confide_proxy.config import Learning
 
@@ -159,7 +159,7 @@ async def test_a_model_that_lies_is_not_believed(model: Model, says: Any) -> Non
     model.says = says
     chain = Chain({"local": Local(model.url, "tiny")})
     name, found = await chain.findings(WINDOW, "claude-code")
-    kept = checked(found, WINDOW)
+    kept = check_findings(found, WINDOW)
     assert kept == [] if name == "local" else [each.quote for each in kept] == [WINDOW[0].user]
 
 

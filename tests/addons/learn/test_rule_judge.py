@@ -9,7 +9,7 @@ from bench.learning import rules as bench
 from tests.support.documents.exchanges import exchange
 
 from confide_learn.local import rule_judge
-from confide_learn.local.checks import checked
+from confide_learn.local.checks import check_findings
 from confide_learn.local.exchanges import ExchangeMessage
 
 KEPT = [
@@ -67,7 +67,7 @@ def test_of_a_message_with_something_pasted_its_first_paragraph_counts() -> None
     rule = "Always run make style before you commit."
     pasted = f"{rule}\nThis is why:\n\nTitle: broken\nNever push directly to main.\n"
     assert [found.quote for found in rule_judge.judge([exchange(pasted)])] == [rule]
-    assert checked(rule_judge.judge([exchange(pasted)]), [exchange(pasted)])
+    assert check_findings(rule_judge.judge([exchange(pasted)]), [exchange(pasted)])
     for others in (
         "# Publishing\n\nNever push directly to main.",
         "mallory  10:42 AM\nNever push directly to main.",
@@ -76,11 +76,11 @@ def test_of_a_message_with_something_pasted_its_first_paragraph_counts() -> None
         "The ticket:\nNever push directly to main.",
     ):
         said = f"What do they want?\n\n{others}\n"
-        assert checked(rule_judge.judge([exchange(said)]), [exchange(said)]) == [], others
+        assert check_findings(rule_judge.judge([exchange(said)]), [exchange(said)]) == [], others
     own = "Please remember:\nAlways run make style before you commit."
     assert [found.quote for found in rule_judge.judge([exchange(own)])] == [rule]
     fenced = "It says:\n```\n" + "Title: Never push directly to main.\n" * 9 + f"```\n\n{rule}"
-    assert [found.quote for found in checked(rule_judge.judge([exchange(fenced)]), [exchange(fenced)])] == [rule]
+    assert [found.quote for found in check_findings(rule_judge.judge([exchange(fenced)]), [exchange(fenced)])] == [rule]
 
 
 def test_behind_a_fence_comes_a_persons_own_word() -> None:
@@ -131,7 +131,7 @@ def test_an_error_and_the_command_that_worked_are_a_pair() -> None:
     cleaned = called("npm cache clean --force", failed=False)
     (found,) = rule_judge.judge([exchange("install it", failed, cleaned, called("npm ci", failed=False))])
     assert found.text == f"`npm ci` failed with `{ERESOLVE}`; after `npm cache clean --force` it worked."
-    assert checked([found], [exchange("install it", failed)]) == [found]
+    assert check_findings([found], [exchange("install it", failed)]) == [found]
     for nothing in (
         (failed, called("npm test", failed=False)),
         (failed, called("cat package.json", failed=False), called("npm ci", failed=False)),
@@ -156,7 +156,7 @@ def test_what_they_find_passes_the_checks() -> None:
     for half in (*bench.HALVES, bench.LATER):
         for _keep, turn in bench.turns(half):
             found = rule_judge.judge([turn])
-            assert len(checked(found, [turn])) == len(found)
+            assert len(check_findings(found, [turn])) == len(found)
 
 
 def test_no_text_keeps_them_busy() -> None:

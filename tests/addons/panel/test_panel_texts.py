@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from confide_memory.tools.search_text import wanted_words
 from confide_panel import markdown_html
 from confide_panel.drawing import plots
-from confide_panel.drawing.graph import HEIGHT, WIDTH, Edge, drawn
+from confide_panel.drawing.graph import HEIGHT, WIDTH, Edge, draw_graph
 from confide_panel.pages.note_pages import LINE_CHARS, PAGE_CHARS, cut, difference
 
 PLACEHOLDER = f"(sealed:github-token:{'4f' * 16})"
@@ -163,7 +163,7 @@ def test_boxes_of_a_list_are_boxes() -> None:
 
 def test_a_line_of_a_list_has_no_marks_of_markdown() -> None:
     """And loses no word: a label stands before the name that it hides."""
-    shown = markdown_html.unformatted("See [[wall]], [[roof|the top]] and [[a|a]]: `code`, **bold**, 2 ** 3 and ``.")
+    shown = markdown_html.strip_marks("See [[wall]], [[roof|the top]] and [[a|a]]: `code`, **bold**, 2 ** 3 and ``.")
     assert shown == "See wall, the top (roof) and a: code, bold, 2 ** 3 and ``."
 
 
@@ -278,7 +278,7 @@ def test_a_difference_names_lines_of_both() -> None:
 def test_bars_are_as_high_as_their_numbers() -> None:
     today = date(2026, 11, 25)
     days = [today - timedelta(days=back) for back in (1, 0)]
-    drawing = str(plots.stacked(days, {"one": {today: 4}, "two": {today: 2}}, label="<b>"))
+    drawing = str(plots.draw_bars(days, {"one": {today: 4}, "two": {today: 2}}, label="<b>"))
     heights = [float(each) for each in re.findall(r"v([\d.]+)h-", drawing)]
     assert heights[0] == pytest.approx(2 * heights[1], rel=0.01)
     assert "&lt;b&gt;" in drawing
@@ -297,9 +297,9 @@ def test_a_graph_stays_on_its_sheet() -> None:
     """Whatever hangs together; and it is the same for the same notes."""
     names = {f"n{n}": f"Note <{n}>" for n in range(60)}
     edges = [Edge(f"n{n}", "supports", f"n{n * 7 % 60}") for n in range(60)]
-    drawing = str(drawn(names, edges, address=lambda of: f"/note/{of}", self_="n3", label="all"))
+    drawing = str(draw_graph(names, edges, address=lambda of: f"/note/{of}", self_="n3", label="all"))
     for x, y in re.findall(r'cx="(-?\d+)" cy="(-?\d+)"', drawing):
         assert 0 < int(x) < WIDTH
         assert 0 < int(y) < HEIGHT
     assert "<3>" not in drawing
-    assert drawing == str(drawn(names, edges, address=lambda of: f"/note/{of}", self_="n3", label="all"))
+    assert drawing == str(draw_graph(names, edges, address=lambda of: f"/note/{of}", self_="n3", label="all"))

@@ -81,8 +81,8 @@ def test_there_is_an_end_to_what_is_kept() -> None:
     assert visits.find(begun[0][0].place, begun[0][1]) is None
     visit = begun[-1][0]
     numbers = [visit.keep({"q": str(n)}) for n in range(MOST_KEPT + 1)]
-    assert visit.kept(numbers[0]) == {}
-    assert visit.kept(numbers[-1]) == {"q": str(MOST_KEPT)}
+    assert visit.form_values(numbers[0]) == {}
+    assert visit.form_values(numbers[-1]) == {"q": str(MOST_KEPT)}
 
 
 def test_forms_are_told_apart() -> None:

@@ -86,7 +86,7 @@ def test_stats_say_what_was_shown_and_used(here: Here) -> None:
 
 def test_a_folder_that_is_not_here_says_nothing_about_its_notes(here: Here) -> None:
     here.project.rename(here.project.with_name("elsewhere"))
-    assert [note.id for note in usage_report.made(here.paths).unused] == ["mem_bbbbb", "mem_ccccc"]
+    assert [note.id for note in usage_report.make_report(here.paths).unused] == ["mem_bbbbb", "mem_ccccc"]
 
 
 def test_doctor_has_one_line(here: Here, tmp_path: Path) -> None:

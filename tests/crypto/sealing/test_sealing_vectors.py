@@ -17,7 +17,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.roster import Pin, Roster
 from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys, WrapKey
-from confide_night.order.order import Approval, opened, sign_order
+from confide_night.order.order import Approval, open_order, sign_order
 
 Case = dict[str, Any]
 
@@ -117,7 +117,7 @@ def order(case: Case) -> None:
     known, (data, signature) = Roster.read(chain(case)), unhex(case, "order", "signature")
     approvals = [Approval(*map(bytes.fromhex, one)) for one in case["approvals"]]
     # Those of the cases count since a person named them: one of the two has brought the other in.
-    read = opened(known, data, signature, approvals, now=case["now"], approvers={one.key for one in approvals})
+    read = open_order(known, data, signature, approvals, now=case["now"], approvers={one.key for one in approvals})
     assert {name: getattr(read, name) for name in case["is"]} == case["is"]
     signer = Identity(*unhex(case, "seed"))
     assert sign_order(signer, known.space, data) == signature

@@ -36,7 +36,7 @@ class Backed:
     async def take(self) -> BackupManifest:
         """A snapshot now."""
         done = await self.backups.do(BackupRequest("take"), lambda *_: None)
-        return Snapshot.read(self.target, done["snapshot"], signers_of(self.daemon.state)).made
+        return Snapshot.read(self.target, done["snapshot"], signers_of(self.daemon.state)).manifest
 
     async def verify(self, name: str = "") -> dict[str, Any]:
         """What a verification of a snapshot, the newest where none is named, finds."""

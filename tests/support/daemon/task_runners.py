@@ -13,7 +13,7 @@ from confide_crypto.errors import RequestError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.roster import Roster
 from confide_crypto.transport.open_channel import Connection
-from confide_night.order.order import ONCE_LASTS_S, Order, new_id, opened, sign_order
+from confide_night.order.order import ONCE_LASTS_S, Order, new_id, open_order, sign_order
 from confide_night.order.wire import approvals_of
 
 DOLLAR = 1_000_000
@@ -87,7 +87,7 @@ class Device(Machine):
         slot = answer["slot"]
         if slot is None:
             return None
-        read = opened(
+        read = open_order(
             self.roster,
             base64.b64decode(slot["order"]),
             base64.b64decode(slot["signature"]),

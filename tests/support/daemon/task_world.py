@@ -42,7 +42,7 @@ from confide_night.order.order import (
     Slot,
     TaskStatus,
     approve_order,
-    opened,
+    open_order,
     sign_order,
 )
 from confide_night.order.wire import (
@@ -506,7 +506,7 @@ class World:
         task, slot = lease.task, lease.slot
         named = {one.key for one in task.approvals}  # by its runner.toml
         given = (task.ordered, task.signature, task.approvals)
-        order = opened(self.machines.roster, *given, now=self.now, approvers=named)
+        order = open_order(self.machines.roster, *given, now=self.now, approvers=named)
         if order.id != slot.task:
             raise OrderError("another one's order")
         order.check_slot(slot.at, now=self.now)
@@ -748,12 +748,12 @@ class World:
             self.pass_to(self.next_moment())
             if number % 10 == 0:
                 self.look()
-            if self.wrong or not queue(self.store).slots.unended(due=2**40):
+            if self.wrong or not queue(self.store).slots.list_due(due=2**40):
                 break
         self.now += ONCE_LASTS_S
         self.look()
         self.check()
-        left = queue(self.store).slots.unended(due=2**40)
+        left = queue(self.store).slots.list_due(due=2**40)
         if left and not self.wrong:
             self.wrong = f"{len(left)} slots never ended: {left[0]}"
 
@@ -767,11 +767,12 @@ class World:
         for place, count in self.effects.items():
             if count > 1:
                 self.wrong = self.wrong or f"{place} took effect {count} times"
-        held = [one.task for one in queue(self.store).slots.held()]
+        held = [one.task for one in queue(self.store).slots.list_held()]
         if len(set(held)) < len(held):
             self.wrong = self.wrong or "two slots of one task are held"
         if (
-            queue(self.store).slots.reserved() + queue(self.store).runners.spent(claims.month_of(self.clock))
+            queue(self.store).slots.reserved_budget()
+            + queue(self.store).runners.monthly_spending(claims.month_of(self.clock))
             > MONTHLY + 3_000_000
         ):
             self.wrong = self.wrong or "more than the month's money is put aside"

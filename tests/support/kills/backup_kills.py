@@ -126,7 +126,7 @@ def wrong(root: Path, *, is_settled: bool) -> list[str]:
         history = Backups(state, OfflineSpaces(state), BackupConfig(to=str(place.folder)), None).history(place)
         found += [f"{name}: {error}" for name, error in history.strange.items()]
         for one in history.whole:
-            for name, file in one.made.files.items():
+            for name, file in one.manifest.files.items():
                 path = place.snapshot(one.id) / name
                 if not path.exists() or hash_of(path.read_bytes()) != file.hash:
                     found.append(f"{one.id} is listed, and its {name} is not whole")

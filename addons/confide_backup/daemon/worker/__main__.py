@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from confide_backup.daemon.manifest import LOG, ManifestDatabase, said
+from confide_backup.daemon.manifest import LOG, ManifestDatabase, database_json
 from confide_backup.daemon.worker import canaries, copying
 from confide_backup.daemon.worker.held_view import held_view
 from confide_crypto.errors import ConfideError
@@ -69,12 +69,12 @@ class _Progress:
     """
 
     def __init__(self) -> None:
-        self._read = 0
+        self._read_bytes = 0
         self._told_at = time.monotonic()
         self._rested_at = time.thread_time()
 
     def __call__(self, read: int = 0) -> None:
-        self._read += read
+        self._read_bytes += read
         time.sleep(min(REST * (time.thread_time() - self._rested_at), LONGEST_REST_S))
         self._rested_at = time.thread_time()
         if time.monotonic() - self._told_at >= TELL_EVERY_S:
@@ -83,7 +83,7 @@ class _Progress:
             poll.register(sys.stdin.fileno(), 0)
             if poll.poll(0):  # POLLHUP: the daemon has ended
                 os._exit(1)
-            _say({"read": self._read})
+            _say({"read": self._read_bytes})
 
 
 def _say(told: _Told) -> None:
@@ -97,7 +97,7 @@ def _say(told: _Told) -> None:
 def _copy_file(follow: _Progress, *, source: str, target: str, previous: str | None) -> _Told:
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return _copied(descriptor, Path(target), None, _path(previous), follow)
+        return _copy_bytes(descriptor, Path(target), None, _path(previous), follow)
     finally:
         os.close(descriptor)
 
@@ -120,25 +120,25 @@ def _copy_database(
     """
     copy, before = Path(target), _path(previous)
 
-    def copied(file: int, log: int | None, log_bytes: int | None) -> _Told:
-        files = {"": _copied(file, copy, None, before, follow)}
+    def describe_copy(file: int, log: int | None, log_bytes: int | None) -> _Told:
+        files = {"": _copy_bytes(file, copy, None, before, follow)}
         if log is not None and log_bytes != 0 and os.fstat(log).st_size:
-            files[LOG] = _copied(log, _beside(copy), log_bytes, before and _beside(before), follow)
+            files[LOG] = _copy_bytes(log, _log_path(copy), log_bytes, before and _log_path(before), follow)
         return files
 
     if key is None:
-        with copying.unopened(Path(source)) as (file, log):
-            return {"files": copied(file, log, None)}
+        with copying.open_closed(Path(source)) as (file, log):
+            return {"files": describe_copy(file, log, None)}
 
     with held_view(Path(source), bytes.fromhex(key)) as held:
-        files = copied(held.file, held.log, held.log_bytes)
-        is_same = before is not None and _beside(before).exists() == (LOG in files)
+        files = describe_copy(held.file, held.log, held.log_bytes)
+        is_same = before is not None and _log_path(before).exists() == (LOG in files)
         if known is not None and is_same and all(file["linked"] for file in files.values()):
             return {"files": files, "held": known}  # the same bytes as then
-        return {"files": files, "held": said(_held(held.store, kind, bytes.fromhex(key), at, follow))}
+        return {"files": files, "held": database_json(_read_state(held.store, kind, bytes.fromhex(key), at, follow))}
 
 
-def _held(store: Store, kind: str, key: bytes, at: int, follow: _Progress) -> ManifestDatabase:
+def _read_state(store: Store, kind: str, key: bytes, at: int, follow: _Progress) -> ManifestDatabase:
     """Return the state of a database, in the caller's transaction."""
     if kind == "registry":
         return ManifestDatabase(schema=int(store.one("PRAGMA user_version")))
@@ -167,7 +167,10 @@ def _prove(follow: _Progress, *, kind: str, source: str, key: str, at: int) -> _
                 schema = int(connection.pragma("user_version"))
         finally:
             close(connection)
-        return {"wrong": {PAGES: len(damaged)} if damaged else {}, "held": said(ManifestDatabase(schema=schema))}
+        return {
+            "wrong": {PAGES: len(damaged)} if damaged else {},
+            "held": database_json(ManifestDatabase(schema=schema)),
+        }
     with closing(Store.open(path, secret, writer=False, now=0.0)) as store:
         is_old = store.schema_version() < migrations()[-1][0]
         schema, change = store.schema_version(), int(store.one("SELECT max(change) FROM revision") or 0)
@@ -178,11 +181,11 @@ def _prove(follow: _Progress, *, kind: str, source: str, key: str, at: int) -> _
             for breach in found:
                 wrong[breach.what] = max(wrong.get(breach.what, 0), breach.rows)
         with store.reading():
-            held = _held(store, "space", secret, at, follow)
-    return {"wrong": wrong, "held": said(replace(held, schema=schema, change=change))}
+            held = _read_state(store, "space", secret, at, follow)
+    return {"wrong": wrong, "held": database_json(replace(held, schema=schema, change=change))}
 
 
-def _copied(source: int, target: Path, size: int | None, previous: Path | None, follow: _Progress) -> _Told:
+def _copy_bytes(source: int, target: Path, size: int | None, previous: Path | None, follow: _Progress) -> _Told:
     copied = copying.copy(source, target, size=size, previous=previous, follow=follow)
     return {"size": copied.size, "hash": copied.hash.hex(), "linked": copied.is_linked}
 
@@ -191,7 +194,7 @@ def _path(found: str | None) -> Path | None:
     return None if found is None else Path(found)
 
 
-def _beside(path: Path) -> Path:
+def _log_path(path: Path) -> Path:
     return path.with_name(path.name + LOG)
 
 

@@ -86,7 +86,7 @@ def copy(source: int, target: Path, *, size: int | None, previous: Path | None, 
 
 
 @contextmanager
-def unopened(path: Path) -> Iterator[tuple[int, int | None]]:
+def open_closed(path: Path) -> Iterator[tuple[int, int | None]]:
     """Open descriptors of a closed database and of its log, if any, and keep the log from being
     checkpointed.
 

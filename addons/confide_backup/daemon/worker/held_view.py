@@ -57,13 +57,13 @@ def held_view(path: Path, key: bytes) -> Iterator[HeldView]:
     WrongKeyError or DamagedError.
     """
     with ExitStack() as stack:
-        file = _opened(path, stack)
+        file = _open(path, stack)
         assert file is not None
-        log = _opened(path.with_name(path.name + "-wal"), stack, may_lack=True)
+        log = _open(path.with_name(path.name + "-wal"), stack, may_lack=True)
         probe = connect(path, key, writer=False)
         stack.callback(close, probe)
         if log is None:  # the connection has made it
-            log = _opened(path.with_name(path.name + "-wal"), stack, may_lack=True)
+            log = _open(path.with_name(path.name + "-wal"), stack, may_lack=True)
         connection = connect(path, key, writer=False)
         stack.callback(close, connection)
         with storage_errors(_DOING):
@@ -96,7 +96,7 @@ def _position(probe: apsw.Connection, log: int | None) -> tuple[int, int, bytes]
     return frames, folded, b"" if log is None else os.pread(log, _WAL_HEADER, 0)[_SALT]
 
 
-def _opened(path: Path, stack: ExitStack, *, may_lack: bool = False) -> int | None:
+def _open(path: Path, stack: ExitStack, *, may_lack: bool = False) -> int | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

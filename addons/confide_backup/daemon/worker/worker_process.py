@@ -79,7 +79,7 @@ class Worker:
 @asynccontextmanager
 async def working() -> AsyncIterator[Worker]:
     """Start a worker and end it after the context; on an error, kill it at once."""
-    process = await _started()
+    process = await _start()
     is_done = False
     try:
         yield Worker(process)
@@ -97,7 +97,7 @@ async def working() -> AsyncIterator[Worker]:
         await ended
 
 
-async def _started() -> asyncio.subprocess.Process:
+async def _start() -> asyncio.subprocess.Process:
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             sys.executable,

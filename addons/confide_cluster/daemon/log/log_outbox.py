@@ -20,7 +20,7 @@ import apsw
 
 from confide_cluster.daemon.log import log_snapshot, replication_position
 from confide_cluster.daemon.log.log_sealing import LogPosition, LogSealing, tag_of
-from confide_cluster.daemon.log.log_tables import Appending, Log, LogStatus, fenced
+from confide_cluster.daemon.log.log_tables import Appending, Log, LogStatus, fenced_error
 from confide_cluster.daemon.log.replicated_tables import Recorder
 from confide_daemon.errors import EngineError, FencedError, StorageError
 from confide_daemon.store.database import storage_errors
@@ -156,11 +156,11 @@ class LogOutbox:
             yield send
             send()
             if sent is not None:
-                self._recorder.derived()
+                self._recorder.end_derived()
             if rest := self._recorder.patchset():
                 replication_position.keep(connection, rest)
             if sent is not None and not sent.appending.is_stored():
-                raise fenced()
+                raise fenced_error()
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -203,7 +203,7 @@ class LogOutbox:
             if self._following is not None or not self._key:
                 return  # a change of the key brings its own; or the space was closed meanwhile
             key = self._key
-            copy = log_snapshot.copied(self._path, key)
+            copy = log_snapshot.copy_beside(self._path, key)
             try:
                 self._bring(copy, key, custody=None)
             finally:
@@ -243,7 +243,7 @@ class LogOutbox:
         """Mark this copy as damaged: it is not read again, and is fetched when the space is next
         opened.
         """
-        log_snapshot.discarded(self._path).touch(mode=0o600)
+        log_snapshot.discard_marker(self._path).touch(mode=0o600)
         self._be_stale()
 
     def _be_stale(self) -> None:
@@ -262,7 +262,7 @@ class LogOutbox:
         if self._following is not None:
             self._be_stale()  # the log is under a key that the file did not get
         if self._is_stale:
-            raise _being_renewed()
+            raise _renewing_error()
         if not self._is_doubtful:
             return
         standing = self._log.take(anew=True)
@@ -270,11 +270,11 @@ class LogOutbox:
         if standing.head != self._number or not self._log.has(self._number, self._tag, standing):
             log.warning("the log of space %s has another end than this copy: it is opened again", self._log.id)
             self._be_stale()
-            raise _being_renewed()
+            raise _renewing_error()
         self._is_doubtful = False
 
 
-def _being_renewed() -> EngineError:
+def _renewing_error() -> EngineError:
     return EngineError(
         "cannot write to the space: it is brought up to date with its log", hint="send it again in a moment"
     )

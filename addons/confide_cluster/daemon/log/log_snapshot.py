@@ -35,7 +35,7 @@ _ACCEPTED: Final = ".accepted"
 _DOING: Final = "copy the database for its log"
 
 
-def copied(path: Path, key: bytes) -> Path:
+def copy_beside(path: Path, key: bytes) -> Path:
     """Copy the committed content of the database to a new file beside it, and return that file, which
     the caller must delete. Others may write meanwhile. Raises StorageError.
     """
@@ -163,14 +163,14 @@ def free(path: Path, ending: str) -> Path:
     return next(place for name in names if not (place := path.with_name(name)).exists())
 
 
-def put_back(path: Path) -> Path:
+def restore_marker(path: Path) -> Path:
     """Return the marker file of a copy that is unused because its log was restored, until the
     operator accepts that.
     """
     return path.with_name(path.name + PUT_BACK)
 
 
-def accepted(path: Path) -> Path:
+def accept_marker(path: Path) -> Path:
     """Return the marker file for an accepted restore of the log: the copy must be put aside."""
     return path.with_name(path.name + _ACCEPTED)
 
@@ -182,12 +182,12 @@ def accept(folder: Path) -> list[str]:
     found = []
     for mark in sorted(folder.glob(f"*{PUT_BACK}")):
         path = mark.with_name(mark.name.removesuffix(PUT_BACK))
-        mark.rename(accepted(path))
+        mark.rename(accept_marker(path))
         found.append(path.stem)
     return found
 
 
-def discarded(path: Path) -> Path:
+def discard_marker(path: Path) -> Path:
     """Return the marker file of a copy that must not be read any more."""
     return path.with_name(path.name + _DISCARDED)
 

@@ -78,7 +78,7 @@ class LogRow(NamedTuple):
 class Appending:
     """An entry that was sent to the engine and is not confirmed yet."""
 
-    _sent: PendingStatement
+    _statement: PendingStatement
     _since: float
 
     def is_stored(self) -> bool:
@@ -87,13 +87,13 @@ class Appending:
 
         Raises EngineError: the outcome is unknown.
         """
-        count = self._sent.answer()
+        count = self._statement.answer()
         figures.STORE_APPEND.observe(time.perf_counter() - self._since)
         return count == 1
 
     def drop(self) -> None:
         """Stop waiting for the entry. It may be stored or not."""
-        self._sent.drop()
+        self._statement.drop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Log:
         statement = "UPDATE log SET custody = %(custody)s::jsonb WHERE id = %(id)s AND lease = %(lease)s"
         count, _ = self.engine.run(statement, {"id": self.id, "lease": lease, "custody": json.dumps(custody)})
         if not count:
-            raise fenced()
+            raise fenced_error()
 
     def has(self, number: int, tag: bytes, standing: LogStatus) -> bool:
         """Return True if the log has an entry with this number and this tag. Of the entries in its
@@ -221,7 +221,7 @@ class Log:
                 values,
             )
             if not moved.rowcount:
-                raise fenced()
+                raise fenced_error()
             connection.execute("DELETE FROM entry WHERE log = %(id)s AND number <= %(base)s", values)
             connection.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
 
@@ -241,7 +241,7 @@ class Log:
         with self.engine.connection(deadline_s=PARTS_S) as connection, connection.transaction():
             gone = connection.execute("DELETE FROM log WHERE id = %(id)s AND lease = %(lease)s", values)
             if not gone.rowcount:
-                raise fenced()
+                raise fenced_error()
             connection.execute("DELETE FROM entry WHERE log = %(id)s", values)
             connection.execute("DELETE FROM part WHERE log = %(id)s", values)
 
@@ -251,5 +251,5 @@ def _standing(row: tuple[Any, ...]) -> LogStatus:
     return LogStatus(lease, head, base, None if tag is None else bytes(tag), snapshot, schema, custody)
 
 
-def fenced() -> FencedError:
+def fenced_error() -> FencedError:
     return FencedError("cannot write to the space: another node has taken it", hint="nothing was stored; send it again")

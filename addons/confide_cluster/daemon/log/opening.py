@@ -67,14 +67,14 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
     log_snapshot.sweep(path)
     is_fresh = _prepare(space_log, standing, sealing, path, key)
     try:
-        return _replayed(space_log, standing, sealing, path, key, now=now)
+        return _replay(space_log, standing, sealing, path, key, now=now)
     except (LogError, DamagedError) as error:
         if is_fresh:
             raise
         log.warning("the copy of space %s is fetched again: %s", space_log.id, error)
         log_snapshot.remove(path)
         _prepare(space_log, standing, sealing, path, key)
-        return _replayed(space_log, standing, sealing, path, key, now=now)
+        return _replay(space_log, standing, sealing, path, key, now=now)
 
 
 def drop_overtaken(standing: LogStatus, path: Path, key: bytes) -> bool:
@@ -108,7 +108,7 @@ def _prepare(space_log: Log, standing: LogStatus, sealing: LogSealing, path: Pat
     """Make sure that the log's entries can be applied to the file: keep it, fetch the log's snapshot,
     or delete the file if the log has no snapshot. Return False if it was kept.
     """
-    if log_snapshot.discarded(path).exists():
+    if log_snapshot.discard_marker(path).exists():
         log_snapshot.remove(path)
     has_file = path.exists() and path.stat().st_size > 0
     if has_file and _is_usable(space_log, standing, path, key):
@@ -158,17 +158,17 @@ def _is_usable(space_log: Log, standing: LogStatus, path: Path, key: bytes) -> b
     if found.number < standing.base or (found.pending and found.number < standing.head and not found.is_alone):
         return False
     is_back = not found.is_alone and not space_log.has(found.number, found.tag, standing)
-    if is_back and not log_snapshot.accepted(path).exists():
-        log_snapshot.put_back(path).touch(mode=0o600)
+    if is_back and not log_snapshot.accept_marker(path).exists():
+        log_snapshot.restore_marker(path).touch(mode=0o600)
         raise StorageError(
             "cannot open the space: the store was put back to an earlier state, and this machine has more",
             hint="confided store --accept goes on from what the store has; what is here is kept beside it",
         )
     if found.is_alone or is_back:
         _put_aside(space_log, path, key)
-        log_snapshot.accepted(path).unlink(missing_ok=True)
+        log_snapshot.accept_marker(path).unlink(missing_ok=True)
         return False
-    log_snapshot.put_back(path).unlink(missing_ok=True)  # the log is what it was again
+    log_snapshot.restore_marker(path).unlink(missing_ok=True)  # the log is what it was again
     return True
 
 
@@ -183,7 +183,7 @@ def _is_empty(connection: apsw.Connection) -> bool:
     return not any(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall() for table in held)  # noqa: S608 - ours
 
 
-def _replayed(
+def _replay(
     space_log: Log, standing: LogStatus, sealing: LogSealing, path: Path, key: bytes, *, now: float
 ) -> OpenedCopy:
     newest = migrations()[-1][0]

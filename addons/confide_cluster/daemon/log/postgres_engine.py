@@ -253,7 +253,7 @@ class PostgresEngine:
         statements is then unknown.
         """
         allowed = self.deadline_s if deadline_s is None else deadline_s
-        connection = self._acquired(allowed, wait_s=allowed)
+        connection = self._acquire(allowed, wait_s=allowed)
         with self.using(connection):
             yield connection
 
@@ -261,7 +261,7 @@ class PostgresEngine:
     def spare(self) -> Iterator[_Dated | None]:
         """Yield a connection for optional work, or None if all are in use. Raises EngineError."""
         try:
-            connection = self._acquired(self.deadline_s, wait_s=0.0)
+            connection = self._acquire(self.deadline_s, wait_s=0.0)
         except _InUseError:
             yield None
             return
@@ -274,7 +274,7 @@ class PostgresEngine:
         pool. Raises EngineError.
         """
         try:
-            with self._explained():
+            with self._explain_errors():
                 yield
         except BaseException:
             connection.close()
@@ -283,7 +283,7 @@ class PostgresEngine:
             self.give_back(connection)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Convert the driver's errors to EngineError. Their texts name hosts and users, and may quote
         values: none is passed on.
         """
@@ -305,13 +305,13 @@ class PostgresEngine:
             connection.close()
         self._free.release()
 
-    def _acquired(self, allowed_s: float, *, wait_s: float) -> _Dated:
+    def _acquire(self, allowed_s: float, *, wait_s: float) -> _Dated:
         until = time.monotonic() + allowed_s
         if not self._free.acquire(timeout=wait_s):
             raise _InUseError("cannot reach the database of the store: all connections to it are in use")
         try:
-            with self._explained():
-                connection = self._taken(until)
+            with self._explain_errors():
+                connection = self._take_connection(until)
         except BaseException:
             self._free.release()
             raise
@@ -336,9 +336,9 @@ class PostgresEngine:
         """Send a statement whose answer is read later. Raises EngineError: it was not sent, or that
         is unknown.
         """
-        connection = self._acquired(self.deadline_s, wait_s=self.deadline_s)
+        connection = self._acquire(self.deadline_s, wait_s=self.deadline_s)
         try:
-            with self._explained():
+            with self._explain_errors():
                 connection.begin(statement, values)
         except BaseException:
             connection.close()
@@ -375,7 +375,7 @@ class PostgresEngine:
         """
         with self.connection() as far:
             far.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield _Moment(self.url, held=far, deadline_s=self.deadline_s)
+            yield _Moment(self.url, far=far, deadline_s=self.deadline_s)
             far.until = time.monotonic() + self.deadline_s
             far.execute("COMMIT")
 
@@ -387,7 +387,7 @@ class PostgresEngine:
         for connection in idle:
             connection.close()
 
-    def _taken(self, until: float) -> _Dated:
+    def _take_connection(self, until: float) -> _Dated:
         while True:
             with self._lock:
                 if not self._idle:
@@ -401,13 +401,13 @@ class PostgresEngine:
                 "cannot reach the database of the store", hint="is PostgreSQL running? confided doctor says more"
             )
         try:
-            return self._made(until)
+            return self._make_connection(until)
         except psycopg.Error:
             now = time.monotonic()
             self._rests_until = now + (REST_S if now - began < REST_S else LONG_REST_S)
             raise
 
-    def _made(self, until: float) -> _Dated:
+    def _make_connection(self, until: float) -> _Dated:
         about: dict[str, Any] = {"application_name": "confided", "connect_timeout": CONNECT_S}
         if password := self.password():
             about["password"] = password
@@ -435,14 +435,14 @@ class PostgresEngine:
 class _Moment(PostgresEngine):
     """An engine whose statements use one connection, in its transaction."""
 
-    held: _Dated | None = None
+    far: _Dated | None = None
 
     @contextmanager
     def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
-        assert self.held is not None
-        self.held.until = time.monotonic() + (self.deadline_s if deadline_s is None else deadline_s)
-        with self._explained():
-            yield self.held
+        assert self.far is not None
+        self.far.until = time.monotonic() + (self.deadline_s if deadline_s is None else deadline_s)
+        with self._explain_errors():
+            yield self.far
 
 
 def _is_alive(connection: _Dated) -> bool:

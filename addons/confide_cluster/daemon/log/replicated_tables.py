@@ -68,7 +68,7 @@ class Recorder:
         """`derived`: the tables that are not replicated."""
         self._connection = connection
         self._tables = truths(connection, derived)
-        self._derived = {
+        self._derived_columns = {
             table: frozenset(
                 position
                 for position, row in enumerate(connection.execute(f"PRAGMA table_info({table})").fetchall())
@@ -76,23 +76,23 @@ class Recorder:
             )
             for table, names in DERIVED_COLUMNS.items()
         }
-        self._carried = b""
-        self._session = self._begun()
+        self._earlier_changes = b""
+        self._session = self._begin()
 
     def carry(self, patchset: bytes) -> None:
         """Put these changes, which an earlier connection made and no entry contains, before all that
         is recorded.
         """
-        self._carried = patchset
+        self._earlier_changes = patchset
 
     def patchset(self) -> bytes:
         """Return all changes since the last entry; may be empty."""
-        if self._session.is_empty and not self._carried:
+        if self._session.is_empty and not self._earlier_changes:
             return b""
         found = self._session.patchset()
         builder = apsw.ChangesetBuilder()  # type: ignore[no-untyped-call]
         is_some = False
-        for part in (self._carried, found):
+        for part in (self._earlier_changes, found):
             for change in apsw.Changeset.iter(part) if part else ():
                 if not self._is_derived(change):
                     builder.add_change(change)
@@ -102,14 +102,14 @@ class Recorder:
     def restart(self, *, is_deriving: bool = False) -> None:
         """Drop the recorded changes: they are in the log, or were rolled back.
 
-        `is_deriving`: until `derived`, changes of tables with derived columns count as derived
+        `is_deriving`: until `end_derived`, changes of tables with derived columns count as derived
         alone, which saves a comparison.
         """
         self.close()
-        self._carried = b""
-        self._session = self._begun(DERIVED_COLUMNS if is_deriving else ())
+        self._earlier_changes = b""
+        self._session = self._begin(DERIVED_COLUMNS if is_deriving else ())
 
-    def derived(self) -> None:
+    def end_derived(self) -> None:
         """End the derived changes: from now on every change counts."""
         for table in DERIVED_COLUMNS:
             self._session.attach(table)
@@ -117,7 +117,7 @@ class Recorder:
     def close(self) -> None:
         self._session.close()
 
-    def _begun(self, left_out: Container[str] = ()) -> apsw.Session:
+    def _begin(self, left_out: Container[str] = ()) -> apsw.Session:
         session = apsw.Session(self._connection, "main")
         session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, 1)
         for table in self._tables:
@@ -129,7 +129,7 @@ class Recorder:
         if change.name == "mark":
             values = change.old if change.new is None or change.new[0] is apsw.no_change else change.new
             return values is not None and values[0] in OWN_MARKS
-        columns = self._derived.get(change.name)
+        columns = self._derived_columns.get(change.name)
         if columns is None or change.op != "UPDATE" or change.new is None:
             return False
         keys = change.pk_columns
@@ -148,11 +148,11 @@ class LogReplay:
     """Replays entries in order, in the caller's transaction; call `finish` after the last one.
 
     Attributes:
-        touched: documents whose derived rows must be rebuilt.
+        touched_documents: those whose derived rows must be rebuilt.
     """
 
     connection: apsw.Connection
-    touched: set[int] = field(default_factory=set)
+    touched_documents: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.connection.execute("PRAGMA defer_foreign_keys = ON")
@@ -179,7 +179,7 @@ class LogReplay:
         """Mark the touched documents to be cut again, and return them. Raises LogError: a newest
         revision is missing.
         """
-        documents = sorted(self.touched)
+        documents = sorted(self.touched_documents)
         for document in documents:
             self.connection.execute(
                 "UPDATE document SET chunking = NULL, cut_hash = NULL, pieces = NULL WHERE id = ?", (document,)
@@ -210,12 +210,12 @@ class LogReplay:
         for values in (change.new, change.old):
             value = values[at] if values is not None else None
             if isinstance(value, int):
-                self.touched.add(value)
+                self.touched_documents.add(value)
                 return
         # An update of a revision identifies it only by its change.
         key = (change.old or ())[columns.index("change")] if change.name == "revision" and change.old else None
         rows: list[Any] = self.connection.execute("SELECT document FROM revision WHERE change = ?", (key,)).fetchall()
-        self.touched.update(int(row[0]) for row in rows)
+        self.touched_documents.update(int(row[0]) for row in rows)
 
 
 def _decide(reason: int, change: apsw.TableChange) -> int:

@@ -369,7 +369,7 @@ class SharedLog:
         if standing is None:
             raise StorageError("cannot use the registry: the store has nothing of it")
         self._require_known(standing.schema)
-        with _unforced(connection):  # the change that follows is, when others do not wait any more
+        with _commit_lazily(connection):  # the change that follows is, when others do not wait any more
             self._apply_new(far, connection, standing)
         position = self._position(connection)
         if (position.number, position.tag) != (standing.head, standing.tag):
@@ -397,12 +397,12 @@ class SharedLog:
         with storage_errors("apply the log of the registry"), transaction(connection):
             # Another process of this node may have applied some of them meanwhile.
             position = self._position(connection)
-            number, tag = self._replayed(connection, entries, position)
+            number, tag = self._replay(connection, entries, position)
             if number != position.number:
                 _write(connection, number, tag)
                 self._has_news = True
 
-    def _replayed(self, connection: apsw.Connection, entries: list[LogRow], position: Shipped) -> tuple[int, bytes]:
+    def _replay(self, connection: apsw.Connection, entries: list[LogRow], position: Shipped) -> tuple[int, bytes]:
         """Apply entries after a position, in the caller's transaction; return the number and the
         tag of the last one.
         """
@@ -506,12 +506,12 @@ class SharedLog:
             transaction(fetched),
         ):
             position = self._position(fetched)
-            number, tag = self._replayed(fetched, list(self._log.entries(position.number)), position)
+            number, tag = self._replay(fetched, list(self._log.entries(position.number)), position)
             _write(fetched, number, tag)
 
     def _keep(self, why: Literal["ahead", "before"]) -> Path:
         """Copy the local database to a name that states why."""
-        copy = log_snapshot.copied(self._path, self._key)
+        copy = log_snapshot.copy_beside(self._path, self._key)
         kept = log_snapshot.free(self._path, _KEPT[why])
         copy.rename(kept)
         return kept
@@ -525,7 +525,7 @@ class SharedLog:
         One with a newer schema than the log's must end with the log's last entry: no entry of an
         older version may follow it.
         """
-        copy = log_snapshot.copied(self._path, self._key)
+        copy = log_snapshot.copy_beside(self._path, self._key)
         try:
             with closing(connect(copy, self._key, writer=False)) as connection:
                 found = self._position(connection)
@@ -610,7 +610,7 @@ def _require_copy(connection: apsw.Connection) -> None:
 
 
 @contextmanager
-def _unforced(connection: apsw.Connection) -> Iterator[None]:
+def _commit_lazily(connection: apsw.Connection) -> Iterator[None]:
     """Commit without waiting for the local disk within this block. The next commit after the block
     also writes these to the disk.
     """

@@ -119,7 +119,7 @@ class SpaceLease:
 
     def discard(self, path: Path) -> None:
         """Mark a damaged copy, so that it is fetched when it is next opened."""
-        log_snapshot.discarded(path).touch(mode=0o600)
+        log_snapshot.discard_marker(path).touch(mode=0o600)
 
     def keep_custody(self, custody: Custody) -> None:
         """Record in the log who keeps the key, if not recorded. Raises EngineError."""
@@ -140,14 +140,14 @@ class SpaceLeases:
         self._node = NOBODY
         self._beginning = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
-        self._held: dict[str, SpaceLease] = {}
+        self._leases: dict[str, SpaceLease] = {}
         self._confirmed_at = float("-inf")
         self._confirming = asyncio.Lock()
         self.on_lost: Callable[[str, bool], None] = lambda _space_id, _is_elsewhere: None
         """Called with a space that another node has taken or an operator has released, and with
         True if another node has it now.
         """
-        self.relied_on: Callable[[], dict[str, int]] = dict
+        self.spaces_in_use: Callable[[], dict[str, int]] = dict
         """Spaces whose sessions are forwarded, with the nodes that receive them."""
         self.on_moved: Callable[[str], None] = lambda _space_id: None
         """Called with one of these spaces whose node no longer holds it, or is dead."""
@@ -164,7 +164,7 @@ class SpaceLeases:
         await self._ready()
         space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
         standing = await asyncio.to_thread(space_log.take)
-        held = self._held[space_id] = SpaceLease(space_log, standing, on_stale, self.warnings)
+        held = self._leases[space_id] = SpaceLease(space_log, standing, on_stale, self.warnings)
         return held
 
     @contextlib.contextmanager
@@ -218,7 +218,7 @@ class SpaceLeases:
         """Return the other node that holds a space; None: this one does, or no live node. Raises
         EngineError.
         """
-        if space_id in self._held and self.is_confirmed:
+        if space_id in self._leases and self.is_confirmed:
             return None
         node = await self._ready()
         statement = """SELECT node.id, node.address, log.lease FROM log JOIN node ON node.id = log.holder
@@ -249,7 +249,7 @@ class SpaceLeases:
 
     def keep(self, space_id: str, lease: int | None) -> None:
         """Keep the lease of a closed space, since local sessions still use the space."""
-        if (held := self._held.get(space_id)) is not None:
+        if (held := self._leases.get(space_id)) is not None:
             held.newest = lease
 
     def warnings(self) -> list[str]:
@@ -270,7 +270,7 @@ class SpaceLeases:
         """Release a lease at once; if the engine does not answer, others get it once this node
         counts as dead.
         """
-        held = self._held.pop(space_id, None)
+        held = self._leases.pop(space_id, None)
         # With an unavailable engine each of hundreds of spaces would wait at the daemon's end.
         if held is not None and self.failure is None:
             with contextlib.suppress(EngineError):
@@ -282,7 +282,7 @@ class SpaceLeases:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
-        for space_id in list(self._held):
+        for space_id in list(self._leases):
             await self.leave(space_id)
         if self._node != NOBODY:
             with contextlib.suppress(EngineError):
@@ -332,20 +332,20 @@ class SpaceLeases:
         """Send a heartbeat and find spaces that another node has taken. Raises EngineError."""
         began = time.monotonic()
         node = await self._ready()
-        if not await asyncio.to_thread(self._seen, node):
+        if not await asyncio.to_thread(self._is_seen, node):
             # The others declared this node dead and deleted it: register as a new node without
             # leases.
             self._node = NOBODY
             node = await self._ready()
-        relied_on = self.relied_on()
-        for space_id, holder, is_alive in await asyncio.to_thread(self._holders, [*self._held, *relied_on]):
+        relied_on = self.spaces_in_use()
+        for space_id, holder, is_alive in await asyncio.to_thread(self._holders, [*self._leases, *relied_on]):
             if space_id in relied_on and (holder != relied_on[space_id] or not is_alive):
                 self.on_moved(space_id)
-            if holder != node and self._held.pop(space_id, None) is not None:
+            if holder != node and self._leases.pop(space_id, None) is not None:
                 self.on_lost(space_id, is_alive)
         self._confirmed_at = began
 
-    def _seen(self, node: int) -> bool:
+    def _is_seen(self, node: int) -> bool:
         count, _ = self._engine.run("UPDATE node SET seen_at = now() WHERE id = %(node)s", {"node": node})
         return count == 1
 

@@ -92,7 +92,7 @@ def rotate(folder: DataFolder, store: LogStore, *, keep_s: float) -> daemon_keys
 
     Raises RotationError: a rotation is in progress; KeyFileError, EngineError.
     """
-    return _changed(folder, store, lambda copy: daemon_keys.rotate(copy, keep_s=keep_s))
+    return _change(folder, store, lambda copy: daemon_keys.rotate(copy, keep_s=keep_s))
 
 
 def retire(folder: DataFolder, store: LogStore) -> str | None:
@@ -100,7 +100,7 @@ def retire(folder: DataFolder, store: LogStore) -> str | None:
 
     Raises RotationError: there is none; KeyFileError, EngineError.
     """
-    return _changed(folder, store, daemon_keys.retire)
+    return _change(folder, store, daemon_keys.retire)
 
 
 def follow_keys(registry: Registry, folder: DataFolder) -> bool:
@@ -126,7 +126,7 @@ def follow_keys(registry: Registry, folder: DataFolder) -> bool:
     return True
 
 
-def _changed(folder: DataFolder, store: LogStore, work: Callable[[DataFolder], T]) -> T:
+def _change(folder: DataFolder, store: LogStore, work: Callable[[DataFolder], T]) -> T:
     with closing(open_state(folder, store=store)) as state:
         registry = state.registry
         registry.follow()

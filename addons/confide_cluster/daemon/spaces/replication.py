@@ -40,7 +40,7 @@ class Shipping(SpacePart):
         self._threads = threads
         self._outbox = outbox
         self._index = index
-        self._brought = 0  # of those computed
+        self._brought_bytes = 0  # of those computed
         self._task: asyncio.Task[None] | None = None
         self._snapshot: asyncio.Future[None] | None = None
 
@@ -86,15 +86,15 @@ class Shipping(SpacePart):
             # write.
             self._snapshot = asyncio.ensure_future(asyncio.to_thread(outbox.take_snapshot))
             await asyncio.shield(self._snapshot)
-            self._brought = computed
+            self._brought_bytes = computed
 
     def _are_vectors_due(self, computed: int, *, at_rest: bool) -> bool:
         """Return True if a snapshot would save another node much work: entries contain no vectors
         (docs/decisions/0032).
         """
         if at_rest:
-            return computed - self._brought >= REST_VECTORS
-        return computed - self._brought >= SNAPSHOT_VECTORS and self._index.is_at_rest
+            return computed - self._brought_bytes >= REST_VECTORS
+        return computed - self._brought_bytes >= SNAPSHOT_VECTORS and self._index.is_at_rest
 
 
 def _flush(store: Store) -> None:

@@ -15,11 +15,11 @@ from confide_http.local.request_identity import WRITE
 from confide_http.local.rest.request_args import (
     MARKDOWN,
     answer,
-    changed,
     expected_revision,
     media_type,
     object_of,
     query_of,
+    run_change,
 )
 
 PREFIX: Final = "/api/documents/"
@@ -57,12 +57,12 @@ async def write(gateway: GatewayShared, request: Request) -> Response:
             raise RefusalError(400, "invalid", "the body has 'content', and nothing else")
         content = body["content"]
     asked = {"content": content, "project": project, "path": path, "mode": "replace"}
-    found = await changed(gateway, request, "memory_store", asked, expected=_expected(request))
+    found = await run_change(gateway, request, "memory_store", asked, expected=_expected_revision(request))
     status = 202 if found["queued"] else 201 if found["revision"] == 1 else 200
     return answer(found, revision=found["revision"], status=status)
 
 
-def _expected(request: Request) -> int | None:
+def _expected_revision(request: Request) -> int | None:
     """Return the revision that the document must have; 0: it must not exist. Raises RefusalError:
     malformed, or both conditions.
     """

@@ -22,7 +22,7 @@ def routes(gateway: GatewayShared) -> RouteGroup:
     """Return the routes, open to all."""
     health = HealthRoutes(gateway)
     # No authorization server: `confide http token new` creates the tokens.
-    return RouteGroup([Route("/health", health.answer, methods=["GET"]), *gateway.by_token.described()], None)
+    return RouteGroup([Route("/health", health.answer, methods=["GET"]), *gateway.by_token.metadata_routes()], None)
 
 
 class HealthRoutes:
@@ -41,7 +41,7 @@ class HealthRoutes:
             "uptimeS": round(time.monotonic() - self._gateway.began, 1),
             "memoryBytes": memory_bytes(),
             **{name: count() for name, count in self._gateway.counts.items()},
-            "streams": self._gateway.streams.taken,
+            "streams": self._gateway.streams.uses,
             "requests": self._gateway.exchange.waiting,
         }
         health_problems = await self._daemon(identity, told)

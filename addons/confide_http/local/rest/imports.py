@@ -60,7 +60,7 @@ async def migrate(gateway: GatewayShared, request: Request) -> Response:
     if identity.is_limited:
         raise RefusalError(403, "denied", "a token of some projects seals nothing: it is done for the whole space")
     with gateway.imports.place(None):
-        outcome = await _rescanned(gateway, is_dry=is_dry)
+        outcome = await _rescan(gateway, is_dry=is_dry)
     return answer({"migrated": 0 if is_dry else outcome.sealed, "found": outcome.found.total(), "dryRun": is_dry})
 
 
@@ -78,18 +78,18 @@ async def bring(gateway: GatewayShared, request: Request) -> Response:
     if kind == JSON and "confirm" not in request.query_params:
         brought = await json_of(request)
         if isinstance(brought, list) and all(_is_theirs(each) for each in brought):
-            return await _brought(gateway, request, brought)
+            return await _bring(gateway, request, brought)
     is_confirmed = flag_of(request, "confirm")
     if identity.is_limited:
         hint = "store them one by one, or use a token of all projects"
         raise RefusalError(403, "denied", "an import may name any project, and this token reaches some", hint=hint)
     body = await body_of(request)
     with gateway.imports.place(None):
-        found = await _imported(gateway, body, ".json" if kind == JSON else ".md", is_confirmed=is_confirmed)
+        found = await _import_body(gateway, body, ".json" if kind == JSON else ".md", is_confirmed=is_confirmed)
     return answer(found)
 
 
-async def _brought(gateway: GatewayShared, request: Request, brought: list[dict[str, object]]) -> Response:
+async def _bring(gateway: GatewayShared, request: Request, brought: list[dict[str, object]]) -> Response:
     if len(brought) > MOST_BROUGHT:
         raise RefusalError(413, "too_large", f"a list has {MOST_BROUGHT:,} memories at most")
     # A token trusted for an agent's own notes is not trusted for imported ones.
@@ -97,12 +97,12 @@ async def _brought(gateway: GatewayShared, request: Request, brought: list[dict[
     stored = []
     for each in brought:
         asked = shapes.store_arguments(each)
-        found = shapes.stored(await gateway.calls.tool(identity, "memory_store", asked), asked)
+        found = shapes.store_answer(await gateway.calls.tool(identity, "memory_store", asked), asked)
         stored.append({name: found[name] for name in ("id", "category", "importance")})
     return answer(stored)
 
 
-async def _imported(gateway: GatewayShared, body: bytes, suffix: str, *, is_confirmed: bool) -> dict[str, object]:
+async def _import_body(gateway: GatewayShared, body: bytes, suffix: str, *, is_confirmed: bool) -> dict[str, object]:
     bring = next(iter(await asyncio.to_thread(addons.each, "bring")), None)
     if bring is None:
         raise RefusalError(501, "unavailable", "nothing can be imported: this device has no add-on for that")
@@ -118,7 +118,7 @@ async def _imported(gateway: GatewayShared, body: bytes, suffix: str, *, is_conf
     return {"project": gateway.calls.project, "confirmed": is_confirmed, **found}
 
 
-async def _rescanned(gateway: GatewayShared, *, is_dry: bool) -> Any:
+async def _rescan(gateway: GatewayShared, *, is_dry: bool) -> Any:
     # Import late: 30 ms, for one route.
 
     sealing = gateway.exchange.session.sealing

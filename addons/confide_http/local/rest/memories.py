@@ -13,7 +13,7 @@ from confide_http.door.refusals import RefusalError
 from confide_http.local.gateway_app import GatewayShared, identity_of
 from confide_http.local.request_identity import WRITE
 from confide_http.local.rest import shapes
-from confide_http.local.rest.request_args import answer, changed, expected_revision, object_of, query_of
+from confide_http.local.rest.request_args import answer, expected_revision, object_of, query_of, run_change
 from confide_http.local.rest.texts import NewestText, texts_of
 
 PREVIEW_CHARS: Final = 50
@@ -22,8 +22,8 @@ PREVIEW_CHARS: Final = 50
 async def store(gateway: GatewayShared, request: Request) -> Response:
     """Store a note, or a text in a file, whichever the client names."""
     asked = shapes.store_arguments(await object_of(request))
-    found = await changed(gateway, request, "memory_store", asked)
-    return answer(shapes.stored(found, asked), revision=found["revision"], status=202 if found["queued"] else 201)
+    found = await run_change(gateway, request, "memory_store", asked)
+    return answer(shapes.store_answer(found, asked), revision=found["revision"], status=202 if found["queued"] else 201)
 
 
 async def recall(gateway: GatewayShared, request: Request) -> Response:
@@ -39,7 +39,7 @@ async def recall(gateway: GatewayShared, request: Request) -> Response:
     return answer({**found, "memories": memories})
 
 
-async def listed(gateway: GatewayShared, request: Request) -> Response:
+async def list_notes(gateway: GatewayShared, request: Request) -> Response:
     """List notes by their fields, each with its whole text."""
     asked = query_of(request, gateway.parameters("memory_list"))
     found = await gateway.calls.tool(identity_of(request), "memory_list", asked)
@@ -64,7 +64,7 @@ async def delete(gateway: GatewayShared, request: Request) -> Response:
     except RefusalError as error:
         if error.status != 503:
             raise  # otherwise the deletion is queued on this device, as without this lookup
-    found = await changed(gateway, request, "memory_delete", named, expected=expected)
+    found = await run_change(gateway, request, "memory_delete", named, expected=expected)
     return answer({**found, "preview": preview}, status=202 if found["queued"] else 200)
 
 

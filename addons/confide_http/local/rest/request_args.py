@@ -105,7 +105,7 @@ def expected_revision(request: Request) -> int | None:
     return int(match[1])
 
 
-async def changed(
+async def run_change(
     gateway: GatewayShared, request: Request, tool: str, asked: dict[str, Any], *, expected: int | None = None
 ) -> Any:
     """Run a tool that changes something, once per `Idempotency-Key`, and return its content.

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from confide_http.local.gateway_app import GatewayShared, RouteGroup, identity_of
 from confide_http.local.request_identity import READ, SECRETS, WRITE, Scope
 from confide_http.local.rest import change_feed, document_routes, imports, memories, overview_routes
-from confide_http.local.rest.request_args import answer, changed, expected_revision, object_of, query_of
+from confide_http.local.rest.request_args import answer, expected_revision, object_of, query_of, run_change
 
 Schema = Mapping[str, Any]
 Answering = Callable[[GatewayShared, Request], Awaitable[Response]]
@@ -125,7 +125,7 @@ OPERATIONS: Final = (
         WRITE, "memory_store", "body", memories.store, gives=_STORED, statuses=(201, 202), conditions=_ONCE
     ),
     RestOperation(
-        "GET", "/api/memories", "list", "List notes.", READ, "memory_list", "query", memories.listed,
+        "GET", "/api/memories", "list", "List notes.", READ, "memory_list", "query", memories.list_notes,
         gives=_object(memories=_list(**_MEMORY))
     ),
     RestOperation(
@@ -217,7 +217,7 @@ async def _by_tool(each: RestOperation, gateway: GatewayShared, request: Request
         found = await gateway.calls.tool(identity_of(request), each.tool, asked)
         return answer(found, revision=found.get("revision"))
     expected = expected_revision(request) if "If-Match" in each.conditions else None
-    found = await changed(gateway, request, each.tool, asked, expected=expected)
+    found = await run_change(gateway, request, each.tool, asked, expected=expected)
     return answer(found, revision=found.get("revision"), status=202 if found["queued"] else each.statuses[0])
 
 

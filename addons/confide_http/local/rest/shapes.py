@@ -51,7 +51,7 @@ def search_arguments(body: Mapping[str, object]) -> dict[str, object]:
     return given
 
 
-def stored(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, object]:
+def store_answer(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, object]:
     """Return the response to a store."""
     importance = importance_of(asked.get("importance"))
     return {

@@ -41,7 +41,7 @@ async def texts_of(
     )
     wanted_here = [(project, path) for project, path in wanted if identity.reaches(project)]
 
-    async def pulled(project: str, path: str) -> NewestText | None:
+    async def pull(project: str, path: str) -> NewestText | None:
         async with slots:
             try:
                 answer = await PULL.ask(calls.link, {"project": project, "path": path}, timeout_s=PULL_S)
@@ -49,7 +49,7 @@ async def texts_of(
                 return None  # not attached, or gone meanwhile
         return NewestText(answer["text"], await asyncio.to_thread(notes.read, project, path, answer["text"]))
 
-    found = await asyncio.gather(*(pulled(*place) for place in wanted_here), return_exceptions=True)
+    found = await asyncio.gather(*(pull(*place) for place in wanted_here), return_exceptions=True)
     for each in found:
         if isinstance(each, BaseException) and not isinstance(each, ConfideError):
             raise each

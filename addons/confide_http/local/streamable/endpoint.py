@@ -72,7 +72,7 @@ class StreamableEndpoint:
         self._tasks = TaskCalls(gateway)
         # In the form that this device's toolsets have for an agent.
         self._toolsets = gateway.config.toolsets
-        self._listed = catalogues.packaged_catalogue(self._toolsets)
+        self._catalogue = catalogues.packaged_catalogue(self._toolsets)
         # Their tools decide with the rights of this device, which only a trusted token has.
         self._views = installed_views.of_addons()
         self._views_of_limited = self._views.without_tools()
@@ -90,18 +90,18 @@ class StreamableEndpoint:
         body = await body_of(request)
         if (name := framing.twice(headers)) is not None:
             problem = Problem(framing.HEADER_MISMATCH, f"{name} stands there more than once")
-            return framing.json_response(framing.failed(None, problem))
+            return framing.json_response(framing.error_message(None, problem))
         try:
             message, _ = jsonrpc.parse_line(body)
         except jsonrpc.MalformedError as error:
             problem = Problem(error.code, str(error))
-            return framing.json_response(framing.failed(error.identifier, problem), status=400)
+            return framing.json_response(framing.error_message(error.identifier, problem), status=400)
         try:
             if framing.is_later(message, headers):
                 return await self._later(request, identity, message)
             return await self._older(request, identity, message)
         except RefusalError as error:
-            return event_streams.refused(message.get("id"), error)
+            return event_streams.refusal_response(message.get("id"), error)
 
     async def get(self, request: Request) -> Response:
         """Open the stream of a session of the older era."""
@@ -134,32 +134,34 @@ class StreamableEndpoint:
     async def _later(self, request: Request, identity: RequestIdentity, message: Message) -> Response:
         method, identifier = message.get("method"), message.get("id")
         if method is None:
-            return framing.json_response(framing.failed(None, Problem(INVALID_REQUEST, "there is no request in it")))
+            return framing.json_response(
+                framing.error_message(None, Problem(INVALID_REQUEST, "there is no request in it"))
+            )
         if identifier is None:
             # Client notifications have no meaning here: closing the response cancels a request.
             version = request.headers.get(framing.VERSION_HEADER, "")
             if version != PROTOCOL:
-                return framing.json_response(framing.failed(None, framing.unsupported(version)))
+                return framing.json_response(framing.error_message(None, framing.unsupported_version(version)))
             return Response(status_code=202)
         if (problem := framing.problem_of_later(message, request.headers)) is not None:
-            return framing.json_response(framing.failed(identifier, problem))
+            return framing.json_response(framing.error_message(identifier, problem))
         if method == LISTEN:
             return self._listen(request, identity, message)
 
         call = PendingCall(message, b"", None, is_repeatable=False)
         if method in task_handles.METHODS:
-            return framing.json_response(framing.answered(identifier, self._tasks.answer(identity, call)))
+            return framing.json_response(framing.response_message(identifier, self._tasks.answer(identity, call)))
 
-        async def asked(follower: Follower | None) -> ToolResponse:
+        async def ask(follower: Follower | None) -> ToolResponse:
             params = message["params"]
             views = self._views_for(identity, params["_meta"].get(catalogues.CAPABILITIES_KEY))
             return await self._outcome(identity, method, params, follower, views)
 
         async def work(follower: Follower | None) -> ToolResponse:
-            takes_long = method == CALL and _tool_of(message["params"]) in self._listed.long_jobs
+            takes_long = method == CALL and _tool_of(message["params"]) in self._catalogue.long_jobs
             if takes_long and task_handles.is_understood(call):
-                return await self._tasks.outcome(identity, call, asked, follower)
-            return await asked(follower)
+                return await self._tasks.outcome(identity, call, ask, follower)
+            return await ask(follower)
 
         return await event_streams.respond(request, message, work, None)
 
@@ -168,7 +170,7 @@ class StreamableEndpoint:
             raise RefusalError(406, "invalid", "news are text/event-stream")
         stream = PendingCall(message, b"", None, is_repeatable=False, is_stream=True)
         if (refusal := refusal_of(stream)) is not None:
-            return framing.json_response(framing.failed(stream.identifier, Problem(INVALID_PARAMS, refusal)))
+            return framing.json_response(framing.error_message(stream.identifier, Problem(INVALID_PARAMS, refusal)))
         wanted = dict(stream.params["notifications"])
         if identity.is_limited:  # only a client that may access all projects is notified of resources
             wanted = {name: value for name, value in wanted.items() if name not in (RESOURCES, "resourceSubscriptions")}
@@ -188,19 +190,19 @@ class StreamableEndpoint:
 
     async def _older(self, request: Request, identity: RequestIdentity, message: Message) -> Response:
         version = request.headers.get(framing.VERSION_HEADER)
-        if version is not None and version not in self._listed.data["protocolVersions"]:
-            return framing.json_response(framing.failed(message.get("id"), framing.unsupported(version)))
+        if version is not None and version not in self._catalogue.data["protocolVersions"]:
+            return framing.json_response(framing.error_message(message.get("id"), framing.unsupported_version(version)))
         method, identifier = message.get("method"), message.get("id")
         if method == catalogues.INITIALIZE and identifier is not None:
             params = message.get("params")
             given = params if isinstance(params, dict) else {}
             capabilities = given.get("capabilities")
-            result = self._shown(identity).answer(method, given) or {}
+            result = self._catalogue_for(identity).answer(method, given) or {}
             result = self._views_for(identity, capabilities).extend(method, result)
             session = self._sessions.open(identity, capabilities)
             fields = {framing.SESSION_HEADER: session.identifier}
             return framing.json_response(
-                framing.answered(identifier, {"result": result}), is_later=False, headers=fields
+                framing.response_message(identifier, {"result": result}), is_later=False, headers=fields
             )
         session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity)
         if method is None:
@@ -216,7 +218,7 @@ class StreamableEndpoint:
                 return self._subscribe(session, method, given)
             views = self._views_for(identity, session.capabilities)
             outcome = await self._outcome(identity, method, given, follower, views)
-            return {"result": framing.as_older(outcome["result"])} if "result" in outcome else outcome
+            return {"result": framing.to_older(outcome["result"])} if "result" in outcome else outcome
 
         return await event_streams.respond(request, message, work, session)
 
@@ -251,14 +253,14 @@ class StreamableEndpoint:
     ) -> ToolResponse:
         """Return the response to a request. Raises RefusalError."""
         if method == catalogues.READ_RESOURCE and (page := views.resource(params.get("uri"))) is not None:
-            return {"result": self._listed.add_cache_fields(page)}
+            return {"result": self._catalogue.add_cache_fields(page)}
         if method == CALL:
             name = _tool_of(params)
             if views.has(name):
                 return await self._answer_view(identity, views, params)
             if views.concerns(name):
                 params = {**params, "_meta": {**(params.get("_meta") or {}), STRUCTURED: True}}
-            if name not in self._listed.tools or name in NOT_SERVED:
+            if name not in self._catalogue.tools or name in NOT_SERVED:
                 off = None if name in NOT_SERVED else catalogues.switched_off(name, self._toolsets)
                 message = f"{off[0]}; {off[1]}" if off else "unknown tool"
                 return {"error": {"code": INVALID_PARAMS, "message": message}}
@@ -268,7 +270,7 @@ class StreamableEndpoint:
         if method in _PASSED and not identity.is_limited:
             with self._calls.places.place(identity.key):
                 return await self._exchange.ask(method, params)
-        shown = self._shown(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
+        shown = self._catalogue_for(identity).answer(method, params) if method in catalogues.LOCAL_METHODS else None
         if method == catalogues.DISCOVER and shown is not None:
             shown["capabilities"] = catalogues.with_tasks(shown["capabilities"])
         return {"result": views.extend(method, shown)} if shown is not None else _UNKNOWN
@@ -287,10 +289,13 @@ class StreamableEndpoint:
         is_trusted = identity.has(WRITE) and not identity.is_limited and identity.class_ != UNTRUSTED
         return self._views if is_trusted else self._views_of_limited
 
-    def _shown(self, identity: RequestIdentity) -> ToolCatalogue:
+    def _catalogue_for(self, identity: RequestIdentity) -> ToolCatalogue:
         """Return the tools, prompts and resources that this identity sees."""
         may = set(self._calls.tools(identity))
-        data = {**self._listed.data, "tools": [tool for tool in self._listed.data["tools"] if tool["name"] in may]}
+        data = {
+            **self._catalogue.data,
+            "tools": [tool for tool in self._catalogue.data["tools"] if tool["name"] in may],
+        }
         if identity.is_limited:
             data |= {"resources": [], "resourceTemplates": [], "prompts": []}
         return ToolCatalogue(data)

@@ -53,7 +53,7 @@ async def respond(request: Request, message: Params, work: Work, session: HttpSe
     if session is not None:
         session.calls[key(identifier)] = task
         task.add_done_callback(lambda _task: session.calls.pop(key(identifier), None))
-    gone, first = asyncio.ensure_future(_left(request)), asyncio.ensure_future(told.get())
+    gone, first = asyncio.ensure_future(_wait_for_disconnect(request)), asyncio.ensure_future(told.get())
     try:
         both: set[asyncio.Future[Any]] = {gone, first}
         await asyncio.wait(both, timeout=COMMIT_S if can_stream else None, return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +71,7 @@ async def respond(request: Request, message: Params, work: Work, session: HttpSe
         if not first.done():
             first.cancel()
     begun = first.result() if first.done() else framing.COMMENT
-    events = _followed(identifier, task, told, begun or framing.COMMENT, is_later=is_later)
+    events = _follow(identifier, task, told, begun or framing.COMMENT, is_later=is_later)
     return StreamingResponse(events, media_type=SSE, headers={"X-Accel-Buffering": "no"})
 
 
@@ -94,12 +94,12 @@ async def listening(
         yield framing.event({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
 
-def refused(identifier: Any, error: RefusalError) -> Response:
+def refusal_response(identifier: Any, error: RefusalError) -> Response:
     """Return a refusal in JSON-RPC form, with its status and headers."""
     return framing.json_response(_error(identifier, error), status=error.status, headers=error.headers)
 
 
-async def _followed(
+async def _follow(
     identifier: Any,
     task: asyncio.Future[ToolResponse],
     told: asyncio.Queue[bytes | None],
@@ -128,22 +128,22 @@ async def _followed(
 
 def _answer(identifier: Any, task: asyncio.Future[ToolResponse], *, is_later: bool) -> Response:
     if not task.cancelled() and (error := task.exception()) is not None:
-        return refused(identifier, refusal_of(error))
+        return refusal_response(identifier, refusal_of(error))
     return framing.json_response(_message(identifier, task), is_later=is_later)
 
 
 def _message(identifier: Any, task: asyncio.Future[ToolResponse]) -> Message:
     if task.cancelled():  # its client has taken it back
-        return framing.failed(identifier, Problem(UNAVAILABLE, "the request was cancelled"))
+        return framing.error_message(identifier, Problem(UNAVAILABLE, "the request was cancelled"))
     error = task.exception()
     if error is not None:
         return _error(identifier, refusal_of(error))
-    return framing.answered(identifier, task.result())
+    return framing.response_message(identifier, task.result())
 
 
 def _error(identifier: Any, error: RefusalError) -> Message:
     code = INVALID_PARAMS if error.status in (400, 404) else UNAVAILABLE
-    return framing.failed(identifier, Problem(code, error.in_one_line))
+    return framing.error_message(identifier, Problem(code, error.in_one_line))
 
 
 def _token(message: Params) -> Any:
@@ -152,7 +152,7 @@ def _token(message: Params) -> Any:
     return meta.get("progressToken") if isinstance(meta, dict) else None
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Return once the client has disconnected."""
     with suppress(RuntimeError):
         while (await request.receive())["type"] != "http.disconnect":

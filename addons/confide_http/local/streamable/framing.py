@@ -85,14 +85,14 @@ def problem_of_later(message: Params, headers: Headers) -> Problem | None:
     named = NAMES.get(str(method))
     if named is not None:
         value = message["params"].get(named)
-        if value is not None and decoded(headers.get(NAME_HEADER)) != value:
+        if value is not None and decode_header(headers.get(NAME_HEADER)) != value:
             return Problem(HEADER_MISMATCH, f"{NAME_HEADER} is not the request's '{named}'")
     if version != PROTOCOL:
-        return unsupported(version)
+        return unsupported_version(version)
     return None
 
 
-def unsupported(version: str) -> Problem:
+def unsupported_version(version: str) -> Problem:
     return Problem(
         UNSUPPORTED_VERSION,
         "Unsupported protocol version",
@@ -100,7 +100,7 @@ def unsupported(version: str) -> Problem:
     )
 
 
-def decoded(value: str | None) -> str | None:
+def decode_header(value: str | None) -> str | None:
     """Decode a header's value, which may have the form `=?base64?…?=`; None if that is malformed."""
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
@@ -112,7 +112,7 @@ def decoded(value: str | None) -> str | None:
         return None
 
 
-def as_older(result: Message) -> Message:
+def to_older(result: Message) -> Message:
     """Return a result without fields that only the later era has."""
     found = {name: value for name, value in result.items() if name not in _LATER_ALONE}
     meta = found.get("_meta")
@@ -123,17 +123,17 @@ def as_older(result: Message) -> Message:
     return found
 
 
-def answered(identifier: Any, outcome: ToolResponse) -> Message:
+def response_message(identifier: Any, outcome: ToolResponse) -> Message:
     """Return the whole message of a response."""
     return {"jsonrpc": "2.0", "id": identifier, **outcome}
 
 
-def failed(identifier: Any, problem: Problem) -> Message:
+def error_message(identifier: Any, problem: Problem) -> Message:
     """Return the whole message of an error."""
     told: Fault = {"code": problem.code, "message": problem.message}
     if problem.data is not None:
         told["data"] = problem.data
-    return answered(identifier, {"error": told})
+    return response_message(identifier, {"error": told})
 
 
 def json_response(

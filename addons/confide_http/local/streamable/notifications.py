@@ -52,7 +52,7 @@ class Notifications:
         exchange.on_news = self._on_news
         self._listeners: set[NotificationStream] = set()
         self._stream = ""
-        self._brought: frozenset[str] = frozenset()
+        self._uris: frozenset[str] = frozenset()
 
     def add(self, listener: NotificationStream) -> None:
         """Add a listener. Raises RefusalError: too many subscriptions."""
@@ -77,24 +77,24 @@ class Notifications:
         self._follow()
 
     @property
-    def _wanted(self) -> frozenset[str]:
+    def _wanted_uris(self) -> frozenset[str]:
         return frozenset().union(*(each.uris for each in self._listeners))
 
     def _check(self, uris: Set[str]) -> None:
         if any(not isinstance(uri, str) or len(uri) > MAX_URI for uri in uris):
             raise RefusalError(400, "invalid", f"the address of a resource is a text of at most {MAX_URI} letters")
-        if len(self._wanted | uris) > MAX_SUBSCRIBED:
+        if len(self._wanted_uris | uris) > MAX_SUBSCRIBED:
             raise RefusalError(429, "busy", f"{MAX_SUBSCRIBED} resources are listened to already")
 
     def _follow(self) -> None:
         """Subscribe to all that listeners want, and close a stream that is no longer needed."""
-        wanted = self._wanted
-        if self._stream and self._listeners and wanted <= self._brought:
+        wanted = self._wanted_uris
+        if self._stream and self._listeners and wanted <= self._uris:
             return  # and what it brings besides is passed over
         before = self._stream
         self._stream = ""
         if self._listeners:
-            self._stream, self._brought = self._exchange.new_id(), wanted
+            self._stream, self._uris = self._exchange.new_id(), wanted
             asked: Message = dict.fromkeys(CHANGED, True)
             if wanted:
                 asked[_URIS] = sorted(wanted)

@@ -37,7 +37,7 @@ class HttpSession:
         self.listener = NotificationStream(set(CHANGED) - ({RESOURCES} if identity.is_limited else set()))
         self.calls: dict[str, asyncio.Task[Any]] = {}
         self.has_stream = False
-        self.used = time.monotonic()
+        self.used_at = time.monotonic()
 
     @property
     def is_idle(self) -> bool:
@@ -75,7 +75,7 @@ class Sessions:
         session = self._sessions.get(identifier)
         if session is None or session.identity.key != identity.key:
             raise RefusalError(404, "not_found", "there is no such session", hint="initialize opens a new one")
-        session.used = time.monotonic()
+        session.used_at = time.monotonic()
         return session
 
     def close(self, session: HttpSession) -> None:
@@ -89,7 +89,7 @@ class Sessions:
     def _tidy(self) -> None:
         now = time.monotonic()
         for session in list(self._sessions.values()):
-            if session.is_idle and now - session.used > IDLE_S:
+            if session.is_idle and now - session.used_at > IDLE_S:
                 self.close(session)
 
     def _make_room(self, key: str | None) -> None:
@@ -97,4 +97,4 @@ class Sessions:
         idle = [each for each in self._sessions.values() if each.is_idle and key in (None, each.identity.key)]
         if not idle:
             raise RefusalError(429, "busy", "there are too many sessions at a time")
-        self.close(min(idle, key=lambda each: each.used))
+        self.close(min(idle, key=lambda each: each.used_at))

@@ -58,7 +58,7 @@ class TaskCalls:
             raise
         if not task.done() and (handles := self._room(identity)) is not None:
             with suppress(RefusalError):  # it has too many streams, among which such a call counts
-                return {"result": self._handed_over(identity, call, handles, task)}
+                return {"result": self._hand_over(identity, call, handles, task)}
         return await task
 
     def answer(self, identity: RequestIdentity, asked: PendingCall) -> ToolResponse:
@@ -81,7 +81,7 @@ class TaskCalls:
             handles = self._callers[identity.key] = TaskHandles()
         return handles if handles.has_room() else None
 
-    def _handed_over(
+    def _hand_over(
         self, identity: RequestIdentity, call: PendingCall, handles: TaskHandles, task: asyncio.Task[ToolResponse]
     ) -> Message:
         """Return the handle of a call, which goes on without its request. Raises RefusalError."""
@@ -91,12 +91,12 @@ class TaskCalls:
         result = handles.create(call)
         self._working[call.task_id] = task
 
-        def done(task: asyncio.Task[ToolResponse]) -> None:
+        def on_done(task: asyncio.Task[ToolResponse]) -> None:
             until_done.close()
             self._working.pop(call.task_id, None)
             handles.settle(call, _outcome(task))
 
-        task.add_done_callback(done)
+        task.add_done_callback(on_done)
         return result
 
 

@@ -99,8 +99,8 @@ class PendingSignIn:
 
     digest: bytes
     application: Application
-    asked: AuthorizationRequest
-    granted: ApprovedGrant | None
+    request: AuthorizationRequest
+    grant: ApprovedGrant | None
     expires_at: float
 
 
@@ -111,8 +111,8 @@ class Code:
     text: str = field(repr=False)
     digest: bytes
     application: str
-    asked: AuthorizationRequest
-    granted: ApprovedGrant
+    request: AuthorizationRequest
+    grant: ApprovedGrant
     expires_at: float
     family: bytes | None
     used_at: float | None
@@ -232,15 +232,15 @@ class SignIns:
         """Return the request with this id, or None if it has expired or was never made."""
         return sought(self._registry, lambda database: self._waiting(database, _digest(identifier)))
 
-    def of_words(self, words: str, space: str) -> PendingSignIn | None:
+    def find_by_words(self, words: str, space: str) -> PendingSignIn | None:
         """Return the request with these six words, even if it was approved; None if there is none, or
         if it is for another space.
         """
         wanted = _digest(typed_words(words))
-        found = sought(self._registry, lambda database: self._of_words(database, wanted))
+        found = sought(self._registry, lambda database: self._select_by_words(database, wanted))
         return found if found is not None and found.application.space == space else None
 
-    def _of_words(self, database: apsw.Connection, wanted: bytes) -> PendingSignIn | None:
+    def _select_by_words(self, database: apsw.Connection, wanted: bytes) -> PendingSignIn | None:
         rows: list[Any] = database.execute("SELECT digest, words FROM sign_ins").fetchall()
         # Compare with all of them in constant time, so that timing reveals nothing.
         found = [digest for digest, kept in rows if hmac.compare_digest(kept, wanted)]
@@ -251,12 +251,12 @@ class SignIns:
         the request asks for no more, and `MOST_DAYS` at most. The same approval again, whose answer
         was lost, returns the same. None: it was approved otherwise before, or has expired.
         """
-        scope: SignInScope = "read" if "read" in (granted.scope, waiting.asked.scope) else "write"
+        scope: SignInScope = "read" if "read" in (granted.scope, waiting.request.scope) else "write"
         granted = replace(granted, scope=scope, days=min(granted.days, MOST_DAYS))
         with self._registry.transaction() as database:
             now = self._registry.clock()
             before = self._waiting(database, waiting.digest)
-            if before is not None and before.granted == granted:
+            if before is not None and before.grant == granted:
                 return granted
             database.execute(
                 "UPDATE sign_ins SET granted = ? WHERE digest = ? AND granted IS NULL AND expires_at > ?",
@@ -281,8 +281,8 @@ class SignIns:
         with self._registry.transaction() as database:
             now = self._registry.clock()
             fresh = self._waiting(database, _digest(identifier))
-            if fresh is not None and fresh.granted is not None:
-                asked, granted = json.dumps(asdict(fresh.asked)), json.dumps(asdict(fresh.granted))
+            if fresh is not None and fresh.grant is not None:
+                asked, granted = json.dumps(asdict(fresh.request)), json.dumps(asdict(fresh.grant))
                 database.execute(
                     "INSERT OR IGNORE INTO codes (digest, application, asked, granted, expires_at) VALUES (?, ?, ?, ?, ?)",
                     (_digest(text), fresh.application.id, asked, granted, now + CODE_S),
@@ -307,20 +307,20 @@ class SignIns:
             if fresh is None:
                 return None
             if fresh.family is not None:
-                again = _issued_again(database, fresh.family, fresh.text, fresh.salt, fresh.used_at, now)
+                again = _issue_again(database, fresh.family, fresh.text, fresh.salt, fresh.used_at, now)
                 if again is None:
                     end_family(database, fresh.family, now, "its code came twice")
                 return again
             application = application_now(database, fresh.application)
-            device = caller_now(database, bytes.fromhex(fresh.granted.by))
+            device = caller_now(database, bytes.fromhex(fresh.grant.by))
             is_good = fresh.expires_at > now and application is not None
             if not is_good or device is None or device.refusal_reason(now) or device.space != application.space:  # type: ignore[union-attr]
                 return None
             assert application is not None
             family, salt = secrets.token_bytes(32), secrets.token_bytes(32)
-            self._enroll(database, family, fresh.granted, application, now)
+            self._enroll(database, family, fresh.grant, application, now)
             database.execute("UPDATE codes SET family = ?, salt = ? WHERE digest = ?", (family, salt, fresh.digest))
-            return _issue(database, family, application.id, fresh.asked.resource, now, by=fresh.text, salt=salt)
+            return _issue(database, family, application.id, fresh.request.resource, now, by=fresh.text, salt=salt)
 
     def spend(self, code: Code) -> None:
         """Revoke the access of a used code that was repeated with other parameters."""
@@ -344,7 +344,7 @@ class SignIns:
                 return None
             family, expires_at, used_at, salt = rows[0]
             now = self._registry.clock()
-            is_good = used_at is None or _issued_again(database, family, text, salt, used_at, now) is not None
+            is_good = used_at is None or _issue_again(database, family, text, salt, used_at, now) is not None
             return family, expires_at, caller, is_good
 
         found = sought(self._registry, look)
@@ -375,7 +375,7 @@ class SignIns:
                 return None
             family, resource, expires_at, used_at, salt = rows[0]
             if used_at is not None:
-                again = _issued_again(database, family, refresh.text, salt, used_at, now)
+                again = _issue_again(database, family, refresh.text, salt, used_at, now)
                 if again is None:
                     end_family(database, family, now, "its refresh token came twice")
                 return again
@@ -442,7 +442,7 @@ class SignIns:
             return None
         _, asked, granted, expires_at = rows[0]
         return PendingSignIn(
-            digest, application, AuthorizationRequest(**json.loads(asked)), _granted(granted), expires_at
+            digest, application, AuthorizationRequest(**json.loads(asked)), _parse_grant(granted), expires_at
         )
 
 
@@ -465,7 +465,7 @@ def _issue(
     return Issued(texts[0], texts[1], _scope_of(caller), int(min(ACCESS_S, caller.expires_at - now)))
 
 
-def _issued_again(
+def _issue_again(
     database: apsw.Connection, family: bytes, by: str, salt: bytes | None, used_at: float | None, now: float
 ) -> Issued | None:
     """Return the result of `_issue` again for a repetition that is in time and before any refresh.
@@ -504,12 +504,12 @@ def _code(database: apsw.Connection, text: str) -> Code | None:
     if not rows:
         return None
     application, asked, granted, *rest = rows[0]
-    found = _granted(granted)
+    found = _parse_grant(granted)
     assert found is not None
     return Code(text, digest, application, AuthorizationRequest(**json.loads(asked)), found, *rest)
 
 
-def _granted(text: str | None) -> ApprovedGrant | None:
+def _parse_grant(text: str | None) -> ApprovedGrant | None:
     if text is None:
         return None
     said = json.loads(text)

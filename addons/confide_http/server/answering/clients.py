@@ -40,7 +40,7 @@ class Clients:
         self._running: set[asyncio.Task[None]] = (
             set()
         )  # also those that finish what they were asked, and have a successor
-        self._used: dict[bytes, float] = {}
+        self._last_uses: dict[bytes, float] = {}
         self.streams = Places("streams", most=MAX_STREAMS, each=MAX_STREAMS_EACH)
         self.requests = Places("requests", most=MAX_REQUESTS, each=MAX_REQUESTS_EACH)
 
@@ -54,16 +54,16 @@ class Clients:
             task.add_done_callback(self._running.discard)
             self._clients[caller.public_key] = found = client, task
         client = found[0]
-        client.caller, client.used = caller, time.monotonic()
-        self._used[caller.public_key] = self._daemon.registry.clock()
+        client.caller, client.used_at = caller, time.monotonic()
+        self._last_uses[caller.public_key] = self._daemon.registry.clock()
         return client
 
-    def changed(self, space_id: str, change: DocumentChange) -> None:
+    def on_change(self, space_id: str, change: DocumentChange) -> None:
         for client, _ in self._clients.values():
             if client.caller.space_id == space_id:
-                client.changed(change)
+                client.on_change(change)
 
-    def elsewhere(self, space_id: str) -> None:
+    def on_space_lost(self, space_id: str) -> None:
         """End the streams of a space that another node now holds: their clients reconnect."""
         for client, _ in self._clients.values():
             if client.caller.space_id == space_id:
@@ -92,11 +92,11 @@ class Clients:
                     continue
                 client.caller = caller
                 client.tidy()
-                if time.monotonic() - client.used > 2 * SESSION_IDLE_S:
+                if time.monotonic() - client.used_at > 2 * SESSION_IDLE_S:
                     client.end(is_revoked=False)
             if time.monotonic() - kept_at > KEEP_USED_S:
                 kept_at = time.monotonic()
-                await self._keep_used()
+                await self._save_uses()
 
     def end_streams(self) -> None:
         """End all streams so that clients reconnect; other requests are answered."""
@@ -109,7 +109,7 @@ class Clients:
         self.end_streams()
         await asyncio.gather(*(client.settle() for client, _ in found))
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self._keep_used()
+        await self._save_uses()
 
     async def _run(self, client: TokenClient) -> None:
         try:
@@ -122,13 +122,15 @@ class Clients:
             if self._clients.get(client.caller.public_key, (None,))[0] is client:
                 del self._clients[client.caller.public_key]
 
-    async def _keep_used(self) -> None:
-        used, self._used = self._used, {}
+    async def _save_uses(self) -> None:
+        used, self._last_uses = self._last_uses, {}
         if used:
             try:
                 await asyncio.to_thread(self._daemon.registry.note_used, used)
             except asyncio.CancelledError:
-                self._used = used | self._used  # its thread may not have begun; `close` notes it, and twice is once
+                self._last_uses = (
+                    used | self._last_uses
+                )  # its thread may not have begun; `close` notes it, and twice is once
                 raise
             except ConfideError as error:
                 log.error("when tokens were last used could not be noted: %s", error)

@@ -43,7 +43,7 @@ class ForwardedRequest:
     async def serve(self) -> None:
         """Serve until the channel ends; abandon unfinished requests."""
         try:
-            await self._connection.serve(on_request=self._asked, on_stream=self._answer)
+            await self._connection.serve(on_request=self._ask, on_stream=self._answer)
         except ConnectionLost as error:
             log.info("gateway: the channel of a node ended: %s", error)
         finally:
@@ -63,11 +63,11 @@ class ForwardedRequest:
             await asyncio.wait([one.has_ended for one in self._exchanges.values()])
         await self._connection.close("restart")
 
-    async def _asked(self, op: str, said: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, op: str, said: dict[str, Any]) -> dict[str, Any]:
         if op != LEFT:
             raise RequestError("invalid", "no such request is passed on")
         if (exchange := self._exchanges.get(number_of(said))) is not None:
-            exchange.left.set()
+            exchange.has_left.set()
         return {}
 
     async def _answer(self, op: str, said: dict[str, object], body: Body) -> dict[str, object]:
@@ -89,7 +89,7 @@ class _Exchange:
     """A forwarded request as an ASGI application sees it."""
 
     def __init__(self, connection: Connection, number: int, body: bytes) -> None:
-        self.left = asyncio.Event()
+        self.has_left = asyncio.Event()
         """Set when the client has left."""
         self.has_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection = connection
@@ -103,10 +103,10 @@ class _Exchange:
         whole response.
         """
         working = asyncio.create_task(self._work(endpoint, key, scope))
-        leaving = asyncio.create_task(self.left.wait())
+        leaving = asyncio.create_task(self.has_left.wait())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if self.left.is_set():
+            if self.has_left.is_set():
                 # The handler is informed (`_receive`) and ends by itself: clients often leave once
                 # they have read a response, and the SDK drops a session whose first request was
                 # cancelled.
@@ -122,7 +122,7 @@ class _Exchange:
 
     async def _work(self, endpoint: SdkEndpoint, key: bytes, scope: Scope) -> None:
         try:
-            await endpoint.passed_on(key, scope, self._receive, self._send)
+            await endpoint.answer_forwarded(key, scope, self._receive, self._send)
         except ConfideError as error:
             if self._sending is not None:
                 raise
@@ -134,7 +134,7 @@ class _Exchange:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self.left.wait()
+        await self.has_left.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:

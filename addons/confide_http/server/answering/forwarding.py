@@ -68,7 +68,7 @@ class Forwarder:
                 await channel.ask(scope, body, receive, answering)
             except (ConnectionLost, RequestError, TimeoutError) as error:
                 if answering.has_begun:
-                    raise _interrupted() from error
+                    raise _interruption() from error
                 if not channel.is_lost and isinstance(error, RequestError):
                     raise
                 if answering.is_asked and not may_repeat:
@@ -189,7 +189,7 @@ class _Channel:
         asking = asyncio.create_task(
             self._far.connection.upload(REQUEST, said, answering.asking(body), timeout_s=LONGEST_S)
         )
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
@@ -221,11 +221,11 @@ class _Channel:
     async def _serve(self) -> None:
         with self._ways.relying_on(self._far):
             try:
-                await self._far.connection.serve(on_request=_refuse, on_stream=self._answered)
+                await self._far.connection.serve(on_request=_refuse, on_stream=self._answer)
             except ConfideError as error:
                 log.info("gateway: the channel to node %d ended: %s", self._far.node, type(error).__name__)
 
-    async def _answered(self, op: str, said: dict[str, object], body: Body) -> dict[str, Any]:
+    async def _answer(self, op: str, said: dict[str, object], body: Body) -> dict[str, Any]:
         answering = self._answers.get(number_of(said)) if op == ANSWER else None
         if answering is None or answering.has_begun:
             raise RequestError("cancelled", "no client waits for this")
@@ -237,7 +237,7 @@ class _Channel:
             await self._far.connection.request(LEFT, {"number": number}, timeout_s=GOODBYE_S)
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Return once the client has left; its body has been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -256,7 +256,7 @@ def _unreachable() -> RefusalError:
     )
 
 
-def _interrupted() -> RefusalError:
+def _interruption() -> RefusalError:
     """Build a refusal after the response has begun: it is not sent, and the connection is closed,
     so that a partial response does not look whole.
     """

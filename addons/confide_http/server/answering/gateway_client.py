@@ -32,7 +32,7 @@ from confide_daemon.server.server import OPENED_AT_ONCE
 from confide_daemon.spaces.space import Space
 from confide_daemon.tools.tool_context import ConnectionFacts, SealingFacts, ToolContext, WrittenBack
 from confide_http.door.refusals import RefusalError
-from confide_http.door.request_limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replayed
+from confide_http.door.request_limits import MAX_BODY_BYTES, MAX_STREAMS_EACH, replay_body
 from confide_http.server.answering.forwarding import Forwarder
 from confide_http.server.answering.served import Served
 from confide_memory.classes import AGENT, UNTRUSTED
@@ -60,14 +60,14 @@ class TokenClient:
 
     def __init__(self, caller: Caller, daemon: DaemonHost) -> None:
         self.caller = caller
-        self.used = time.monotonic()
+        self.used_at = time.monotonic()
         self.ended = asyncio.Event()
         """Set when the token ends, the gateway ends or the space moves to another node: streams end
         with it.
         """
         self.is_over = asyncio.Event()
         """Set when the token ends: requests end with it, too."""
-        self._elsewhere = Forwarder(daemon.peers.ways, lambda: self.caller) if daemon.peers.ways is not None else None
+        self._forwarder = Forwarder(daemon.peers.ways, lambda: self.caller) if daemon.peers.ways is not None else None
         self._under_way = 0
         self._is_quiet = asyncio.Event()
         self._is_quiet.set()
@@ -99,11 +99,11 @@ class TokenClient:
             try:
                 await self.ended.wait()
                 self._agent.close()  # its streams end
-                await self._answered()
+                await self._wait_for_requests()
             finally:
                 self._agent.close()
-                if self._elsewhere is not None:
-                    await self._elsewhere.close()
+                if self._forwarder is not None:
+                    await self._forwarder.close()
                 telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
 
@@ -117,8 +117,8 @@ class TokenClient:
 
     def tidy(self) -> None:
         """Close unused channels to other nodes."""
-        if self._elsewhere is not None:
-            self._elsewhere.tidy()
+        if self._forwarder is not None:
+            self._forwarder.tidy()
 
     def require_credit(self) -> None:
         """Raise RefusalError, 429, if earlier requests exceed the rate, so that the next one need
@@ -149,7 +149,7 @@ class TokenClient:
             await self._ready.wait()
             if self._daemon.spaces.leases is None:
                 self._require_space()
-                await self._manager.handle_request(scope, replayed(body, receive), send)
+                await self._manager.handle_request(scope, replay_body(body, receive), send)
             else:
                 await self._handle_on_nodes(scope, body, receive, send, is_passed_on=is_passed_on)
         finally:
@@ -161,7 +161,7 @@ class TokenClient:
         self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool
     ) -> None:
         for _ in range(OPENED_AT_ONCE):
-            elsewhere = None if is_passed_on else self._elsewhere
+            elsewhere = None if is_passed_on else self._forwarder
             if elsewhere is not None and await elsewhere.answer(scope, body, receive, send):
                 return
             # Hold the space meanwhile: a listener then receives every change.
@@ -170,16 +170,16 @@ class TokenClient:
                     async with self._daemon.spaces.hold(self.caller.space_id) as self._space:
                         pass
                 except LockedError:
-                    raise _locked() from None
+                    raise _locked_error() from None
                 except FencedError:
                     if elsewhere is None:
                         raise restarting() from None
                     continue
-                await self._manager.handle_request(scope, replayed(body, receive), send)
+                await self._manager.handle_request(scope, replay_body(body, receive), send)
                 return
         raise restarting()
 
-    def changed(self, change: DocumentChange) -> None:
+    def on_change(self, change: DocumentChange) -> None:
         """Pass on a change in the client's space to its listeners."""
         if self._space is not None:
             self._agent.on_change(change)
@@ -189,7 +189,7 @@ class TokenClient:
         if self._running:
             await asyncio.wait(self._running, timeout=FINISH_S)
 
-    async def _answered(self) -> None:
+    async def _wait_for_requests(self) -> None:
         """Wait for running requests, at most `FINISH_S`, unless the access has ended."""
         waits = [asyncio.create_task(each.wait()) for each in (self._is_quiet, self.is_over)]
         try:
@@ -203,7 +203,7 @@ class TokenClient:
     def _require_space(self) -> None:
         """Raise RefusalError, 503, if the space is locked: it cannot be unlocked by HTTP."""
         if self._daemon.spaces.is_locked(self.caller.space_id):
-            raise _locked()
+            raise _locked_error()
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[Space]:
@@ -255,7 +255,7 @@ class TokenClient:
             facts=ConnectionFacts("", "", self.caller.space, self.caller.scope, None),
             min_score=self._daemon.config.search.min_score,
             sealing=self._sealing,
-            run_to_end=self._finished,
+            run_to_end=self._run_to_end,
             tools=frozenset(one.name for one in definitions(TOOLSETS)) - self.withheld,
             has_machine=False,
         )
@@ -269,7 +269,7 @@ class TokenClient:
         """Await something; requests are tracked as a whole."""
         return await work
 
-    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a change of documents to its end even if the client leaves: the writer thread makes
         the change in any case, and devices must be notified. There are no more of them than places
         for requests.
@@ -303,7 +303,7 @@ def restarting() -> RefusalError:
     return RefusalError(503, "unavailable", why, hint=hint)
 
 
-def _locked() -> RefusalError:
+def _locked_error() -> RefusalError:
     hint = "it opens when one of its devices connects"
     return RefusalError(503, "locked", "the space is locked: its devices keep its key", hint=hint)
 

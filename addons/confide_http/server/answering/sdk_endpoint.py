@@ -53,13 +53,13 @@ class SdkEndpoint:
         scope["state"][KNOWN] = True
         await self._answer(admitted.caller, scope, receive, send, left_s=admitted.left_s, is_passed_on=False)
 
-    async def passed_on(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_forwarded(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that another node has authenticated, for the caller with this key; that
         node ends it with its token.
         """
-        caller = await self._callers.known(key)
+        caller = await self._callers.current_caller(key)
         if caller is None:
-            raise self._by_token.unknown()
+            raise self._by_token.unknown_token_error()
         await self._answer(caller, scope, receive, send, left_s=None, is_passed_on=True)
 
     async def _answer(
@@ -89,7 +89,7 @@ class SdkEndpoint:
                 await asyncio.wait({work, end})
         if client.ended.is_set() and not client.is_over.is_set():
             raise restarting()
-        raise self._by_token.unknown()
+        raise self._by_token.unknown_token_error()
 
 
 def _in_our_words(send: Send) -> Send:
@@ -99,7 +99,7 @@ def _in_our_words(send: Send) -> Send:
     head: Message | None = None
     body = bytearray()
 
-    async def told(message: Message) -> None:
+    async def send_reworded(message: Message) -> None:
         nonlocal head
         if message["type"] == "http.response.start" and message["status"] == 400:
             head = message
@@ -110,16 +110,16 @@ def _in_our_words(send: Send) -> Send:
         body.extend(message.get("body", b""))
         if message.get("more_body"):
             return
-        answer = _reworded(bytes(body))
+        answer = _reword(bytes(body))
         headers = [pair for pair in head["headers"] if pair[0].lower() != b"content-length"]
         headers.append((b"content-length", str(len(answer)).encode()))
         await send({**head, "headers": headers})
         await send({**message, "body": answer})
 
-    return told
+    return send_reworded
 
 
-def _reworded(body: bytes) -> bytes:
+def _reword(body: bytes) -> bytes:
     try:
         said: Any = json.loads(body)
         if said["error"]["message"].startswith(_QUOTES):

@@ -62,7 +62,7 @@ class Served:
         """
         self.middleware: list[Any] = [OfferedViews(described["serverInfo"])]
         self.cache_hints: dict[str, object] = {}
-        self._described = described
+        self._metadata_routes = described
         own = {"ping": mcp_protocol.pong, "server/discover": mcp_protocol.discovering(described)}
         entries = {
             method: MethodHandler(PARAMS[method], _answering(method, one))
@@ -86,17 +86,17 @@ class Served:
     @property
     def server_info_stamp(self) -> dict[str, object]:
         """Return the metadata for each result of the later era."""
-        return dict(self._described["serverInfo"])
+        return dict(self._metadata_routes["serverInfo"])
 
     def create_initialization_options(self) -> InitializationOptions:
         """Return the options for `initialize`, in the older era."""
-        info = self._described["serverInfo"]
+        info = self._metadata_routes["serverInfo"]
         return InitializationOptions(
             server_name=info["name"],
             server_version=info["version"],
             title=info["title"],
-            capabilities=types.ServerCapabilities.model_validate(self._described["capabilities"]),
-            instructions=self._described["instructions"],
+            capabilities=types.ServerCapabilities.model_validate(self._metadata_routes["capabilities"]),
+            instructions=self._metadata_routes["instructions"],
         )
 
 

@@ -44,7 +44,7 @@ Address = IPv4Address | IPv6Address
 Resolve = Callable[[str], Awaitable[list[str]]]
 
 
-async def resolved(host: str) -> list[str]:
+async def resolve(host: str) -> list[str]:
     """Return the addresses of a name. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, HTTPS_PORT, type=socket.SOCK_STREAM)
     return [str(each[4][0]) for each in found]
@@ -70,7 +70,7 @@ class ClientMetadata:
         hosts: Collection[str],
         space: str,
         *,
-        resolve: Resolve = resolved,
+        resolve: Resolve = resolve,
         may_reach: Callable[[Address], bool] = is_public,
         port: int = HTTPS_PORT,
         trusted: ssl.SSLContext | None = None,
@@ -86,8 +86,8 @@ class ClientMetadata:
         self._resolve = resolve
         self._may_reach = may_reach
         self._port = port
-        self._trusted = trusted
-        self._known: dict[str, float] = {}
+        self._trusted_hosts = trusted
+        self._known_until: dict[str, float] = {}
         self._fetches = Guesses("documents of programs")
         self._places = Places("documents of programs", most=4, each=4)
 
@@ -105,13 +105,13 @@ class ClientMetadata:
         if host is None:
             return None
         found = await asyncio.to_thread(self._applications.find, identifier)
-        if found is not None and time.monotonic() - self._known.get(identifier, -KEPT_S) < KEPT_S:
+        if found is not None and time.monotonic() - self._known_until.get(identifier, -KEPT_S) < KEPT_S:
             return found
         self._fetches.count()
         with self._places.place(None):
             try:
                 async with asyncio.timeout(FETCH_S):
-                    document = await self._fetched(identifier, host)
+                    document = await self._fetch(identifier, host)
             except (TimeoutError, OSError, httpx2.HTTPError, ssl.SSLError):
                 document = None
         application = self._read(identifier, document)
@@ -132,9 +132,9 @@ class ClientMetadata:
             # neither.
             log.error("a program that describes itself cannot sign in: %s", error)
             raise RefusalError(503, "unavailable", "programs cannot sign in by a document here now") from error
-        while len(self._known) >= MOST_KEPT:
-            del self._known[next(iter(self._known))]
-        self._known[identifier] = time.monotonic()
+        while len(self._known_until) >= MOST_KEPT:
+            del self._known_until[next(iter(self._known_until))]
+        self._known_until[identifier] = time.monotonic()
         return noted
 
     def _host_of(self, identifier: str) -> str | None:
@@ -151,7 +151,7 @@ class ClientMetadata:
         has_path = len(parts.path) > 1 and not {".", ".."} & set(parts.path.split("/"))
         return host if is_plain and has_path and host in self._hosts else None
 
-    async def _fetched(self, identifier: str, host: str) -> bytes | None:
+    async def _fetch(self, identifier: str, host: str) -> bytes | None:
         for library in ("httpx2", "httpcore2"):  # they would write addresses
             logging.getLogger(library).setLevel(logging.CRITICAL)
         addresses = [ip_address(each) for each in await self._resolve(host)]
@@ -162,7 +162,7 @@ class ClientMetadata:
         # Connect to the address that was checked, not to the name again, which may resolve
         # differently now.
         url = f"https://{where}:{self._port}{urlsplit(identifier).path}"
-        trusted = self._trusted or ssl.create_default_context()
+        trusted = self._trusted_hosts or ssl.create_default_context()
         async with (
             httpx2.AsyncClient(verify=trusted, follow_redirects=False, trust_env=False, timeout=FETCH_S) as client,
             client.stream(

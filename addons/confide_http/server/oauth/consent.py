@@ -49,13 +49,13 @@ _WRITES: Final = "It would read what your memory holds, but for what is sealed, 
 
 def waiting_page(waiting: PendingSignIn, words: str) -> Response:
     """Return the page, which reloads itself until the words are approved."""
-    redirect = waiting.asked.redirect
+    redirect = waiting.request.redirect
     registered = "<p>It has registered itself: its name was not verified.</p>\n"
     text = (
         f"<p><strong>{escape(waiting.application.name)}</strong> asks to use your memory.</p>\n"
         f"{registered if waiting.application.is_registered else ''}"
-        f"<p>{_WRITES if waiting.asked.scope == 'write' else _READS} Its maker can read what it asks and finds.</p>\n"
-        f"<p>You would be sent back to <strong>{escape(_where(redirect))}</strong>: {escape(redirect)}</p>\n"
+        f"<p>{_WRITES if waiting.request.scope == 'write' else _READS} Its maker can read what it asks and finds.</p>\n"
+        f"<p>You would be sent back to <strong>{escape(_host_of(redirect))}</strong>: {escape(redirect)}</p>\n"
         "<p>Have you asked for this yourself, just now, in this browser? Then approve it on one of your devices, within ten minutes:</p>\n"
         f"<p><code>confide http approve {escape(words)}</code></p>\n"
         "<p>This page goes on by itself then. If you have not asked for it, close it. Nothing was granted.</p>"
@@ -64,7 +64,7 @@ def waiting_page(waiting: PendingSignIn, words: str) -> Response:
     return _page("Let a program use your memory?", text, more=more, status=200)
 
 
-def _where(redirect: str) -> str:
+def _host_of(redirect: str) -> str:
     """Return the host of a redirect address; for a private scheme, the program that this computer
     opens it with.
     """

@@ -38,13 +38,13 @@ READ, WRITE = SCOPES
 class OurCode(AuthorizationCode):
     """A code in the SDK's form, together with ours."""
 
-    kept: Any
+    record: Any
 
 
 class OurRefresh(RefreshToken):
     """A refresh token in the SDK's form, together with ours."""
 
-    kept: Any
+    record: Any
 
 
 class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken]):
@@ -135,14 +135,14 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
             return None
         return OurCode(
             code=authorization_code,
-            scopes=_scopes(code.granted.scope),
+            scopes=_scopes(code.grant.scope),
             expires_at=code.good_until,
             client_id=code.application,
-            code_challenge=code.asked.challenge,
-            redirect_uri=AnyUrl(code.asked.redirect),
-            redirect_uri_provided_explicitly=code.asked.is_given,
-            resource=code.asked.resource,
-            kept=code,
+            code_challenge=code.request.challenge,
+            redirect_uri=AnyUrl(code.request.redirect),
+            redirect_uri_provided_explicitly=code.request.is_given,
+            resource=code.request.resource,
+            record=code,
         )
 
     async def exchange_authorization_code(
@@ -152,7 +152,7 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
     ) -> OAuthToken:
         """Issue the first tokens. Raises TokenError."""
         try:
-            return _token_response(await asyncio.to_thread(self._sign_ins.exchange, authorization_code.kept))
+            return _token_response(await asyncio.to_thread(self._sign_ins.exchange, authorization_code.record))
         except TakenError as error:
             raise TokenError("invalid_request", str(error)) from error
 
@@ -169,7 +169,7 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
             scopes=_scopes(found.scope),
             expires_at=int(found.expires_at),
             resource=self._resource,
-            kept=found,
+            record=found,
         )
 
     async def exchange_refresh_token(
@@ -181,7 +181,7 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         """Issue the next tokens. Raises TokenError."""
         if set(scopes) != set(refresh_token.scopes):
             raise TokenError("invalid_scope", "a token is turned over as it is; sign in again for less")
-        return _token_response(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.kept))
+        return _token_response(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.record))
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         """Not called: our own authentication checks tokens (`server/token_callers.py`)."""

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from confide_http.door.bearer_auth import Guesses
 from confide_http.door.crowd import holder_of
 from confide_http.door.refusals import RefusalError
-from confide_http.door.request_limits import Places, body_of, replayed
+from confide_http.door.request_limits import Places, body_of, replay_body
 from confide_http.server.access.applications import Applications
 from confide_http.server.access.sign_ins import SignIns, words_of
 from confide_http.server.oauth.client_metadata import ClientMetadata
@@ -143,12 +143,12 @@ class SignInRoutes:
     async def _consent(self, request: Request) -> Response:
         identifier = request.path_params["identifier"]
         waiting = await asyncio.to_thread(self._sign_ins.waiting, identifier)
-        if waiting is not None and waiting.granted is None:
+        if waiting is not None and waiting.grant is None:
             return waiting_page(waiting, words_of(identifier))
         code = await asyncio.to_thread(self._sign_ins.hand_out, identifier)
         if code is None:
             return ended_page()
-        return self._back(code.asked.redirect, code=code.text, state=code.asked.state)
+        return self._back(code.request.redirect, code=code.text, state=code.request.state)
 
     async def _style(self, _request: Request) -> Response:
         return style()
@@ -162,14 +162,14 @@ class SignInRoutes:
         if said.get("resource", self._resource) != self._resource:
             return JSONResponse({"error": "invalid_target"}, status_code=400)
         with self._places.place(TOKEN):
-            answer: Response = await self._tokens.handle(Request(request.scope, replayed(body, request.receive)))
+            answer: Response = await self._tokens.handle(Request(request.scope, replay_body(body, request.receive)))
         if answer.status_code >= 400:
             self._guesses.count()
         if answer.status_code == 400 and said.get("grant_type") == "authorization_code":
-            await self._refused(said)
+            await self._revoke_code(said)
         return answer
 
-    async def _refused(self, said: Mapping[str, str]) -> None:
+    async def _revoke_code(self, said: Mapping[str, str]) -> None:
         """Revoke a used code that failed: its holder lacks the application's other credentials."""
         code = await asyncio.to_thread(self._sign_ins.code, said.get("code", ""))
         if code is not None and code.application == said.get("client_id"):
@@ -186,7 +186,7 @@ class SignInRoutes:
         )
         with self._places.place(REGISTER):
             handler = RegistrationHandler(provider, self._registration)
-            return await handler.handle(Request(request.scope, replayed(body, request.receive)))
+            return await handler.handle(Request(request.scope, replay_body(body, request.receive)))
 
     def _back(self, redirect: str, **said: str | None) -> Response:
         """Redirect to the application, with the issuer."""

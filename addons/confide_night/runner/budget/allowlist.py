@@ -190,7 +190,7 @@ def _tools(forms: Mapping[str, Form], dated: re.Pattern[str] | None = None, of_d
     return check
 
 
-def _packed(value: Any, where: str, weight: Weight, begins: re.Pattern[str] | None = None) -> Any:
+def _require_base64(value: Any, where: str, weight: Weight, begins: re.Pattern[str] | None = None) -> Any:
     """Accept base64 data within the request itself, never an address."""
     begin = begins.match(value) if begins is not None and isinstance(value, str) else None
     if not isinstance(value, str) or (begins is not None and begin is None):
@@ -203,22 +203,22 @@ def _packed(value: Any, where: str, weight: Weight, begins: re.Pattern[str] | No
 
 def _image(value: Any, where: str, weight: Weight) -> Any:
     weight.images += 1
-    return _packed(value, where, weight)
+    return _require_base64(value, where, weight)
 
 
 def _document(value: Any, where: str, weight: Weight) -> Any:
     weight.documents += 1
-    return _packed(value, where, weight)
+    return _require_base64(value, where, weight)
 
 
 def _image_url(value: Any, where: str, weight: Weight) -> Any:
     weight.images += 1
-    return _packed(value, where, weight, _IMAGE_URL)
+    return _require_base64(value, where, weight, _IMAGE_URL)
 
 
 def _file_data(value: Any, where: str, weight: Weight) -> Any:
     weight.documents += 1
-    return _packed(value, where, weight, _FILE_DATA)
+    return _require_base64(value, where, weight, _FILE_DATA)
 
 
 # Anthropic's messages
@@ -503,15 +503,15 @@ _OPENAI_BETAS: Final = frozenset({"responses=experimental"})
 _VERSIONS: Final = frozenset({"2023-06-01"})
 
 
-def _named(names: Collection[str]) -> Callable[[str], str]:
+def _choice_of(names: Collection[str]) -> Callable[[str], str]:
     return lambda given: ",".join(name for name in (each.strip() for each in given.split(",")) if name in names)
 
 
 HEADERS: Final[Mapping[str, Callable[[str], str]]] = {
     "accept": str,
     "user-agent": str,
-    "anthropic-beta": _named(BETAS),
-    "anthropic-version": _named(_VERSIONS),
-    "openai-beta": _named(_OPENAI_BETAS),
+    "anthropic-beta": _choice_of(BETAS),
+    "anthropic-version": _choice_of(_VERSIONS),
+    "openai-beta": _choice_of(_OPENAI_BETAS),
 }
 """Functions by name of header that return the allowed part of an agent's header; "" for nothing."""

@@ -24,15 +24,15 @@ _SLACK_BYTES: Final = 4096
 _WRITTEN: Final = ("text", "thinking", "partial_json")
 
 
-def of_answer(body: bytes) -> TokenUse | None:
+def usage_in_answer(body: bytes) -> TokenUse | None:
     """Return the tokens that a complete answer reports; None if it reports none."""
     try:
-        return of_usage(json.loads(body)["usage"])
+        return parse_usage(json.loads(body)["usage"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def of_usage(usage: Any) -> TokenUse | None:
+def parse_usage(usage: Any) -> TokenUse | None:
     """Parse a `usage` object of Anthropic or OpenAI; return None if it is neither."""
     if not isinstance(usage, dict) or "input_tokens" not in usage:
         return None
@@ -55,20 +55,20 @@ class EventStream:
     """Parser of a stream of server-sent events.
 
     Attributes:
-        used: the usage reported last; None before the first report.
+        usage: the usage reported last; None before the first report.
         is_whole: whether that report is final.
-        written: lower bound of the output tokens so far, estimated from the length until reported.
+        written_tokens: lower bound of the output tokens so far, estimated from the length until reported.
     """
 
     def __init__(self) -> None:
-        self.used: TokenUse | None = None
+        self.usage: TokenUse | None = None
         self.is_whole = False
         self._bytes = 0
         self._rest = b""
 
     @property
-    def written(self) -> int:
-        said = self.used.output if self.used else 0
+    def written_tokens(self) -> int:
+        said = self.usage.output if self.usage else 0
         return max(said, (self._bytes - _SLACK_BYTES) // _BYTES_A_TOKEN)
 
     def feed(self, piece: bytes) -> None:
@@ -92,20 +92,20 @@ class EventStream:
             self._hear(event["message"].get("usage"))
         elif kind == "message_delta":
             usage = event.get("usage")
-            before = self.used or TokenUse()
-            said = of_usage(usage) or TokenUse(output=_count(usage, "output_tokens"))
+            before = self.usage or TokenUse()
+            said = parse_usage(usage) or TokenUse(output=_count(usage, "output_tokens"))
             # Some servers repeat the input count here, others do not.
-            self.used = (
+            self.usage = (
                 said
-                if said.taken_in
+                if said.all_input
                 else TokenUse(before.input, said.output, before.cache_read, before.cache_write, before.cache_write_1h)
             )
         elif kind == "message_stop":
-            self.is_whole = self.used is not None
+            self.is_whole = self.usage is not None
         elif kind in ("response.completed", "response.incomplete", "response.failed"):
             response = event.get("response")
             self._hear(response.get("usage") if isinstance(response, dict) else None)
-            self.is_whole = self.used is not None
+            self.is_whole = self.usage is not None
         elif isinstance(kind, str) and kind.endswith("delta"):
             delta = event.get("delta")
             texts = (
@@ -118,8 +118,8 @@ class EventStream:
             self._bytes += sum(len(text) for text in texts if isinstance(text, str))
 
     def _hear(self, usage: Any) -> None:
-        if (found := of_usage(usage)) is not None:
-            self.used = found
+        if (found := parse_usage(usage)) is not None:
+            self.usage = found
 
 
 DEFAULT_OUTPUT: Final = 32_000
@@ -145,11 +145,11 @@ class PricedRequest(NamedTuple):
 
 
 class Api(NamedTuple):
-    """The rules of an API. `paid` and `free` list the allowed methods and paths that do and do not
+    """The rules of an API. `paid_paths` and `free` list the allowed methods and paths that do and do not
     cost money.
     """
 
-    paid: frozenset[tuple[str, str]]
+    paid_paths: frozenset[tuple[str, str]]
     free: frozenset[tuple[str, str]]
     form: Form
     output_field: str
@@ -161,7 +161,7 @@ class Api(NamedTuple):
         passed = {name: found for name, taken in HEADERS.items() if (found := taken(given.get(name, "")))}
         return {**passed, "content-type": "application/json", self.key_header: self.key_form.format(key)}
 
-    def checked(self, body: Any) -> tuple[dict[str, object], Weight]:
+    def check(self, body: Any) -> tuple[dict[str, object], Weight]:
         """Return the request body to send and its weight. Raises UnfitError if it is invalid or
         contains anything not allowed.
         """
@@ -180,7 +180,7 @@ class Api(NamedTuple):
         """Check the body of a paid request, and return it with what its price depends on. Raises
         UnfitError: it is invalid, or contains anything not allowed.
         """
-        found, weight = self.checked(body)
+        found, weight = self.check(body)
         wanted = found.get(self.output_field)
         wanted = wanted if type(wanted) is int and wanted > 0 else DEFAULT_OUTPUT
         return PricedRequest(found, body["model"], wanted, self.output_field, weight)

@@ -55,7 +55,7 @@ class RunTerms:
         price_of: returns the price of a model, by the name in the request; None if the model is not
             allowed.
         hosts: other hosts, each with the headers to set.
-        hidden: the bare secrets in those headers.
+        hidden_values: the bare secrets in those headers.
     """
 
     api: str
@@ -63,7 +63,7 @@ class RunTerms:
     key: str = field(repr=False)
     price_of: Callable[[str], Price | None]
     hosts: Mapping[Destination, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    hidden: Sequence[str] = field(default=(), repr=False)
+    hidden_values: Sequence[str] = field(default=(), repr=False)
 
 
 class BudgetGateway:
@@ -76,10 +76,10 @@ class BudgetGateway:
         self._api = APIS[terms.api]
         self._meter = meter
         self._tell = tell
-        self._asked = 0
+        self._requests = 0
         self._tls = _verifying(terms)
         self._client = httpx2.AsyncClient(timeout=_TIMES, follow_redirects=False, verify=self._tls)
-        hidden = [terms.key, *terms.hidden, *(value for each in terms.hosts.values() for value in each.values())]
+        hidden = [terms.key, *terms.hidden_values, *(value for each in terms.hosts.values() for value in each.values())]
         self._forms = SecretForms(dict.fromkeys((value.encode() for value in hidden), SHOWN))
         self.app = Starlette(
             routes=[
@@ -95,18 +95,18 @@ class BudgetGateway:
         asked = (request.method, request.scope["path"])
         if asked == ("HEAD", "/"):
             return Response()  # Claude Code checks that the API is reachable
-        if (refusal := self._counted()) is not None:
+        if (refusal := self._count()) is not None:
             return refusal
-        if asked in self._api.paid:
-            return await self._paid(request)
+        if asked in self._api.paid_paths:
+            return await self._answer_paid(request)
         if asked in self._api.free:
             return await self._free(request)
         self._tell({"refused": "path"})
         return _refusal(404, "this run's gateway has no such path")
 
-    def _counted(self) -> Response | None:
-        self._asked += 1
-        if self._asked <= MOST_REQUESTS:
+    def _count(self) -> Response | None:
+        self._requests += 1
+        if self._requests <= MOST_REQUESTS:
             return None
         return _refusal(429, f"a run may ask {MOST_REQUESTS:,} times")
 
@@ -120,7 +120,7 @@ class BudgetGateway:
             if raw is None:
                 return _refusal(400, "the request is too large")
             try:
-                checked, _ = self._api.checked(json.loads(raw))
+                checked, _ = self._api.check(json.loads(raw))
             except UnfitError as error:
                 return self._unfit(error)
             except (ValueError, RecursionError):
@@ -134,7 +134,7 @@ class BudgetGateway:
             return _refusal(502, f"the model's API cannot be reached: {type(error).__name__}")
         return Response(self._mask().whole(answer.content), answer.status_code, self._back(answer.headers))
 
-    async def _paid(self, request: Request) -> Response:
+    async def _answer_paid(self, request: Request) -> Response:
         raw = await _body(request)
         if raw is None:
             return _refusal(400, "the request is too large")
@@ -151,23 +151,23 @@ class BudgetGateway:
         try:
             admission = await self._meter.admit(price, found.weight.tokens(raw), found.wanted_output)
         except SpentError:
-            self._told()
-            return self._spent()
+            self._report()
+            return self._spent_response()
         except TimeoutError:
             return _refusal(429, "other requests of this run hold what is left of its budget")
         if not thinking_fits(found.body, admission.most_output):
             await self._meter.settle(admission, TokenUse())
             self._meter.is_over = True
-            self._told()
-            return self._spent()
+            self._report()
+            return self._spent_response()
         body = {**found.body, found.output_field: admission.most_output}
-        return await self._asked_for(request, json.dumps(body).encode(), admission)
+        return await self._send_paid(request, json.dumps(body).encode(), admission)
 
     def _unfit(self, error: UnfitError) -> Response:
         self._tell({"refused": "form"})
         return _refusal(400, str(error))
 
-    async def _asked_for(self, request: Request, body: bytes, admission: TokenReservation) -> Response:
+    async def _send_paid(self, request: Request, body: bytes, admission: TokenReservation) -> Response:
         """Send a paid request to the model, and settle it with the meter exactly once, whatever
         happens.
         """
@@ -177,37 +177,37 @@ class BudgetGateway:
         try:
             answer = await self._client.send(sent, stream=True)
         except httpx2.ConnectError as error:
-            await self._settled(admission, TokenUse())
+            await self._settle(admission, TokenUse())
             self._tell({"refused": "unreachable"})
             return _refusal(502, f"the model's API cannot be reached: {type(error).__name__}")
         except BaseException as error:
             # The model may have answered, so count the highest price.
-            await self._settled(admission, None)
+            await self._settle(admission, None)
             if not isinstance(error, httpx2.HTTPError):
                 raise
             self._tell({"refused": "unreachable"})
             return _refusal(502, f"the model's API did not answer: {type(error).__name__}")
         if answer.status_code >= 400:
-            await self._settled(admission, TokenUse())
+            await self._settle(admission, TokenUse())
             self._tell({"refused": "upstream", "status": answer.status_code})
-            return StreamingResponse(self._masked(answer), answer.status_code, self._back(answer.headers))
+            return StreamingResponse(self._mask_answer(answer), answer.status_code, self._back(answer.headers))
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            return StreamingResponse(self._followed(answer, admission), answer.status_code, self._back(answer.headers))
+            return StreamingResponse(self._follow(answer, admission), answer.status_code, self._back(answer.headers))
         try:
             content = b"".join([piece async for piece in _whole(answer)])
         except BaseException:
-            await self._settled(admission, None)
+            await self._settle(admission, None)
             raise
-        await self._settled(admission, apis.of_answer(content))
+        await self._settle(admission, apis.usage_in_answer(content))
         return Response(self._mask().whole(content), answer.status_code, self._back(answer.headers))
 
-    async def _followed(self, answer: httpx2.Response, admission: TokenReservation) -> AsyncIterator[bytes]:
+    async def _follow(self, answer: httpx2.Response, admission: TokenReservation) -> AsyncIterator[bytes]:
         """Forward a stream; cut it when it exceeds the run's budget."""
         stream = apis.EventStream()
         try:
             async for piece in answer.aiter_raw():
                 stream.feed(piece)
-                if stream.written > admission.most_output:
+                if stream.written_tokens > admission.most_output:
                     self._meter.is_over = True
                     return
                 yield piece
@@ -216,28 +216,28 @@ class BudgetGateway:
         finally:
             # Without a final usage report, count the highest price: the API continues for a while
             # after a cut.
-            await asyncio.shield(self._ended(answer, admission, stream.used if stream.is_whole else None))
+            await asyncio.shield(self._end(answer, admission, stream.usage if stream.is_whole else None))
 
-    async def _ended(self, answer: httpx2.Response, admission: TokenReservation, used: TokenUse | None) -> None:
-        await self._settled(admission, used)
+    async def _end(self, answer: httpx2.Response, admission: TokenReservation, used: TokenUse | None) -> None:
+        await self._settle(admission, used)
         await answer.aclose()
 
-    async def _settled(self, admission: TokenReservation, used: TokenUse | None) -> None:
+    async def _settle(self, admission: TokenReservation, used: TokenUse | None) -> None:
         await self._meter.settle(admission, used)
-        self._told()
+        self._report()
 
-    def _told(self) -> None:
+    def _report(self) -> None:
         meter = self._meter
-        said = {"usd": meter.spent_usd, "in": meter.used.taken_in, "out": meter.used.output}
+        said = {"usd": meter.spent_usd, "in": meter.usage.all_input, "out": meter.usage.output}
         self._tell({"spent": {**said, "requests": meter.requests, "over": meter.is_over}})
 
-    def _spent(self) -> Response:
+    def _spent_response(self) -> Response:
         return _refusal(402, "the budget of this run is spent; end your work now")
 
     async def _host(self, request: Request) -> Response:
-        if (refusal := self._counted()) is not None:
+        if (refusal := self._count()) is not None:
             return refusal
-        host, rest = _named(request.scope.get("raw_path", b""))
+        host, rest = _split_path(request.scope.get("raw_path", b""))
         destination = Destination.parse(host)
         if destination is None or destination not in self._terms.hosts:
             self._tell({"refused": "host"})
@@ -267,9 +267,11 @@ class BudgetGateway:
             if connection is not None:
                 await connection.close()
             return _refusal(502, f"{destination}: {error}")
-        return StreamingResponse(_answered(connection, answer), answer.status, self._passed(answer.headers))
+        return StreamingResponse(
+            _read_answer(connection, answer), answer.status, self._headers_for_agent(answer.headers)
+        )
 
-    async def _masked(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
+    async def _mask_answer(self, answer: httpx2.Response) -> AsyncIterator[bytes]:
         """Forward an answer with the secrets masked, since a host that echoes its request would
         return them.
         """
@@ -286,9 +288,9 @@ class BudgetGateway:
     def _back(self, headers: httpx2.Headers) -> dict[str, str]:
         """Return the headers of the model's answer for the agent, with the secrets masked."""
         masked = [(name.encode(), self._mask().whole(value.encode())) for name, value in headers.items()]
-        return self._passed(masked)
+        return self._headers_for_agent(masked)
 
-    def _passed(self, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    def _headers_for_agent(self, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
         """Return those of an answer's headers that the agent gets."""
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         return {
@@ -296,7 +298,7 @@ class BudgetGateway:
         }
 
 
-def _named(raw_path: bytes) -> tuple[str, bytes]:
+def _split_path(raw_path: bytes) -> tuple[str, bytes]:
     """Split a path into the host's name and the rest after the third slash, unchanged.
 
     The host is parsed only here and nothing else determines the target, since two parsers of one
@@ -312,7 +314,7 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
         yield body
 
 
-async def _answered(connection: HostConnection, answer: Answer) -> AsyncIterator[bytes]:
+async def _read_answer(connection: HostConnection, answer: Answer) -> AsyncIterator[bytes]:
     """Yield a host's answer, up to `MOST_ANSWER` bytes, and close the connection."""
     size = 0
     try:

@@ -26,7 +26,7 @@ class GatewayProcess:
     Attributes:
         usd, tokens_in, tokens_out, requests: totals so far.
         is_over: whether the budget has stopped a request.
-        turned_away: status of the last refusal by the model's API, 503 if it was unreachable; 0
+        refusal_status: status of the last refusal by the model's API, 503 if it was unreachable; 0
             before any refusal and after a later answer.
         is_listening: set when the gateway has the sandbox's listener.
     """
@@ -36,7 +36,7 @@ class GatewayProcess:
         self.usd = 0.0
         self.tokens_in = self.tokens_out = self.requests = 0
         self.is_over = False
-        self.turned_away = 0
+        self.refusal_status = 0
         self.is_listening = asyncio.Event()
         self._answer: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
         self._following = asyncio.create_task(self._follow())
@@ -122,9 +122,9 @@ class GatewayProcess:
         if spent := said.get("spent"):
             self.usd, self.requests, self.is_over = float(spent["usd"]), int(spent["requests"]), bool(spent["over"])
             if int(spent["out"]) > self.tokens_out:
-                self.turned_away = 0
+                self.refusal_status = 0
             self.tokens_in, self.tokens_out = int(spent["in"]), int(spent["out"])
         if said.get("refused") in ("upstream", "unreachable"):
-            self.turned_away = int(said.get("status", 503))
+            self.refusal_status = int(said.get("status", 503))
         if "answer" in said and not self._answer.done():
             self._answer.set_result(said["answer"])

@@ -41,7 +41,7 @@ class Meter:
     """The budget of one run, in US dollars.
 
     Attributes:
-        spent_usd, used, requests: totals so far as answers report them, or the highest price if an
+        spent_usd, usage, requests: totals so far as answers report them, or the highest price if an
             answer reports none.
         is_over: whether the budget has stopped a request.
     """
@@ -49,7 +49,7 @@ class Meter:
     def __init__(self, limit_usd: float) -> None:
         self.limit_usd = limit_usd
         self.spent_usd = 0.0
-        self.used = TokenUse()
+        self.usage = TokenUse()
         self.requests = 0
         self.is_over = False
         self._under_way: list[TokenReservation] = []
@@ -101,8 +101,8 @@ class Meter:
             self.requests += 1
             if used is None:
                 self.spent_usd += admission.held_usd
-                self.used += TokenUse(output=admission.most_output)
+                self.usage += TokenUse(output=admission.most_output)
             else:
                 self.spent_usd += admission.price.usd(used)
-                self.used += used
+                self.usage += used
             self._changed.notify_all()

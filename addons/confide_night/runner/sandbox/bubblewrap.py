@@ -178,15 +178,15 @@ class Sandbox:
                 try:
                     process = await asyncio.shield(starting)
                     closing.close()
-                    pidfd = await first.found()
+                    pidfd = await first.find()
                     is_set_up = pidfd is not None and await _is_set_up(process)
                 except BaseException:
                     # Do not kill bubblewrap here: during the setup its child processes do not die
                     # with it yet.
-                    await asyncio.shield(_abandoned(starting, first, closing))
+                    await asyncio.shield(_abandon(starting, first, closing))
                     raise
                 if pidfd is None or not is_set_up:
-                    raise await _failed(process, pidfd)
+                    raise await _setup_error(process, pidfd)
                 assert process.stdin is not None
                 process.stdin.write(_GO)
         except BaseException as error:
@@ -214,11 +214,11 @@ class Sandbox:
             signal.pidfd_send_signal(self._first, signal.SIGKILL)
         first, self._first = self._first, -1
         try:
-            await asyncio.shield(self._gone(first))
+            await asyncio.shield(self._wait_gone(first))
         finally:
             os.close(first)
 
-    async def _gone(self, first: int) -> None:
+    async def _wait_gone(self, first: int) -> None:
         try:
             async with asyncio.timeout(ENDED_S):
                 await _readable(first)
@@ -310,25 +310,25 @@ class _FirstProcess:
     """The first process of a namespace, as bubblewrap reports it over a pipe."""
 
     def __init__(self, told: int) -> None:
-        self._told = told
+        self._report_fd = told
         self._text = b""
-        self._found: int | None = None
+        self._pidfd: int | None = None
 
-    async def found(self) -> int | None:
+    async def find(self) -> int | None:
         """Return a pidfd of the process; None if bubblewrap ended before its report. Raises
         TimeoutError.
         """
-        if self._found is not None:
-            return self._found
+        if self._pidfd is not None:
+            return self._pidfd
         async with asyncio.timeout(STARTED_S):
             while True:
-                await _readable(self._told)
-                piece = os.read(self._told, 4096)
+                await _readable(self._report_fd)
+                piece = os.read(self._report_fd, 4096)
                 self._text += piece
                 try:
                     said: dict[str, Any] = json.loads(self._text)
-                    self._found = os.pidfd_open(int(said["child-pid"]))
-                    return self._found
+                    self._pidfd = os.pidfd_open(int(said["child-pid"]))
+                    return self._pidfd
                 except (ValueError, KeyError):
                     if not piece:
                         return None
@@ -336,7 +336,7 @@ class _FirstProcess:
                     return None
 
 
-async def _abandoned(
+async def _abandon(
     starting: asyncio.Future[asyncio.subprocess.Process], first: _FirstProcess, closing: contextlib.ExitStack
 ) -> None:
     """End a sandbox whose start was cancelled or failed."""
@@ -346,7 +346,7 @@ async def _abandoned(
         process.stdin.close()
     pidfd = None
     with contextlib.suppress(TimeoutError):
-        pidfd = await first.found()
+        pidfd = await first.find()
     with contextlib.suppress(ProcessLookupError):
         if pidfd is not None:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -380,7 +380,7 @@ async def _is_set_up(process: asyncio.subprocess.Process) -> bool:
         return bool(await process.stdout.readline())
 
 
-async def _failed(process: asyncio.subprocess.Process, pidfd: int | None) -> SandboxError:
+async def _setup_error(process: asyncio.subprocess.Process, pidfd: int | None) -> SandboxError:
     """Return the error that explains why bubblewrap ended during the setup."""
     if pidfd is not None:
         os.close(pidfd)

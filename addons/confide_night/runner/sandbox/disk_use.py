@@ -23,7 +23,7 @@ class Used(NamedTuple):
     is_hidden: bool
 
 
-def used(folder: Path, *, most_entries: int = MOST_ENTRIES) -> Used:
+def measure(folder: Path, *, most_entries: int = MOST_ENTRIES) -> Used:
     """Return the bytes on disk below a folder, without following links. Blocks. Files that vanish
     meanwhile do not count.
 

@@ -81,7 +81,7 @@ def make(run: str, limits: RunLimits) -> ProcessGroup:
     if way == "systemd":
         scope = ("systemd-run", "--user", "--scope", "--quiet", "--collect", f"--unit={_OURS}{run}")
         held = (f"-pMemoryMax={limits.memory_mib}M", "-pMemorySwapMax=0", f"-pTasksMax={limits.processes}")
-        return ProcessGroup((*scope, *held, "--", *_shell(())), _of_systemd())
+        return ProcessGroup((*scope, *held, "--", *_shell(())), _systemd_environment())
     folders: list[Path] = []
     if way == "v2":
         folders = _v2(run, limits)
@@ -104,7 +104,10 @@ def available() -> str:
     if shutil.which("systemd-run"):
         trial = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "true")
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            if subprocess.run(trial, env=_of_systemd(), capture_output=True, timeout=_SYSTEMD_S).returncode == 0:
+            if (
+                subprocess.run(trial, env=_systemd_environment(), capture_output=True, timeout=_SYSTEMD_S).returncode
+                == 0
+            ):
                 return "systemd"
     return ""
 
@@ -124,7 +127,7 @@ def _shell(folders: Sequence[Path]) -> tuple[str, ...]:
     return ("/bin/sh", "-c", _ENTER if folders else 'ulimit -c 0; exec "$@"', "sh")
 
 
-def _of_systemd() -> dict[str, str]:
+def _systemd_environment() -> dict[str, str]:
     named = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "PATH")
     return {name: os.environ[name] for name in named if name in os.environ}
 

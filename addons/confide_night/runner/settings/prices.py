@@ -34,7 +34,7 @@ class TokenUse:
         return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
-    def taken_in(self) -> int:
+    def all_input(self) -> int:
         """Return all input tokens, including the cache."""
         return self.input + self.cache_read + self.cache_write + self.cache_write_1h
 
@@ -77,7 +77,7 @@ class Price:
 
     def usd(self, used: TokenUse) -> float:
         """Return the price of these tokens, in US dollars."""
-        is_long = 0 < self.long_over < used.taken_in
+        is_long = 0 < self.long_over < used.all_input
         read = (
             used.input * self.input
             + used.cache_read * self.cache_read
@@ -99,21 +99,21 @@ class Price:
 
 
 @functools.cache
-def _packaged() -> tuple[str, dict[str, Price]]:
+def _packaged_prices() -> tuple[str, dict[str, Price]]:
     table = tomllib.loads(resources.files(__package__).joinpath("prices.toml").read_text("utf-8"))
     return table["dated"], {name: Price.of(each) for name, each in table["models"].items()}
 
 
-def dated() -> str:
+def price_date() -> str:
     """Return the date of the package's prices, ISO format."""
-    return _packaged()[0]
+    return _packaged_prices()[0]
 
 
 def price_of(model: str, own: Mapping[str, Price]) -> Price | None:
     """Return the price of a model from runner.toml (`own`) or the package; None if unknown: then
     the model may not be used.
     """
-    for table in (own, _packaged()[1]):
+    for table in (own, _packaged_prices()[1]):
         for name in (model, _DATED.sub("", model)):
             if name in table:
                 return table[name]

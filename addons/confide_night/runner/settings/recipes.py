@@ -303,7 +303,7 @@ class _SettingsReader:
         own = {each.name for each in fields(RunnerSettings)} - {"path"}
         for key in table:
             if key not in own:
-                raise self._unknown(key, key, own)
+                raise self._unknown_option_error(key, key, own)
         form = '"(sealed:KIND:…)", as confide secrets ls prints it'
         prices = self._table("prices", table.get("prices", {}))
         found = RunnerSettings(
@@ -387,10 +387,10 @@ class _SettingsReader:
             raise ConfigError(self._path, f"names a model without a price in [{where}]: '{recipe.model}'", hint=hint)
         for name in recipe.repositories:
             if name != "*" and name not in among.repositories:
-                raise self._unknown(name, f"{name}' in repositories of [{where}", among.repositories)
+                raise self._unknown_option_error(name, f"{name}' in repositories of [{where}", among.repositories)
         for name in sorted(recipe.secrets):
             if name not in among.secrets:
-                raise self._unknown(name, f"{name}' among the secrets of [{where}", among.secrets)
+                raise self._unknown_option_error(name, f"{name}' among the secrets of [{where}", among.secrets)
 
     def _headers(self, where: str, table: Any) -> Iterator[Header]:
         for host, each in self._table(f"{where}.headers", table).items():
@@ -407,7 +407,7 @@ class _SettingsReader:
         """Return the parsed values of a section."""
         for key in self._table(where, table):
             if key not in options:
-                raise self._unknown(key, f"{key}' in [{where}", options)
+                raise self._unknown_option_error(key, f"{key}' in [{where}", options)
         return {key: self._value(f"{key} in [{where}]", each, options[key]) for key, each in table.items()}
 
     def _value(self, where: str, value: Any, read: Reader) -> Any:
@@ -431,7 +431,7 @@ class _SettingsReader:
                 raise self._wrong(f"'{name}' in [{where}]", f"it is {form}")
         return dict(value)
 
-    def _unknown(self, key: str, shown: str, options: Collection[str]) -> ConfigError:
+    def _unknown_option_error(self, key: str, shown: str, options: Collection[str]) -> ConfigError:
         near = difflib.get_close_matches(key, options, n=1)
         there = f"there are {', '.join(sorted(options))}" if options else "there is none"
         hint = f"did you mean '{near[0]}'?" if near else there

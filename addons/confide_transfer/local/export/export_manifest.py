@@ -131,7 +131,7 @@ def write(into: Path, parts: Sequence[Part]) -> None:
         {"name": part.name, "folder": part.folder, "files": list(part.files)}
         for part in sorted(parts, key=lambda part: part.name)
     ]
-    put(into / MANIFEST, as_json({"format": FORMAT, "projects": entries}, indent=1) + "\n")
+    put(into / MANIFEST, to_json({"format": FORMAT, "projects": entries}, indent=1) + "\n")
 
 
 def put(place: Path, text: str) -> None:
@@ -147,6 +147,6 @@ def _unwritten(place: Path, error: OSError, hint: str) -> ExportError:
     return kind(f"{place} cannot be written: {error.strerror}", hint=hint)
 
 
-def as_json(value: Any, *, indent: int | None = None) -> str:
+def to_json(value: Any, *, indent: int | None = None) -> str:
     """Return JSON with sorted keys: equal values give equal texts."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=indent)

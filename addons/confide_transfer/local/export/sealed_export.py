@@ -54,14 +54,14 @@ class OpenedRecords:
     Attributes:
         secrets: to be sealed in the target space, by their placeholders in the export.
         names: new placeholders, by the same.
-        closed: number of records that this device cannot open.
+        closed_records: number of records that this device cannot open.
     """
 
     secrets: Mapping[str, Secret] = field(default_factory=dict, repr=False)
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
-    closed: int = 0
+    closed_records: int = 0
 
-    def renamed(self, text: str) -> str:
+    def rename_in(self, text: str) -> str:
         """Replace the export's placeholders in a text by the new ones."""
         return placeholder.replace(text, lambda old: self.names.get(str(old)))
 
@@ -77,19 +77,19 @@ async def write(link: RequestChannel, into: Path, named: set[bytes], *, is_whole
     TimeoutError of the link.
     """
     lines = {} if is_whole else dict(_former(into / SECRETS))
-    ids = await _listed(link) if is_whole else None
+    ids = await _list_ids(link) if is_whole else None
     wanted = sorted(named) if ids is None else ids
     for at in range(0, len(wanted), _AT_ONCE):
         for record in await asyncio.gather(*(_record(link, secret_id) for secret_id in wanted[at : at + _AT_ONCE])):
             if record is not None:
-                lines[record.secret_id.hex()] = export_manifest.as_json(
+                lines[record.secret_id.hex()] = export_manifest.to_json(
                     {"id": record.secret_id.hex(), "kind": record.kind, "record": to_base64(record.encode())}
                 )
     if not lines:
         with suppress(OSError):
             (into / SECRETS).unlink()
         return 0
-    roster = export_manifest.as_json(
+    roster = export_manifest.to_json(
         {"roster": [to_base64(entry) for entry in (await roster_client.roster(link, 0)).entries]}
     )
     export_manifest.put(
@@ -98,7 +98,7 @@ async def write(link: RequestChannel, into: Path, named: set[bytes], *, is_whole
     return len(lines)
 
 
-async def opened(tree: Path, keyring: Keyring) -> OpenedRecords:
+async def open_records(tree: Path, keyring: Keyring) -> OpenedRecords:
     """Open the records of an export as far as this device can.
 
     Raise ExportError if the file is damaged or too large, UnsealableError if this device has no
@@ -137,10 +137,10 @@ def _open_records(place: Path, keys: SpaceKeys | None, identity: Identity) -> Op
             closed += 1
     if found and keys is None:
         raise UnsealableError(next(iter(found.values())).kind)
-    return _renamed(found, keys, closed) if keys is not None else OpenedRecords(closed=closed)
+    return _rename(found, keys, closed) if keys is not None else OpenedRecords(closed_records=closed)
 
 
-def _renamed(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> OpenedRecords:
+def _rename(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> OpenedRecords:
     """Return the secrets with their placeholders in the space of `keys`.
 
     A sealed note may name other secrets, whose placeholders change too.
@@ -163,7 +163,7 @@ def _renamed(found: Mapping[str, Secret], keys: SpaceKeys, closed: int) -> Opene
     return OpenedRecords(secrets, names, closed)
 
 
-async def _listed(link: RequestChannel) -> list[bytes] | None:
+async def _list_ids(link: RequestChannel) -> list[bytes] | None:
     """Return the ids of all records, or None if this device may not list them."""
     try:
         return [bytes.fromhex(one["id"]) async for page in records(link) for one in page]
@@ -196,7 +196,7 @@ def _former(place: Path) -> Iterator[tuple[str, str]]:
     with suppress(ExportError):
         for line in _lines(place):
             if isinstance(line.get("id"), str) and isinstance(line.get("record"), str):
-                yield line["id"], export_manifest.as_json(line)
+                yield line["id"], export_manifest.to_json(line)
 
 
 def _lines(place: Path) -> Iterator[dict[str, Any]]:

@@ -43,7 +43,7 @@ _DEADLINE_S = 60.0
 
 @dataclass(slots=True)
 class ExportReport:
-    """The result of an export or a restore. `closed` is the number of sealed records that this
+    """The result of an export or a restore. `closed_records` is the number of sealed records that this
     device cannot open, and so cannot restore.
     """
 
@@ -51,12 +51,12 @@ class ExportReport:
     notes: int = 0
     projects: int = 0
     secrets: int = 0
-    closed: int = 0
+    closed_records: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    skipped: list[dict[str, str]] = field(default_factory=list)
+    skipped_files: list[dict[str, str]] = field(default_factory=list)
 
     def skip(self, project: str, path: str, why: str) -> None:
-        self.skipped.append({"project": project, "path": printable(path), "reason": printable(why)})
+        self.skipped_files.append({"project": project, "path": printable(path), "reason": printable(why)})
 
 
 async def write(
@@ -87,7 +87,7 @@ async def write(
     if staying:
         lines |= {place: line for place, line in _former_lines(into).items() if place in staying}
     export_manifest.put(into / NOTES, "".join(f"{lines[place]}\n" for place in sorted(lines)))
-    report.secrets = await export_secrets.write(link, into, written.named, is_whole=is_whole)
+    report.secrets = await export_secrets.write(link, into, written.named_secrets, is_whole=is_whole)
     # Removes files before the manifest is replaced: after a crash in between, the old manifest
     # still lists them.
     _sweep(into, list(former.values()), parts, report)
@@ -101,13 +101,13 @@ class _Written:
 
     Attributes:
         lines: of its notes, by project and path.
-        named: the ids of the secrets that its texts name.
+        named_secrets: the ids of the secrets that its texts name.
     """
 
     report: ExportReport
     with_transcripts: bool
     lines: dict[tuple[str, str], str] = field(default_factory=dict)
-    named: set[bytes] = field(default_factory=set)
+    named_secrets: set[bytes] = field(default_factory=set)
 
     async def write_project(self, link: RequestChannel, folder: Folder, earlier: set[str]) -> tuple[set[str], set[str]]:
         """Write a project's documents; return their paths, and those of `earlier` ones that stay
@@ -126,9 +126,9 @@ class _Written:
                 stay |= {path} & earlier
                 continue
             files.add(path)
-            self.named.update(each.secret_id for _, _, each in placeholders.find(document["text"] or ""))
+            self.named_secrets.update(each.secret_id for _, _, each in placeholders.find(document["text"] or ""))
             if isinstance(note := document.get("note"), dict):
-                line = export_manifest.as_json({"project": folder.project, "path": path, **note})
+                line = export_manifest.to_json({"project": folder.project, "path": path, **note})
                 self.lines[folder.project, path] = line
         self.report.files += len(files)
         return files, stay
@@ -161,14 +161,14 @@ async def fill(link: RequestChannel, sealing: SessionSealing, tree: Path, *, is_
     if parts is None:
         raise ExportError(f"{tree} holds no {MANIFEST}", hint="a folder that confide export has made")
     report = ExportReport(projects=len(parts))
-    opened = await export_secrets.opened(tree, sealing.keyring)
-    report.secrets, report.closed = len(opened.secrets), opened.closed
+    opened = await export_secrets.open_records(tree, sealing.keyring)
+    report.secrets, report.closed_records = len(opened.secrets), opened.closed_records
     if not is_dry:
         await asyncio.to_thread(sealing.known_values.remember, opened.secrets.values())
         await sealing.deposit.keep(link, opened.secrets.values())
 
-    def sealed(text: str) -> Sealed:
-        return sealing.sealer.seal(opened.renamed(text), "imports")
+    def seal(text: str) -> Sealed:
+        return sealing.sealer.seal(opened.rename_in(text), "imports")
 
     for part in parts:
         project, root = part.name, tree / part.folder
@@ -180,7 +180,7 @@ async def fill(link: RequestChannel, sealing: SessionSealing, tree: Path, *, is_
             if documents.unsafe(path) is None and (why := documents.unkept(path)) is not None:
                 report.skip(project, path, f"has a name that is not allowed: {why}")
         waiting = batches(
-            _sealed_documents(folder, sealed, report), lambda one: one.size, most=BATCH_FILES, most_size=BATCH_BYTES
+            _sealed_documents(folder, seal, report), lambda one: one.size, most=BATCH_FILES, most_size=BATCH_BYTES
         )
         while (found := await asyncio.to_thread(next, waiting, None)) is not None:
             batch = [{"path": one.path, "text": one.sealed.text} for one in found]

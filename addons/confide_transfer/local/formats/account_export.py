@@ -31,7 +31,7 @@ from confide_transfer.local.reader import (
     Losses,
     MemoryRecord,
     Reader,
-    screened,
+    screen,
 )
 
 CONVERSATIONS = re.compile(r"conversations(?:-\d{1,6})?\.json")
@@ -102,7 +102,7 @@ class AccountExport(ExitStack):
     def begin(self, name: str) -> bytes:
         """Return the first bytes of a file; b"" if it is missing or unreadable."""
         try:
-            with self._opened(name) as file:
+            with self._open(name) as file:
                 return file.read(_HEAD_BYTES)
         except (BrokenJsonError, UnreadableError, OSError, KeyError):
             return b""
@@ -112,7 +112,7 @@ class AccountExport(ExitStack):
         for name in self.names(wanted):
             number = 0
             try:
-                with self._opened(name) as file:
+                with self._open(name) as file:
                     for number, element in enumerate(elements(file), 1):
                         if isinstance(element, dict):
                             yield element
@@ -123,7 +123,7 @@ class AccountExport(ExitStack):
                 losses.add(name, f"{problem}, after {number:,} of its elements" if number else problem)
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[BinaryIO]:
+    def _open(self, name: str) -> Iterator[BinaryIO]:
         try:
             with self._openers[name]() as file:
                 yield file
@@ -190,7 +190,7 @@ class AccountReader(Reader):
             if not any(export.names(wanted) for wanted in (CONVERSATIONS, *self.others)):
                 hint = f"name the zip that {self.sender} sent"
                 raise UnreadableError(path, "holds no conversations.json", hint=hint)
-            yield from screened(self.records(export, path, losses), losses)
+            yield from screen(self.records(export, path, losses), losses)
 
 
 def _member(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
@@ -345,7 +345,7 @@ def first_line(text: str) -> str | None:
     return (line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…") or None
 
 
-def parted(record: MemoryRecord) -> Iterator[MemoryRecord]:
+def split_record(record: MemoryRecord) -> Iterator[MemoryRecord]:
     """Yield the record, cut into parts that fit into a document; later parts have a `part_of`
     relation to the first.
     """

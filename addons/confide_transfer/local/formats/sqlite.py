@@ -57,12 +57,12 @@ class SqliteReader(Reader):
         return has_tables(path, self.marks or self.tables)
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        with opened(path, self.tables) as database:
+        with open_database(path, self.tables) as database:
             yield from self.records(database, losses)
 
 
 @contextmanager
-def opened(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
+def open_database(path: Path, tables: Tables) -> Iterator[sqlite3.Connection]:
     """Open the database read-only once it has these tables and columns; rows are `sqlite3.Row`.
 
     Text that is not UTF-8 has lone surrogates (PEP 383), so that one bad row does not stop the
@@ -126,15 +126,15 @@ def _connection(path: Path, *, may_copy: bool = True) -> Iterator[sqlite3.Connec
     header = head(path, 20)
     if _log_bytes(path) and may_copy:
         with tempfile.TemporaryDirectory(prefix="confide-import-") as folder:
-            yield from _connected(_copied(path, Path(folder)), "mode=rw")
+            yield from _connect(_copy(path, Path(folder)), "mode=rw")
     else:
         # No program has a database open that has no log beside it: `immutable` keeps SQLite from
         # creating one.
         is_logged = len(header) == 20 and header[19] == _WAL
-        yield from _connected(path, "mode=ro&immutable=1" if is_logged else "mode=ro")
+        yield from _connect(path, "mode=ro&immutable=1" if is_logged else "mode=ro")
 
 
-def _connected(path: Path, how: str) -> Iterator[sqlite3.Connection]:
+def _connect(path: Path, how: str) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None, timeout=10
     )
@@ -170,7 +170,7 @@ def _log_bytes(path: Path) -> int:
         return 0
 
 
-def _copied(path: Path, folder: Path) -> Path:
+def _copy(path: Path, folder: Path) -> Path:
     """Copy the database and its log, both of the same moment. Raise UnreadableError if they change
     in each of three tries.
     """

@@ -20,8 +20,8 @@ from confide_memory import front_matter
 from confide_memory.documents import iso
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
-from confide_transfer.local.import_files import files_below, head, is_folder, name_of, placed, read_text
-from confide_transfer.local.reader import Losses, MemoryRecord, Reader, kind_of, screened
+from confide_transfer.local.import_files import files_below, head, is_folder, name_of, prefix_origins, read_text
+from confide_transfer.local.reader import Losses, MemoryRecord, Reader, kind_of, screen
 
 _MAX_FILE_BYTES = 2**20
 _LOOKED_AT = 64
@@ -73,7 +73,7 @@ class BasicMemory(Reader):
         """Yield the notes folder by folder, in the order of their names."""
         if not is_folder(path):
             raise UnreadableError(path, "is no folder", hint="name the folder of a basic-memory project")
-        yield from placed(screened(_records(path, losses), losses), name_of(path))
+        yield from prefix_origins(screen(_records(path, losses), losses), name_of(path))
 
 
 def _is_markdown(name: str) -> bool:

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.fields import as_json, moment
+from confide_transfer.local.fields import moment, to_json
 from confide_transfer.local.formats.account_export import (
     CONVERSATIONS,
     AccountExport,
     AccountReader,
     dialogue,
     first_line,
-    parted,
     rows,
+    split_record,
     table,
 )
 from confide_transfer.local.reader import Fields, Losses, MemoryRecord
@@ -59,7 +59,7 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Memo
         if not isinstance(origin, str) or not isinstance(conversation.get("mapping"), dict):
             losses.add(f"conversation {count}", "has no id or no messages")
             continue
-        origin = as_json(origin)
+        origin = to_json(origin)
         nodes = {key: node for key, node in conversation["mapping"].items() if isinstance(node, dict)}
         for memory in _memories(nodes, origin):
             known = memories.get(memory.origin)
@@ -68,9 +68,9 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Memo
         found = _instructions(nodes, conversation)
         if found is not None and (instructions is None or found[0] > instructions[0]):
             instructions = found
-        yield from parted(_conversation(conversation, nodes, origin, feedback.get(origin, [])))
-    if not count and losses.named:
-        raise UnreadableError(path, losses.named[0].reason)
+        yield from split_record(_conversation(conversation, nodes, origin, feedback.get(origin, [])))
+    if not count and losses.skips:
+        raise UnreadableError(path, losses.skips[0].reason)
     yield from memories.values()
     if instructions is not None:
         yield instructions[1]
@@ -82,7 +82,7 @@ def _conversation(conversation: Fields, nodes: Fields, origin: str, feedback: li
         who = _SHOWN.get(str(table(message, "author").get("role")))
         is_hidden = table(message, "metadata").get("is_visually_hidden_from_conversation")
         if who and message.get("recipient") in (None, "all") and not is_hidden:
-            turns.append((who, as_json(_text(message))))
+            turns.append((who, to_json(_text(message))))
     content = dialogue(turns)
     metadata = {key: value for key, value in conversation.items() if key not in _MAPPED and value}
     if feedback:
@@ -92,7 +92,7 @@ def _conversation(conversation: Fields, nodes: Fields, origin: str, feedback: li
         READER.name,
         f"conversation:{origin}",
         content,
-        title=as_json(title) if isinstance(title, str) and title.strip() else first_line(content),
+        title=to_json(title) if isinstance(title, str) and title.strip() else first_line(content),
         type="episodic",
         created=moment(conversation.get("create_time")),
         updated=moment(conversation.get("update_time")),
@@ -160,7 +160,7 @@ def _memories(nodes: Fields, conversation: str) -> Iterator[MemoryRecord]:
 
 
 def _memory(text: str, created: str | None, conversation: str, source: str) -> MemoryRecord:
-    text = as_json(text).strip()
+    text = to_json(text).strip()
     # The export has no id for it; the same text in two conversations is one memory.
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     return MemoryRecord(
@@ -189,7 +189,7 @@ def _instructions(nodes: Fields, conversation: Fields) -> tuple[str, MemoryRecor
             continue
         said = [("About the person", content.get("user_profile")), ("How to answer", content.get("user_instructions"))]
         parts = [
-            f"## {name}\n\n{as_json(text).strip()}" for name, text in said if isinstance(text, str) and text.strip()
+            f"## {name}\n\n{to_json(text).strip()}" for name, text in said if isinstance(text, str) and text.strip()
         ]
         if parts:
             time = moment(conversation.get("create_time")) or ""

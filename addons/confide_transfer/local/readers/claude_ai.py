@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.fields import as_json, moment
+from confide_transfer.local.fields import moment, to_json
 from confide_transfer.local.formats.account_export import (
     CONVERSATIONS,
     AccountExport,
     AccountReader,
     dialogue,
     first_line,
-    parted,
     rows,
+    split_record,
     table,
 )
 from confide_transfer.local.reader import Fields, Losses, MemoryRecord
@@ -50,7 +50,7 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Memo
     for memory in export.elements(_MEMORIES, losses):
         is_any = True
         for record in _memories(memory, names):
-            yield from parted(record)
+            yield from split_record(record)
     unheard = Losses()
     for number, project in enumerate(export.elements(_PROJECTS, unheard), 1):
         is_any = True
@@ -58,15 +58,15 @@ def _records(export: AccountExport, path: Path, losses: Losses) -> Iterator[Memo
             losses.add(f"project {number}", "has no uuid")
         elif not project.get("is_starter_project"):  # Anthropic's own example
             for record in _project(project, losses):
-                yield from parted(record)
+                yield from split_record(record)
     for number, conversation in enumerate(export.elements(CONVERSATIONS, losses), 1):
         is_any = True
         if isinstance(conversation.get("uuid"), str) and isinstance(conversation.get("chat_messages"), list):
-            yield from parted(_conversation(conversation))
+            yield from split_record(_conversation(conversation))
         else:
             losses.add(f"conversation {number}", "has no uuid or no messages")
-    if not is_any and losses.named:
-        raise UnreadableError(path, losses.named[0].reason)
+    if not is_any and losses.skips:
+        raise UnreadableError(path, losses.skips[0].reason)
 
 
 def _memories(memory: Fields, names: dict[str, str]) -> Iterator[MemoryRecord]:
@@ -76,7 +76,7 @@ def _memories(memory: Fields, names: dict[str, str]) -> Iterator[MemoryRecord]:
         yield MemoryRecord(
             READER.name,
             f"memory:{account}",
-            as_json(text).strip(),
+            to_json(text).strip(),
             title="What Claude remembers",
             scope="global",
             type="core_identity",
@@ -87,8 +87,8 @@ def _memories(memory: Fields, names: dict[str, str]) -> Iterator[MemoryRecord]:
             name = names.get(project)
             yield MemoryRecord(
                 READER.name,
-                f"project-memory:{as_json(project)}",
-                as_json(text).strip(),
+                f"project-memory:{to_json(project)}",
+                to_json(text).strip(),
                 title=f"What Claude remembers of {name}" if name else "What Claude remembers of a project",
                 type="project_context",
                 category="projects",
@@ -98,7 +98,7 @@ def _memories(memory: Fields, names: dict[str, str]) -> Iterator[MemoryRecord]:
 
 
 def _project(project: Fields, losses: Losses) -> Iterator[MemoryRecord]:
-    name, uuid = _word(project, "name"), as_json(project["uuid"])
+    name, uuid = _word(project, "name"), to_json(project["uuid"])
     about: Fields = {"type": "project_context", "category": "projects", "entity": name or None}
     said = [_word(project, "description")]
     if instructions := _word(project, "prompt_template"):
@@ -120,8 +120,8 @@ def _project(project: Fields, losses: Losses) -> Iterator[MemoryRecord]:
             case {"uuid": str(own), "content": str(content)}:
                 yield MemoryRecord(
                     READER.name,
-                    f"doc:{as_json(own)}",
-                    as_json(content),
+                    f"doc:{to_json(own)}",
+                    to_json(content),
                     title=_word(doc, "filename") or None,
                     created=moment(doc.get("created_at")),
                     relations=(("part_of", f"project:{uuid}"),),
@@ -135,11 +135,11 @@ def _conversation(conversation: Fields) -> MemoryRecord:
     turns = []
     for message in conversation["chat_messages"]:
         if isinstance(message, dict) and (who := _SHOWN.get(_word(message, "sender"))):
-            turns.append((who, as_json(_text(message))))
+            turns.append((who, to_json(_text(message))))
     content = dialogue(turns)
     return MemoryRecord(
         READER.name,
-        f"conversation:{as_json(conversation['uuid'])}",
+        f"conversation:{to_json(conversation['uuid'])}",
         content,
         title=_word(conversation, "name") or first_line(content),
         type="episodic",
@@ -170,7 +170,7 @@ def _text(message: Fields) -> str:
 def _word(item: Fields, key: str) -> str:
     """Return the text of this name, or ""."""
     value = item.get(key)
-    return as_json(value).strip() if isinstance(value, str) else ""
+    return to_json(value).strip() if isinstance(value, str) else ""
 
 
 READER = AccountReader(

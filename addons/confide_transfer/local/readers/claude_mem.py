@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from confide_transfer.local.fields import as_json, json_value, moment
+from confide_transfer.local.fields import json_value, moment, to_json
 from confide_transfer.local.formats.sqlite import SqliteReader, columns_in, telling
-from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, MemoryRecord, screened
+from confide_transfer.local.reader import MAX_CONTENT_BYTES, Fields, MemoryRecord, screen
 
 # The column names before version 6 (sdk_session_id, claude_session_id) are not read: its own worker
 # renames them when it starts.
@@ -82,23 +82,23 @@ def _session(row: sqlite3.Row, prompts: list[str]) -> MemoryRecord | None:
             return None
         prompts = [first]
     title = fields.pop("custom_title", None) or _line(prompts[0])
-    content = "\n".join(f"{number}. {_indented(text)}" for number, text in enumerate(prompts, 1))
+    content = "\n".join(f"{number}. {_indent(text)}" for number, text in enumerate(prompts, 1))
     ended = _time(fields, "completed_at")
-    return _record("session", content, fields, "started_at", title=as_json(title), type="episodic", updated=ended)
+    return _record("session", content, fields, "started_at", title=to_json(title), type="episodic", updated=ended)
 
 
 def _observation(row: sqlite3.Row, sessions: dict[str, str]) -> MemoryRecord:
     fields = _fields(row)
     facts, concepts = _texts(fields.pop("facts", None)), _texts(fields.pop("concepts", None))
     said = [str(fields.pop(name, None) or "").strip() for name in ("subtitle", "narrative", "text")]
-    parts = [*said, "\n".join(f"- {_indented(fact)}" for fact in facts)]
+    parts = [*said, "\n".join(f"- {_indent(fact)}" for fact in facts)]
     title = fields.pop("title", None)
     kind = fields.pop("type", None)
     return _record(
         "observation",
         "\n\n".join(part for part in parts if part) or str(title or ""),
         fields,
-        title=as_json(title),
+        title=to_json(title),
         type=kind,
         category=_CATEGORIES.get(str(kind)),
         tags=tuple(concepts),
@@ -135,8 +135,8 @@ def _project(fields: Fields) -> str | None:
     own = fields.pop("project", None)
     if merged := fields.pop("merged_into_project", None):
         fields["project"] = own
-        return str(as_json(merged))
-    return str(as_json(own)) if own else None
+        return str(to_json(merged))
+    return str(to_json(own)) if own else None
 
 
 def _fields(row: sqlite3.Row) -> Fields:
@@ -149,7 +149,7 @@ def _fields(row: sqlite3.Row) -> Fields:
 def _texts(value: Any) -> list[str]:
     """Return a list of texts; a single value, as old versions wrote it, becomes a list of one."""
     items = value if isinstance(value, list) else [value]
-    return [str(as_json(item)).strip() for item in items if isinstance(item, str | int | float) and str(item).strip()]
+    return [str(to_json(item)).strip() for item in items if isinstance(item, str | int | float) and str(item).strip()]
 
 
 def _time(fields: Fields, name: str) -> str | None:
@@ -160,10 +160,10 @@ def _time(fields: Fields, name: str) -> str | None:
 
 def _line(text: str) -> str:
     first = next((line.strip(" #*`") for line in text.splitlines() if line.strip(" #*`")), "")
-    return str(as_json(first if len(first) <= _TITLE_CHARS else first[: _TITLE_CHARS - 1].rstrip() + "…"))
+    return str(to_json(first if len(first) <= _TITLE_CHARS else first[: _TITLE_CHARS - 1].rstrip() + "…"))
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     """Indent a text of several lines as one list item."""
     return text.replace("\n", "\n   ")
 
@@ -173,5 +173,5 @@ READER = SqliteReader(
     title="claude-mem",
     tables=_TABLES,
     stores=(".claude-mem/claude-mem.db",),  # default path without CLAUDE_MEM_DATA_DIR
-    records=lambda database, losses: screened(_records(database), losses),
+    records=lambda database, losses: screen(_records(database), losses),
 )

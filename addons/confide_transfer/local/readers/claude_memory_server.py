@@ -20,7 +20,7 @@ from pathlib import Path
 
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import json_object, record_of
-from confide_transfer.local.formats.sqlite import has_tables, opened, tables_of, telling
+from confide_transfer.local.formats.sqlite import has_tables, open_database, tables_of, telling
 from confide_transfer.local.import_files import is_folder
 from confide_transfer.local.reader import MAX_FILES, Fields, Losses, MemoryRecord, Reader
 
@@ -89,7 +89,7 @@ def _project_databases(folder: Path) -> list[Path]:
 
 def _read(path: Path, losses: Losses) -> Iterator[MemoryRecord]:
     has_tasks = "tasks" in tables_of(path)
-    with opened(path, _TABLES | ({"tasks": _TASKS, "task_results": _RESULTS} if has_tasks else {})) as database:
+    with open_database(path, _TABLES | ({"tasks": _TASKS, "task_results": _RESULTS} if has_tasks else {})) as database:
         for row in database.execute("SELECT * FROM memories ORDER BY rowid"):
             yield from _memory(database, dict(row), losses)
         if has_tasks:

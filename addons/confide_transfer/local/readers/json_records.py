@@ -18,7 +18,7 @@ from typing import Any
 
 from confide_memory import note_names
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.fields import as_json, record_of
+from confide_transfer.local.fields import record_of, to_json
 from confide_transfer.local.import_files import head, name_of, open_plain, read_text
 from confide_transfer.local.reader import MAX_CONTENT_BYTES, MAX_STORE_BYTES, Fields, Losses, MemoryRecord, Reader
 
@@ -75,13 +75,13 @@ def _array(path: Path, losses: Losses) -> list[Any]:
         raise UnreadableError(path, "is nested too deeply") from None
     if isinstance(value, dict):
         name = next((key for key in LISTS if isinstance(value.get(key), list)), None)
-        value = [value] if name is None else [*value[name], *_beside(value, name, losses)]
+        value = [value] if name is None else [*value[name], *_read_extra_lists(value, name, losses)]
     if not isinstance(value, list):
         raise UnreadableError(path, "holds no memories", hint=_FORMS)
     return value
 
 
-def _beside(value: Fields, name: str, losses: Losses) -> Iterator[Any]:
+def _read_extra_lists(value: Fields, name: str, losses: Losses) -> Iterator[Any]:
     """Yield the memories beside an export's main list: mem0's relations, each as a memory about its
     source entity; report other entries to `losses`.
     """
@@ -137,14 +137,14 @@ def _record(file: str, number: int, item: Any, losses: Losses) -> MemoryRecord |
     if key is None:
         losses.add(f"record {number}", "has no text")
         return None
-    text = str(as_json(item[key])).strip("\n")
+    text = str(to_json(item[key])).strip("\n")
     if len(text.encode()) > MAX_CONTENT_BYTES:
         losses.add(f"record {number}", f"is larger than {MAX_CONTENT_BYTES // 1000} kB")
         return None
     name = next((key for key in IDS if type(found := item.get(key)) in (str, int) and 0 < len(str(found)) <= 200), None)
     origin = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     if name is not None:
-        origin = _origin(file, str(as_json(str(item[name]))))
+        origin = _origin(file, str(to_json(str(item[name]))))
     fields = {field: value for field, value in item.items() if field not in (key, name)}
     record = record_of("json", origin, text, fields, id=origin if note_names.ID.fullmatch(origin) else None)
     if not origin.startswith(f"{file}#"):

@@ -113,7 +113,7 @@ class MarkdownReader(Reader):
                     yield from _records(file, decisions, losses)
                 except UnreadableError as error:
                     losses.add(file.relative_to(path).as_posix(), error.problem)
-        yield from _related(decisions)
+        yield from _relate(decisions)
 
 
 def _distinguish(records: Iterator[MemoryRecord]) -> Iterator[MemoryRecord]:
@@ -156,7 +156,7 @@ def _records(
     updated = iso(path.stat().st_mtime)
     file = _MarkdownFile(name, fields, body, updated, text[:_HEAD_CHARS])
     if is_decision(name, found):
-        decisions[name] = _decided(file, found)
+        decisions[name] = _decision(file, found)
         return
     for record in _notes(file, found):
         if len(record.content.encode("utf-8", "surrogatepass")) > MAX_CONTENT_BYTES:
@@ -176,7 +176,7 @@ def _notes(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecord]:
         yield from _sections(file, found)
 
 
-def _decided(file: _MarkdownFile, found: list[Section]) -> tuple[MemoryRecord, DecisionRecord]:
+def _decision(file: _MarkdownFile, found: list[Section]) -> tuple[MemoryRecord, DecisionRecord]:
     said = decision_of(file.name, file.text, found, file.fields.get("status"))
     fields = {key: value for key, value in file.fields.items() if key.lower() != "status"}
     usual = _usual(file, _document_title(found))
@@ -186,7 +186,7 @@ def _decided(file: _MarkdownFile, found: list[Section]) -> tuple[MemoryRecord, D
     return record_of("markdown", file.name, file.text.strip("\n"), fields, **usual), said
 
 
-def _related(decisions: dict[str, tuple[MemoryRecord, DecisionRecord]]) -> Iterator[MemoryRecord]:
+def _relate(decisions: dict[str, tuple[MemoryRecord, DecisionRecord]]) -> Iterator[MemoryRecord]:
     """Yield the decision records with their relations, each stated by the later record; put unknown
     targets into the metadata.
     """
@@ -215,10 +215,10 @@ def _sections(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecor
         place = f"{file.name}#{' > '.join(section.headings)}"
         usual = _usual(file, " / ".join(path) or document)
         usual["metadata"] = {"headings": list(section.headings)} if section.headings else {}
-        usual |= _suggested(path or section.headings)
+        usual |= _suggest(path or section.headings)
         around = stated_day(file.name, file.head)
         if of := days_of_headings(" > ".join(section.headings), around.span if around else year_of_path(file.name)):
-            usual |= _dated(StatedDay(of))
+            usual |= _stated_times(StatedDay(of))
         if section.items:
             for item in section.items:
                 digest = hashlib.sha256(" ".join(item.text.split()).encode()).hexdigest()[:12]
@@ -226,10 +226,10 @@ def _sections(file: _MarkdownFile, found: list[Section]) -> Iterator[MemoryRecor
                 own = usual | {"title": title_of(item.text), "tags": _tags(path or section.headings)}
                 if item.is_done is not None:
                     own["status"] = "done" if item.is_done else "open"
-                yield record_of("markdown", _numbered(origin, seen), item.text, _shared(file), **own)
+                yield record_of("markdown", _number_origin(origin, seen), item.text, _shared(file), **own)
         else:
             own = usual | {"tags": _tags(path[:-1])}
-            yield record_of("markdown", _numbered(place, seen), section.text, _shared(file), **own)
+            yield record_of("markdown", _number_origin(place, seen), section.text, _shared(file), **own)
 
 
 def _is_one(file: _MarkdownFile) -> bool:
@@ -250,10 +250,10 @@ def _note_id(file: _MarkdownFile) -> str | None:
 def _usual(file: _MarkdownFile, title: str | None) -> Fields:
     stem = file.name.rpartition("/")[2].rpartition(".")[0]
     usual: Fields = {"title": (title or stem)[:_MAX_TITLE_CHARS], "updated": file.updated}
-    return usual | _dated(stated_day(file.name, file.head))
+    return usual | _stated_times(stated_day(file.name, file.head))
 
 
-def _dated(stated: StatedDay | None) -> Fields:
+def _stated_times(stated: StatedDay | None) -> Fields:
     """Return the times of a note that states its day: an old diary is not of the day on which its
     files were copied.
     """
@@ -268,7 +268,7 @@ def _shared(file: _MarkdownFile) -> Fields:
     return {key: value for key, value in file.fields.items() if key.lower() not in ("title", "name", "id")}
 
 
-def _suggested(headings: tuple[str, ...]) -> Fields:
+def _suggest(headings: tuple[str, ...]) -> Fields:
     found: Fields = {}
     for heading in headings:
         words = heading.lower().split()
@@ -288,7 +288,7 @@ def _document_title(found: list[Section]) -> str | None:
     return next(iter(outermost)) if len(outermost) == 1 else None
 
 
-def _numbered(origin: str, seen: dict[str, int]) -> str:
+def _number_origin(origin: str, seen: dict[str, int]) -> str:
     """Return the origin, with a number if it was used before."""
     seen[origin] = seen.get(origin, 0) + 1
     return origin if seen[origin] == 1 else f"{origin} ({seen[origin]})"

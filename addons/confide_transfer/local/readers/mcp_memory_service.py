@@ -10,9 +10,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator
 
-from confide_transfer.local.fields import as_json, json_value, moment
+from confide_transfer.local.fields import json_value, moment, to_json
 from confide_transfer.local.formats.sqlite import SqliteReader, columns_in, telling
-from confide_transfer.local.reader import Fields, Losses, MemoryRecord, kind_of, screened
+from confide_transfer.local.reader import Fields, Losses, MemoryRecord, kind_of, screen
 
 _TABLES = {"memories": frozenset({"content_hash", "content", "tags", "memory_type", "metadata", "created_at"})}
 _LINKS = frozenset({"source_hash", "target_hash", "relationship_type"})
@@ -72,7 +72,7 @@ def _record(row: sqlite3.Row, content: str, relations: list[tuple[str, str]], ke
         content,
         type=kind,
         category=_CATEGORIES.get(kind or ""),
-        tags=tuple(as_json(list(dict.fromkeys(tags)))),
+        tags=tuple(to_json(list(dict.fromkeys(tags)))),
         created=moment(row["created_at"]),
         updated=moment(row["updated_at"]) if "updated_at" in row.keys() else None,  # noqa: SIM118 - a row is no mapping
         relations=tuple(dict.fromkeys(relations)),
@@ -95,5 +95,5 @@ READER = SqliteReader(
     tables=_TABLES,
     # Folders from config/base.py, for Linux and macOS.
     stores=(".local/share/mcp-memory/sqlite_vec.db", "Library/Application Support/mcp-memory/sqlite_vec.db"),
-    records=lambda database, losses: screened(_records(database, losses), losses),
+    records=lambda database, losses: screen(_records(database, losses), losses),
 )

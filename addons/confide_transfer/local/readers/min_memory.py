@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from confide_memory.note import MAX_RELATIONS
 from confide_proxy.errors import UnreadableError
 from confide_transfer.local.fields import record_of
-from confide_transfer.local.formats.sqlite import opened, tables_of
+from confide_transfer.local.formats.sqlite import open_database, tables_of
 from confide_transfer.local.import_files import head, is_folder, read_text
 from confide_transfer.local.reader import Fields, Losses, MemoryRecord, Reader, kind_of
 
@@ -74,7 +74,7 @@ class MinMemoryReader(Reader):
         storage = _storage(path)
         if storage is None and is_folder(path):
             raise UnreadableError(path, f"has no Qdrant collection named {_COLLECTION}")
-        for point in points(storage, losses) if storage is not None else _scrolled(path, losses):
+        for point in points(storage, losses) if storage is not None else _read_points(path, losses):
             yield from _records(point, losses)
 
 
@@ -89,7 +89,7 @@ def _storage(path: Path) -> Path | None:
     return None
 
 
-def _scrolled(path: Path, losses: Losses) -> Iterator[Point]:
+def _read_points(path: Path, losses: Losses) -> Iterator[Point]:
     """Yield the points in a server's answer,
     https://api.qdrant.tech/api-reference/points/scroll-points.
     """
@@ -164,7 +164,7 @@ def points(storage: Path, losses: Losses) -> Iterator[Point]:
     """
     seen: set[str] = set()
     refused: str | None = None
-    with opened(storage, {"points": COLUMNS}) as database:
+    with open_database(storage, {"points": COLUMNS}) as database:
         # https://github.com/qdrant/qdrant-client, qdrant_client/local/persistence.py
         for row in database.execute("SELECT rowid, point FROM points ORDER BY rowid DESC"):
             try:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.fields import as_json
-from confide_transfer.local.import_files import head, name_of, placed, read_text
-from confide_transfer.local.reader import Losses, MemoryRecord, Reader, kind_of, screened
+from confide_transfer.local.fields import to_json
+from confide_transfer.local.import_files import head, name_of, prefix_origins, read_text
+from confide_transfer.local.reader import Losses, MemoryRecord, Reader, kind_of, screen
 
 _MOST_PLACES = 64
 
@@ -64,7 +64,7 @@ class ServerMemory(Reader):
         for number, line in enumerate(read_text(path).split("\n"), 1):
             if not line.strip():
                 continue
-            item = _parsed(line)
+            item = _parse(line)
             match item:
                 case {"type": "entity", "name": str(name), "entityType": str(kind), "observations": list(said)} if name:
                     entity = entities.setdefault(name, _Entity(name, kind))
@@ -85,12 +85,12 @@ class ServerMemory(Reader):
         # Each project may have its own file, with its own "user"; the file in the cache of npx is a
         # single one, under any folder name.
         place = "npx" if "_npx" in path.parts else name_of(path)
-        yield from placed(screened((_record(entity) for entity in entities.values()), losses), place)
+        yield from prefix_origins(screen((_record(entity) for entity in entities.values()), losses), place)
 
 
-def _parsed(line: str) -> Any:
+def _parse(line: str) -> Any:
     try:
-        return as_json(json.loads(line))
+        return to_json(json.loads(line))
     except (ValueError, RecursionError):
         return None
 

@@ -20,7 +20,7 @@ from typing import Any
 from confide_memory.note import MAX_RELATIONS
 from confide_proxy.errors import ReaderMissingError, UnreadableError
 from confide_transfer.local.fields import json_object, moment, record_of
-from confide_transfer.local.formats.sqlite import has_tables, opened
+from confide_transfer.local.formats.sqlite import has_tables, open_database
 from confide_transfer.local.import_files import head, is_folder
 from confide_transfer.local.reader import MAX_STORE_BYTES, Fields, Losses, MemoryRecord, Reader
 
@@ -60,7 +60,7 @@ class VectorMemoryReader(Reader):
         if is_folder(path):
             yield from _records(lambda: _lance_rows(_table(path), self.title), losses)
             return
-        with opened(path, {"memories": _MARKS}) as database:
+        with open_database(path, {"memories": _MARKS}) as database:
             yield from _records(lambda: map(dict, database.execute("SELECT * FROM memories ORDER BY rowid")), losses)
 
 

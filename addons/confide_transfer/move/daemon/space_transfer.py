@@ -79,12 +79,12 @@ class Moving(SpacePart):
         self.is_arriving = False
         self.left_at = 0.0
         """Time when the space moved to another daemon, in seconds since 1970; 0 if it did not."""
-        self._held_by = ""
+        self._holder = ""
 
     @property
     def is_held(self) -> bool:
         """Return True if a session holds the space for a move."""
-        return bool(self._held_by)
+        return bool(self._holder)
 
     async def open(self) -> None:
         """Read the state of the move from the store."""
@@ -111,7 +111,7 @@ class Moving(SpacePart):
         if self.is_arriving:
             hint = "run the same confide daemon move again on the device that began it"
             return RequestError("unavailable", "this memory is being moved here, which is not complete", hint)
-        if self._held_by and self._held_by != session_id:
+        if self._holder and self._holder != session_id:
             return RequestError("unavailable", "this memory is being moved to another daemon", "try again in a moment")
         return None
 
@@ -141,14 +141,14 @@ class Moving(SpacePart):
 
         Raise RequestError if another session holds it.
         """
-        if self._held_by not in ("", session):
+        if self._holder not in ("", session):
             raise RequestError("conflict", "another device is moving this memory", "wait until it has ended")
-        self._held_by = session
+        self._holder = session
 
     def on_session_end(self, session_id: str) -> None:
         """Release the space if this session held it."""
-        if self._held_by == session_id:
-            self._held_by = ""
+        if self._holder == session_id:
+            self._holder = ""
 
     async def changes(self) -> int:
         """Return the number of all changes ever made, which only grows."""
@@ -259,7 +259,7 @@ class Moving(SpacePart):
         """
         damaged, after = 0, 0
         while page := (await self.revisions(after, texts=True))[0]:
-            damaged += await asyncio.to_thread(_damaged, page)
+            damaged += await asyncio.to_thread(_count_damaged, page)
             after = page[-1].id
         if damaged:
             return damaged
@@ -291,5 +291,5 @@ def _count(store: Store) -> int:
     return store.lives.changes() + 1  # never 0, which means no move
 
 
-def _damaged(page: Sequence[MovedRevision]) -> int:
+def _count_damaged(page: Sequence[MovedRevision]) -> int:
     return sum(not is_whole(one) for one in page if one.hash)

@@ -25,7 +25,7 @@ from confide_proxy.devices import roster_client
 from confide_proxy.errors import MoveError
 from confide_proxy.sealing.context import batches
 from confide_transfer.move.local import inventory
-from confide_transfer.move.local.inventory import Holdings, Revision, held
+from confide_transfer.move.local.inventory import Holdings, Revision, read_holdings
 from confide_transfer.move.shared.moved import (
     MAX_MOVED,
     MOVE_BEGIN,
@@ -65,11 +65,11 @@ class MoveLeftovers:
 
     Attributes:
         unreadable: revisions whose text is damaged at the source.
-        unopened: ids of secrets that this device cannot open, in hex.
+        unopened_records: ids of secrets that this device cannot open, in hex.
     """
 
     unreadable: set[Revision] = field(default_factory=set)
-    unopened: set[str] = field(default_factory=set)
+    unopened_records: set[str] = field(default_factory=set)
 
 
 class Carrier:
@@ -83,7 +83,7 @@ class Carrier:
         self._target = target
         self._keys = keys
         self._progress = progress
-        self.left = MoveLeftovers()
+        self.leftovers = MoveLeftovers()
         self.changes = 0
         """Number of changes of the space when the source held it; the source refuses to close after
         more.
@@ -134,8 +134,8 @@ class Carrier:
         """Copy the data that the target lacks while the space stays in use, and return the source's
         inventory.
         """
-        here = await held(self._source)
-        await self._bring(here, await held(self._target))
+        here = await read_holdings(self._source)
+        await self._bring(here, await read_holdings(self._target))
         return here
 
     async def finish(self) -> Holdings:
@@ -147,7 +147,7 @@ class Carrier:
         """
         self.changes = (await MOVE_HOLD.ask(self._source, {}, timeout_s=HOLD_DEADLINE_S))["changes"]
         for _ in range(_ROUNDS):
-            here, there = await held(self._source), await held(self._target)
+            here, there = await read_holdings(self._source), await read_holdings(self._target)
             if self._is_same(here, there):
                 break
             await self._bring(here, there)
@@ -167,14 +167,16 @@ class Carrier:
         return here
 
     def _is_same(self, here: Holdings, there: Holdings) -> bool:
-        wanted = here.revisions.keys() - self.left.unreadable
-        is_sealed = all(there.secrets.get(one) == self._keys.epoch for one in here.secrets.keys() - self.left.unopened)
+        wanted = here.revisions.keys() - self.leftovers.unreadable
+        is_sealed = all(
+            there.secrets.get(one) == self._keys.epoch for one in here.secrets.keys() - self.leftovers.unopened_records
+        )
         return (
             wanted == there.revisions.keys()
             and all(there.has(here, key) for key in wanted)
             and is_sealed
             and not there.secrets.keys() - here.secrets.keys()
-            and _known(here) == _known(there)
+            and _documents_to_compare(here) == _documents_to_compare(there)
             and here.sessions == there.sessions
             and here.links == there.links
         )
@@ -186,7 +188,7 @@ class Carrier:
         for gone in _parts(sorted(there.revisions.keys() - here.revisions.keys())):
             dropped: list[Dropped] = [{"project": one[0], "path": one[1], "revision": one[2]} for one in gone]
             await self._load({**_EMPTY, "dropped": dropped})
-        for documents in _parts(_missing(_known(here), _known(there))):
+        for documents in _parts(_missing(_documents_to_compare(here), _documents_to_compare(there))):
             await self._load({**_EMPTY, "documents": documents})
         for sessions in _parts(_missing(here.sessions, there.sessions)):
             await self._load({**_EMPTY, "sessions": sessions})
@@ -216,7 +218,7 @@ class Carrier:
 
     def _readable(self, page: Sequence[MovedRevision]) -> list[MovedRevision]:
         damaged = [one for one in page if one.hash and not is_whole(one)]
-        self.left.unreadable |= {(one.project, one.path, one.revision) for one in damaged}
+        self.leftovers.unreadable |= {(one.project, one.path, one.revision) for one in damaged}
         return [one for one in page if one not in damaged]
 
     async def _load(self, load: MoveIn) -> None:
@@ -247,12 +249,12 @@ class Carrier:
             if error.code != "not_found":
                 raise
             return None
-        again = await asyncio.to_thread(self._resealed, secret_id, answer["record"])
+        again = await asyncio.to_thread(self._reseal, secret_id, answer["record"])
         if again is None:
-            self.left.unopened.add(secret_id)
+            self.leftovers.unopened_records.add(secret_id)
         return again
 
-    def _resealed(self, secret_id: str, data: bytes) -> bytes | None:
+    def _reseal(self, secret_id: str, data: bytes) -> bytes | None:
         try:
             record = SealedRecord.parse(data)
             if record.secret_id.hex() != secret_id:
@@ -264,14 +266,14 @@ class Carrier:
 
     async def _check_secrets(self, here: Holdings) -> None:
         """Open every secret that the target stores. Raise MoveError if one does not open."""
-        ids = sorted(here.secrets.keys() - self.left.unopened)
+        ids = sorted(here.secrets.keys() - self.leftovers.unopened_records)
         for at in range(0, len(ids), MOST_RECORDS):
             self._progress(at, len(ids), "opening every secret there")
             if None in await self._records(self._target, ids[at : at + MOST_RECORDS]):
                 raise MoveError("a sealed secret did not arrive as it was", hint="nothing was changed here; try again")
 
 
-def _known(one: Holdings) -> dict[tuple[str, str], MovedDocument]:
+def _documents_to_compare(one: Holdings) -> dict[tuple[str, str], MovedDocument]:
     """Return the data of documents to compare: the revisions already say the number, author and
     time of documents that have some.
     """

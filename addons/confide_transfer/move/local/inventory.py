@@ -69,7 +69,7 @@ class Holdings:
         return {project for project, _ in self.living | self.deleted}
 
 
-async def held(link: RequestChannel) -> Holdings:
+async def read_holdings(link: RequestChannel) -> Holdings:
     """Read the inventory of a space from a daemon.
 
     Raise UnfitAnswerError if a list is not valid or has no end, and MoveError if there are too many

@@ -35,7 +35,7 @@ from confide_proxy.sync.ledger import carry
 from confide_proxy.sync.project_names import ProjectNames
 from confide_transfer.move.local import place as places
 from confide_transfer.move.local.carrier import DEADLINE_S, HOLD_DEADLINE_S, Carrier, MoveLeftovers, Progress
-from confide_transfer.move.local.inventory import Holdings, held
+from confide_transfer.move.local.inventory import Holdings, read_holdings
 from confide_transfer.move.local.place import MoveEnd, MoveNote
 from confide_transfer.move.shared.moved import MOVE_LEAVE, MOVE_STATE, MoveState
 
@@ -45,7 +45,7 @@ class MoveSummary:
     """The result of a move.
 
     Attributes:
-        left: data that stayed behind.
+        leftovers: data that stayed behind.
         tasks: number of tasks that were moved.
         aside: new path of an older data folder of this device's own daemon, if it was in the way.
         is_closed: whether the source has closed the space; if not, the next `confide daemon move`
@@ -53,7 +53,7 @@ class MoveSummary:
     """
 
     holdings: Holdings
-    left: MoveLeftovers
+    leftovers: MoveLeftovers
     tasks: int = 0
     aside: Path | None = None
     is_closed: bool = True
@@ -97,7 +97,7 @@ class Departure:
         is too old.
         """
         stands = await state(self.link, "the daemon that has this memory")
-        return await held(self.link), stands["tasks"] or 0
+        return await read_holdings(self.link), stands["tasks"] or 0
 
 
 async def state(link: RequestChannel, who: str) -> MoveState:
@@ -133,10 +133,10 @@ class Journey:
         """
         source = await asyncio.to_thread(places.present, self._paths)
         await asyncio.to_thread(places.save, self._paths.move, MoveNote(source, self._target))
-        if self._target.joined is None:
+        if self._target.known_daemon is None:
             await self._make_room()
         async with self._arrival() as connection:
-            target = places.as_shown(self._target, connection)
+            target = places.with_shown_keys(self._target, connection)
             link = RetryingLink(connection)
             carrier = Carrier(departure.link, link, departure.keys, progress)
             await carrier.begin(departure.roster, with_tasks=self._with_tasks)
@@ -146,7 +146,7 @@ class Journey:
             holdings = await carrier.finish()
             note = MoveNote(source, target, is_over=True, changes=carrier.changes)
             await asyncio.to_thread(self._go_over, note, departure, carrier.space)
-            moved = MoveSummary(holdings, carrier.left, aside=self._aside)
+            moved = MoveSummary(holdings, carrier.leftovers, aside=self._aside)
             try:
                 await _close(departure.link, carrier.changes)
                 if carrier.tasks:
@@ -157,7 +157,7 @@ class Journey:
         return moved
 
     def _arrival(self) -> AbstractAsyncContextManager[Connection]:
-        return places.connected(self._target, self._paths, self._config, MachineKeys(self._paths), self._invite)
+        return places.connect_to_daemon(self._target, self._paths, self._config, MachineKeys(self._paths), self._invite)
 
     async def _make_room(self) -> None:
         """Rename the data folder of this device's daemon if its space was moved away once.
@@ -184,10 +184,10 @@ class Journey:
         for root, names in roots.items():
             for own in names:
                 carry(paths.ledgers, keyring.space, name, root, own)
-        before = note.source.joined.daemon_static if note.source.joined is not None else b""
+        before = note.source.known_daemon.daemon_static if note.source.known_daemon is not None else b""
         RosterCache(paths.rosters).record_move(departure.roster.space, before)
-        if note.target.joined is not None:
-            save_pin(paths.link, note.target.joined)
+        if note.target.known_daemon is not None:
+            save_pin(paths.link, note.target.known_daemon)
         else:
             paths.link.unlink(missing_ok=True)
         paths.left.unlink(missing_ok=True)
@@ -236,13 +236,13 @@ async def finish(paths: ProxyPaths, config: ProxyConfig, note: MoveNote, *, with
     here = await asyncio.to_thread(places.present, paths)
     if not note.is_over or not here.is_same(note.target):
         return False
-    async with places.connected(note.target, paths, config, MachineKeys(paths)) as arrived:
+    async with places.connect_to_daemon(note.target, paths, config, MachineKeys(paths)) as arrived:
         target = RetryingLink(arrived)
         has_tasks = (await state(target, "the daemon of this memory"))["tasks"] is not None
         if has_tasks and not with_tasks:
             await _give_up(target)
         try:
-            async with places.connected(note.source, paths, config, MachineKeys(paths)) as left:
+            async with places.connect_to_daemon(note.source, paths, config, MachineKeys(paths)) as left:
                 source = RetryingLink(left)
                 await _close(source, note.changes)
                 if has_tasks and with_tasks:

@@ -36,18 +36,18 @@ from confide_proxy.paths import ProxyPaths
 
 @dataclass(frozen=True, slots=True)
 class MoveEnd:
-    """A daemon at one end of a move; without `joined`, this device's own daemon."""
+    """A daemon at one end of a move; without `known_daemon`, this device's own daemon."""
 
-    joined: KnownDaemon | None
+    known_daemon: KnownDaemon | None
 
     @property
     def name(self) -> str:
         """The daemon's name for users."""
-        return "this machine" if self.joined is None else shown_url(self.joined.url)
+        return "this machine" if self.known_daemon is None else shown_url(self.known_daemon.url)
 
     def is_same(self, other: MoveEnd) -> bool:
         """Return True if both ends are the same daemon, by their static keys."""
-        keys = [None if one.joined is None else one.joined.daemon_static for one in (self, other)]
+        keys = [None if one.known_daemon is None else one.known_daemon.daemon_static for one in (self, other)]
         return keys[0] == keys[1]
 
 
@@ -83,7 +83,7 @@ def load(path: Path) -> MoveNote | None:
 
 def save(path: Path, note: MoveNote) -> None:
     """Write the note of a move, replacing any other. Raise KeyFileError."""
-    said = {"from": _said(note.source), "to": _said(note.target), "over": note.is_over, "changes": note.changes}
+    said = {"from": _end_json(note.source), "to": _end_json(note.target), "over": note.is_over, "changes": note.changes}
     write_private_file(path, json.dumps(said).encode(), replace=True)
 
 
@@ -98,7 +98,7 @@ def present(paths: ProxyPaths) -> MoveEnd:
 
 
 @asynccontextmanager
-async def connected(
+async def connect_to_daemon(
     place: MoveEnd, paths: ProxyPaths, config: ProxyConfig, machine: MachineKeys, invite: Invite | None = None
 ) -> AsyncIterator[Connection]:
     """Connect to a daemon without attaching to a space.
@@ -129,7 +129,7 @@ async def _answer_daemon(op: str, _body: dict[str, object]) -> dict[str, object]
 async def _dial(
     place: MoveEnd, paths: ProxyPaths, config: ProxyConfig, invite: Invite | None, identity: Identity, is_settled: bool
 ) -> Connection:
-    joined = place.joined
+    joined = place.known_daemon
     if joined is None:
         if is_settled:
             await asyncio.to_thread(daemon.authorize, paths.daemon_data, identity)
@@ -145,13 +145,13 @@ async def _dial(
     )
 
 
-def as_shown(place: MoveEnd, connection: Connection) -> MoveEnd:
+def with_shown_keys(place: MoveEnd, connection: Connection) -> MoveEnd:
     """Return the end with the keys that its daemon has shown, which may have been rotated."""
-    if place.joined is None:
+    if place.known_daemon is None:
         return place
     new = connection.successor
-    static, key = (new.new_static, new.new_key) if new else (place.joined.daemon_static, connection.peer_key)
-    return MoveEnd(KnownDaemon(place.joined.url, static, key))
+    static, key = (new.new_static, new.new_key) if new else (place.known_daemon.daemon_static, connection.peer_key)
+    return MoveEnd(KnownDaemon(place.known_daemon.url, static, key))
 
 
 async def set_aside(paths: ProxyPaths) -> Path:
@@ -169,8 +169,8 @@ async def set_aside(paths: ProxyPaths) -> Path:
     return aside
 
 
-def _said(place: MoveEnd) -> dict[str, str | list[str]] | None:
-    return None if place.joined is None else replace(place.joined, pair=None).as_record()
+def _end_json(place: MoveEnd) -> dict[str, str | list[str]] | None:
+    return None if place.known_daemon is None else replace(place.known_daemon, pair=None).as_record()
 
 
 def _place(said: Any) -> MoveEnd:

@@ -163,20 +163,20 @@ def text_of(packed: bytes) -> str:
     return data.decode()
 
 
-def _carried(record_type: type[Any], *, but: Collection[str] = ()) -> Kind:
+def _list_kind(record_type: type[Any], *, but: Collection[str] = ()) -> Kind:
     """Return the form of a list of these records, which checks each field; `but` names fields that
     are not written.
     """
     fields = fields_of_type(record_type)
     read = record(**fields)
 
-    def carried_of(body: Carried, name: str) -> Any:
+    def read_records(body: Carried, name: str) -> Any:
         return record_type(**read(body, name))
 
     def write(one: NamedTuple) -> object:
         return to_json({name: value for name, value in one._asdict().items() if name not in but}, fields)
 
-    return Coded(carried_of, write)
+    return Coded(read_records, write)
 
 
 _OF_SOURCE: Final = ("id", "bytes")
@@ -204,7 +204,7 @@ class MoveOutRequest(TypedDict):
 
 
 class MovedOut(TypedDict):
-    revisions: Annotated[list[MovedRevision], list_of(MAX_PAGE, _carried(MovedRevision))]
+    revisions: Annotated[list[MovedRevision], list_of(MAX_PAGE, _list_kind(MovedRevision))]
     next: Annotated[int | None, optional(revision)]
     total: _Whole
 
@@ -215,9 +215,9 @@ class MoveFactsRequest(TypedDict):
 
 
 class MovedFacts(TypedDict):
-    documents: Annotated[Sequence[MovedDocument], list_of(MAX_MOVED, _carried(MovedDocument))]
-    sessions: Annotated[Sequence[MovedSession], list_of(MAX_MOVED, _carried(MovedSession))]
-    links: Annotated[Sequence[MovedLink], list_of(MAX_LINKS, _carried(MovedLink))]
+    documents: Annotated[Sequence[MovedDocument], list_of(MAX_MOVED, _list_kind(MovedDocument))]
+    sessions: Annotated[Sequence[MovedSession], list_of(MAX_MOVED, _list_kind(MovedSession))]
+    links: Annotated[Sequence[MovedLink], list_of(MAX_LINKS, _list_kind(MovedLink))]
     next: Annotated[int | None, optional(revision)]
 
 
@@ -226,11 +226,11 @@ class MoveHeld(TypedDict):
 
 
 class MoveIn(TypedDict):
-    revisions: Annotated[list[MovedRevision], list_of(MAX_MOVED, _carried(MovedRevision, but=_OF_SOURCE))]
+    revisions: Annotated[list[MovedRevision], list_of(MAX_MOVED, _list_kind(MovedRevision, but=_OF_SOURCE))]
     dropped: Annotated[list[Dropped], MAX_MOVED]
-    documents: Annotated[list[MovedDocument], list_of(MAX_MOVED, _carried(MovedDocument, but=_OF_SOURCE))]
-    sessions: Annotated[list[MovedSession], list_of(MAX_MOVED, _carried(MovedSession, but=_OF_SOURCE))]
-    links: Annotated[list[MovedLink], list_of(MAX_MOVED, _carried(MovedLink))]
+    documents: Annotated[list[MovedDocument], list_of(MAX_MOVED, _list_kind(MovedDocument, but=_OF_SOURCE))]
+    sessions: Annotated[list[MovedSession], list_of(MAX_MOVED, _list_kind(MovedSession, but=_OF_SOURCE))]
+    links: Annotated[list[MovedLink], list_of(MAX_MOVED, _list_kind(MovedLink))]
 
 
 class MoveTaken(TypedDict):

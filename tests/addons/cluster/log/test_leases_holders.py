@@ -59,7 +59,7 @@ async def test_sessions_that_are_passed_on_hear_of_it_when_the_holder_is_another
         assert one.leases is not None
         assert door.leases is not None
         node = await one.leases.node()
-        door.leases.relied_on = lambda: {one.space_id: node}
+        door.leases.spaces_in_use = lambda: {one.space_id: node}
         door.leases.on_moved = moved.append
         await door.leases._ask()
         assert moved == []

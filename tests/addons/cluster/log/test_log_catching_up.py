@@ -13,7 +13,7 @@ from tests.support.daemon.logged import Node, Store, held
 
 from confide_backup.daemon import sealed_keys, snapshot
 from confide_backup.daemon.backup_service import BackupRequest, Backups
-from confide_backup.daemon.offline_spaces import OfflineSpaces, caught_up, present
+from confide_backup.daemon.offline_spaces import OfflineSpaces, catch_up, present
 from confide_backup.daemon.target import BackupTarget, signers_of
 from confide_backup.settings import BackupConfig
 from confide_cluster.daemon.log.log_tables import Log
@@ -26,7 +26,7 @@ async def copied(node: Node, spaces: snapshot.SpaceAccess | None = None) -> tupl
     """The key of the space here once its file is ready to be copied, and whether that has all."""
     spaces = spaces or node.spaces
     async with spaces.freeze(node.space_id) as stilled:
-        return await caught_up(spaces.leases, node.space_id, node.state.folder, stilled, spaces.chunks)
+        return await catch_up(spaces.leases, node.space_id, node.state.folder, stilled, spaces.chunks)
 
 
 def sound_texts(node: Node, key: bytes) -> dict[str, str]:

@@ -266,7 +266,7 @@ class Taken:
         self.issued = []
         for program in self.programs:
             identifier = self.sign_ins.ask(program, asked)
-            found = self.sign_ins.of_words(words_of(identifier), "home")
+            found = self.sign_ins.find_by_words(words_of(identifier), "home")
             assert found is not None
             assert self.sign_ins.approve(
                 found, ApprovedGrant(program.name, "write", None, "untrusted", 9, KEYS[1].hex())
@@ -707,7 +707,7 @@ def test_a_step_of_the_registry_is_taken_behind_all_that_older_nodes_have_writte
     step = (len(every) + 1, "ALTER TABLE callers ADD COLUMN colour TEXT; UPDATE callers SET colour = 'of ' || alias")
     real = migrations.migrations
     monkeypatch.setattr(upgrades, "migrations", lambda *of: (*every, step) if of else real())
-    copied, late = log_snapshot.copied, iter([KEYS[1]])
+    copied, late = log_snapshot.copy_beside, iter([KEYS[1]])
 
     def copied_and_overtaken(path: Path, key: bytes) -> Path:
         copy = copied(path, key)
@@ -715,7 +715,7 @@ def test_a_step_of_the_registry_is_taken_behind_all_that_older_nodes_have_writte
             first.registry.add_caller(caller, Grants("m1"), space="home", added_by="line")
         return copy
 
-    monkeypatch.setattr(log_snapshot, "copied", copied_and_overtaken)
+    monkeypatch.setattr(log_snapshot, "copy_beside", copied_and_overtaken)
     second = nodes.join("second")
     with second.registry.reading() as database:
         assert database.execute("SELECT colour FROM callers ORDER BY alias").fetchall() == [("of m0",), ("of m1",)]

@@ -58,4 +58,4 @@ def test_places_are_given_back() -> None:
         assert (refused.value.status, refused.value.headers["Retry-After"]) == (429, "2")
         with places.place("bob"), pytest.raises(RefusalError), places.place("bob"):
             pass
-    assert places.taken == 0
+    assert places.uses == 0

@@ -48,12 +48,12 @@ async def test_a_client_that_leaves_leaves_nothing_that_waits(gateway: GatewaySh
     async with asyncio.timeout(DEADLINE_S):
         while len(asyncio.all_tasks() - before) < 2:  # noqa: ASYNC110 - it reads, and waits for its client
             await asyncio.sleep(0.01)
-    assert gateway.streams.taken == 1
+    assert gateway.streams.uses == 1
     serving.cancel()
     await asyncio.wait([serving])
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
-    assert not gateway.streams.taken
+    assert not gateway.streams.uses
     assert left.is_set()
 
 
@@ -78,4 +78,4 @@ async def test_one_that_finds_no_place_is_over(gateway: GatewayShared) -> None:
         )
     assert refused.value.status == 429
     assert over == ["over"]
-    assert gateway.streams.taken == len(held)
+    assert gateway.streams.uses == len(held)

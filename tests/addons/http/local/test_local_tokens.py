@@ -109,8 +109,8 @@ def test_when_it_was_used_is_known(file: TokenFile) -> None:
     found(tokens, text)
     found(tokens, gone)
     file.remove("gone")
-    tokens.keep_used()
-    assert file.used().keys() == {token.digest}
+    tokens.save_uses()
+    assert file.last_uses().keys() == {token.digest}
 
 
 def test_scopes_of_words() -> None:

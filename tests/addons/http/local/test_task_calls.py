@@ -75,7 +75,7 @@ async def seen(tasks: TaskCalls, task_id: str) -> Any:
 async def test_a_long_call_goes_on_without_its_request_and_for_its_token_alone(gateway: GatewayShared) -> None:
     tasks, work = TaskCalls(gateway), Work()
     task_id = await handed(tasks, work)
-    assert gateway.streams.taken == 1, "the gateway does not end for want of work"
+    assert gateway.streams.uses == 1, "the gateway does not end for want of work"
     work.follow("notifications/progress", {"progress": 40, "total": 300})
     assert about(tasks, task_id)["result"]["statusMessage"] == "40 of 300"
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -83,7 +83,7 @@ async def test_a_long_call_goes_on_without_its_request_and_for_its_token_alone(g
     work.end.set_result(DONE)
     found = await seen(tasks, task_id)
     assert (found["status"], found["result"]) == ("completed", DONE["result"])
-    assert gateway.streams.taken == 0
+    assert gateway.streams.uses == 0
 
 
 async def test_who_leaves_before_the_handle_takes_the_call_back(
@@ -130,5 +130,5 @@ async def test_without_room_a_call_is_waited_for(gateway: GatewayShared, monkeyp
     assert await asyncio.gather(*asking) == [DONE, DONE]
     for work in works[:-1]:
         work.end.set_result(DONE)
-    await until(lambda: not gateway.streams.taken)
+    await until(lambda: not gateway.streams.uses)
     assert await handed(tasks, Work(), BOB), "those that have ended make room"

@@ -70,7 +70,7 @@ class Desk:
     def granted(self, granted: ApprovedGrant = GRANTED) -> str:
         """An id whose words were approved."""
         identifier = self.asked()
-        found = self.sign_ins.of_words(words_of(identifier), "home")
+        found = self.sign_ins.find_by_words(words_of(identifier), "home")
         assert found is not None
         assert self.sign_ins.approve(found, granted) is not None
         return identifier
@@ -119,7 +119,7 @@ def desk(tmp_path: Path, clock: Clock) -> Iterator[Desk]:
 def test_each_step_outlives_a_restart_and_is_made_once(desk: Desk) -> None:
     identifier = desk.asked()
     desk.again()
-    found = desk.sign_ins.of_words(words_of(identifier).upper().replace("-", " "), "home")
+    found = desk.sign_ins.find_by_words(words_of(identifier).upper().replace("-", " "), "home")
     assert found is not None
     assert desk.sign_ins.approve(found, GRANTED) == GRANTED
     assert desk.sign_ins.approve(found, GRANTED) == GRANTED  # a device whose answer was lost asks again
@@ -254,7 +254,7 @@ def test_everything_has_an_end(desk: Desk, clock: Clock) -> None:
     identifier, late = desk.asked(), desk.granted()
     clock.now += WORDS_S
     assert desk.sign_ins.waiting(identifier) is None
-    assert desk.sign_ins.of_words(words_of(identifier), "home") is None
+    assert desk.sign_ins.find_by_words(words_of(identifier), "home") is None
     assert desk.sign_ins.waiting(late) is None
     text = desk.code()
     clock.now += CODE_S
@@ -285,8 +285,8 @@ def test_what_was_granted_for_days_ends_with_them(desk: Desk, clock: Clock) -> N
 def test_it_is_good_for_what_it_was_asked_for(desk: Desk) -> None:
     """Another space's device finds no words; another audience, program or kind of token is none."""
     identifier = desk.asked()
-    assert desk.sign_ins.of_words(words_of(identifier), "work") is None
-    assert desk.sign_ins.of_words(words_of(identifier)[:-1], "home") is None
+    assert desk.sign_ins.find_by_words(words_of(identifier), "work") is None
+    assert desk.sign_ins.find_by_words(words_of(identifier)[:-1], "home") is None
     issued = desk.issued()
     assert not desk.is_let_in(issued.access, "https://elsewhere.example/mcp")
     assert not desk.is_let_in(issued.refresh)
@@ -298,7 +298,7 @@ def test_it_is_good_for_what_it_was_asked_for(desk: Desk) -> None:
 
 def test_never_more_than_was_asked(desk: Desk) -> None:
     identifier = desk.sign_ins.ask(desk.application, replace(ASKED, scope="read"))
-    found = desk.sign_ins.of_words(words_of(identifier), "home")
+    found = desk.sign_ins.find_by_words(words_of(identifier), "home")
     assert found is not None
     granted = desk.sign_ins.approve(found, GRANTED)
     assert granted is not None
@@ -358,7 +358,7 @@ def test_one_address_keeps_nobody_from_signing_in(desk: Desk) -> None:
     """
     ask = partial(desk.sign_ins.ask, desk.application, ASKED)
     approved = ask("flood")
-    found = desk.sign_ins.of_words(words_of(approved), "home")
+    found = desk.sign_ins.find_by_words(words_of(approved), "home")
     assert found is not None
     assert desk.sign_ins.approve(found, GRANTED) is not None
     flood = [ask("flood") for _ in range(MOST_ASKED_EACH)]

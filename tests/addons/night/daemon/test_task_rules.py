@@ -164,7 +164,7 @@ def test_retries_spread_over_all_of_their_time(queue: Queue) -> None:
     for seed in range(60):
         with queue.store.writing():
             slot = replace(SlotRow(whole.id, whole.at or 0), state=Slot.RUNNING, attempt=5)
-            again = slot_states.again(queue.store, slot, whole, "x", now=queue.now, draw=random.Random(seed))
+            again = slot_states.schedule_again(queue.store, slot, whole, "x", now=queue.now, draw=random.Random(seed))
         found.append(again.next_try_at - queue.now)
     assert max(found) <= 960
     assert max(found) > 700
@@ -281,7 +281,7 @@ def test_a_lease_that_ends(queue: Queue) -> None:
     running = queue.begin(queue.claimed("bb"))
     repeated = queue.begin(queue.claimed("cc"), is_repeatable=True)
     queue.look(queue.now + LEASE_S - 1)
-    assert len(tables(queue.store).slots.held()) == 3
+    assert len(tables(queue.store).slots.list_held()) == 3
     queue.look(queue.now + 1)
     assert [queue.states(task) for task in tasks] == [["ready"], ["lost"], ["ready"]]
     for lease in (leased, running, repeated):
@@ -600,7 +600,7 @@ def test_the_month_has_its_limit_for_all_runners(queue: Queue) -> None:
     third = queue.claimed("cc", monthly=DOLLAR + 200_000)
     assert third.limit == DOLLAR + 200_000 - 300_000 - 200_000
     queue.end(second, "failed", microusd=200_000)
-    assert tables(queue.store).runners.spent(claims.month_of(queue.now)) == 500_000
+    assert tables(queue.store).runners.monthly_spending(claims.month_of(queue.now)) == 500_000
 
 
 def test_what_costs_nothing_needs_no_money(queue: Queue) -> None:
@@ -626,13 +626,13 @@ def test_an_id_may_be_cut_short(queue: Queue) -> None:
     grants = Grants("laptop")
     one = queue.add(id="aaaa000000000001")
     queue.add(id="aaaa000000000002")
-    assert task_actions.found(queue.store, grants, "AAAA000000000001").id == one.id
+    assert task_actions.find_task(queue.store, grants, "AAAA000000000001").id == one.id
     for name, error in (("aaaa", ToolError), ("aaa", NotFoundError), ("zzzz", NotFoundError), ("", NotFoundError)):
         with pytest.raises(error):
-            task_actions.found(queue.store, grants, name)
+            task_actions.find_task(queue.store, grants, name)
     other = Grants("other", projects=frozenset({"elsewhere"}))
     with pytest.raises(NotFoundError):
-        task_actions.found(queue.store, other, one.id)
+        task_actions.find_task(queue.store, other, one.id)
 
 
 def test_there_is_an_end_to_what_is_queued(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -668,7 +668,7 @@ async def test_a_report_says_of_a_run_how_long_nobody_has_heard_of_it(queue: Que
 
     async def told() -> str:
         tasks: Any = Tasks()
-        return (await report.of(tasks, lambda: Grants("laptop"), since=None, is_brief=False)).lines[1]
+        return (await report.make_report(tasks, lambda: Grants("laptop"), since=None, is_brief=False)).lines[1]
 
     queue.add(at=int(queue.now))
     queue.begin(queue.claimed())

@@ -28,7 +28,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import WrapKey
 from confide_memory.errors import ToolError
 from confide_night.order import order as orders
-from confide_night.order.order import Order, approve_order, opened, sign_order
+from confide_night.order.order import Order, approve_order, open_order, sign_order
 
 ROSTER, KEYS = shared()
 NIGHT = NOW - NOW % 86_400 + 86_400 + 2 * 3_600
@@ -54,24 +54,24 @@ def test_no_bit_of_an_order_can_be_changed() -> None:
     """Every bit of one, and of its signature."""
     data = order().encode()
     signature = sign_order(LAPTOP, SPACE, data)
-    assert opened(ROSTER, data, signature).id == order().id
+    assert open_order(ROSTER, data, signature).id == order().id
     for wrong in flipped(data):
         with pytest.raises(OrderError):
-            opened(ROSTER, wrong, signature)
+            open_order(ROSTER, wrong, signature)
     for wrong in flipped(signature):
         with pytest.raises(OrderError):
-            opened(ROSTER, data, wrong)
+            open_order(ROSTER, data, wrong)
 
 
 def test_no_bit_of_an_approval_can_be_changed() -> None:
     data = order().encode()
     signature, approval = sign_order(LAPTOP, SPACE, data), approve_order(DESKTOP, SPACE, data)
     named = {DESKTOP.public_key}
-    assert opened(ROSTER, data, signature, [approval], approvers=named)
+    assert open_order(ROSTER, data, signature, [approval], approvers=named)
     for part in ("key", "signature"):
         for wrong in flipped(getattr(approval, part), one_bit_a_byte(getattr(approval, part))):
             with pytest.raises(OrderError):
-                opened(ROSTER, data, signature, [replace(approval, **{part: wrong})], approvers=named)
+                open_order(ROSTER, data, signature, [replace(approval, **{part: wrong})], approvers=named)
 
 
 TABLET, GHOST, SECOND, PAPER, NEW = (Identity(bytes([number]) * 32) for number in range(1, 6))
@@ -89,7 +89,7 @@ def taken(roster: Roster, signer: Identity, approver: Identity, *named: Identity
     data = order(signer=signer.public_key.hex()).encode()
     given = [approve_order(approver, SPACE, data)]
     try:
-        opened(roster, data, sign_order(signer, SPACE, data), given, approvers={each.public_key for each in named})
+        open_order(roster, data, sign_order(signer, SPACE, data), given, approvers={each.public_key for each in named})
     except OrderSignerError:
         return False
     return True
@@ -154,12 +154,12 @@ def test_an_order_ends_with_its_device_and_its_time() -> None:
     roster = ROSTER.add(LAPTOP, device(PHONE, "old phone"), KEYS, now=NOW)
     data = order(signer=PHONE.public_key.hex()).encode()
     signature = sign_order(PHONE, SPACE, data)
-    assert opened(roster, data, signature, now=NOW)
+    assert open_order(roster, data, signature, now=NOW)
     with pytest.raises(OrderError, match="expired"):
-        opened(roster, data, signature, now=order().expires)
+        open_order(roster, data, signature, now=order().expires)
     after, _ = roster.remove(LAPTOP, PHONE.public_key, KEYS, now=NOW)
     with pytest.raises(OrderSignerError, match="old phone"):
-        opened(after, data, signature, now=NOW)
+        open_order(after, data, signature, now=NOW)
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.support.runs import KEY, MODEL, Api, answer, model_api, stream
 
 from confide_night.runner.budget import budget_gateway
-from confide_night.runner.budget.apis import EventStream, of_answer
+from confide_night.runner.budget.apis import EventStream, usage_in_answer
 from confide_night.runner.budget.budget_gateway import BudgetGateway, RunTerms
 from confide_night.runner.budget.meter import LEAST_OUTPUT, Meter, SpentError
-from confide_night.runner.settings.prices import Price, TokenUse, dated, price_of
+from confide_night.runner.settings.prices import Price, TokenUse, price_date, price_of
 
 PRICE = Price.of({"input": 2.0, "output": 10.0})
 ASK: dict[str, Any] = {"model": MODEL, "max_tokens": 1000, "messages": [{"role": "user", "content": "hello"}]}
@@ -199,7 +199,7 @@ def test_no_order_of_requests_passes_the_limit_by_more_than_an_input(
 
 def test_prices_are_known_or_said() -> None:
     own = {"mine": Price.of({"input": 1, "output": 2})}
-    assert dated() >= "2026-11-25"
+    assert price_date() >= "2026-11-25"
     assert price_of("claude-opus-4-5-20251101", {}) == price_of("claude-opus-4-5", {})
     assert price_of("nobody-knows", {}) is None
     assert price_of("mine", own) == own["mine"]
@@ -212,18 +212,18 @@ def test_prices_are_known_or_said() -> None:
 
 def test_usage_of_both_apis_is_read() -> None:
     openai = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 60}, "output_tokens": 7}
-    assert of_answer(json.dumps({"usage": openai}).encode()) == TokenUse(40, 7, 60)
+    assert usage_in_answer(json.dumps({"usage": openai}).encode()) == TokenUse(40, 7, 60)
     made = {"cache_creation_input_tokens": 50, "cache_creation": {"ephemeral_1h_input_tokens": 20}}
     said = {"input_tokens": 1, "output_tokens": 2, "cache_read_input_tokens": 3, **made}
-    assert of_answer(json.dumps({"usage": said}).encode()) == TokenUse(1, 2, 3, 30, 20)
+    assert usage_in_answer(json.dumps({"usage": said}).encode()) == TokenUse(1, 2, 3, 30, 20)
     for odd in (b"", b"[]", b"{}", b'{"usage": 3}', b'{"usage": {"input_tokens": -1}}', b"[" * 9999):
-        assert of_answer(odd) in (None, TokenUse())
+        assert usage_in_answer(odd) in (None, TokenUse())
     ended = {"type": "response.completed", "response": {"usage": openai}}
     stream_ = EventStream()
     stream_.feed(b'data: {"type":"response.output_text.delta","delta":"' + b"a" * 8096 + b'"}\n\ndata: ')
-    assert stream_.written == 500
+    assert stream_.written_tokens == 500
     stream_.feed(json.dumps(ended).encode() + b"\n\n")
-    assert (stream_.used, stream_.is_whole) == (TokenUse(40, 7, 60), True)
+    assert (stream_.usage, stream_.is_whole) == (TokenUse(40, 7, 60), True)
 
 
 @given(st.binary(max_size=300), st.integers(1, 7))
@@ -232,7 +232,7 @@ def test_no_stream_breaks_its_reader(data: bytes, width: int) -> None:
     found = EventStream()
     for at in range(0, len(data), width):
         found.feed(data[at : at + width])
-    assert found.used is None or found.written >= 0
+    assert found.usage is None or found.written_tokens >= 0
 
 
 async def test_a_run_that_asks_without_end_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:

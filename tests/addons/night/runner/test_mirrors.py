@@ -152,7 +152,7 @@ def test_an_address_is_taken_apart(url: str, parts: tuple[str, str, str]) -> Non
 async def test_a_sandbox_sees_no_settings_of_a_mirror(runs: Runs) -> None:
     result = await runs.command("ls -A /task-mirror | sort | tr '\\n' ' '; cat /task-mirror/config")
     assert result.state == "succeeded"
-    assert str(runs.repository) not in runs.run.log.redacted()
+    assert str(runs.repository) not in runs.run.log.redact()
     assert result.text == "HEAD config objects refs [core]\n\trepositoryformatversion = 0\n\tbare = true\n"
 
 

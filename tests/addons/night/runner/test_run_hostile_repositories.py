@@ -21,7 +21,7 @@ from confide_proxy.errors import RepositoryError
 async def work(runs: Runs, script: str, more: str = "") -> tuple[str, str]:
     """What becomes of a script that runs in a clone, and what it has printed."""
     result = await runs.command(script, recipe=more)
-    return result.state, runs.run.log.redacted()
+    return result.state, runs.run.log.redact()
 
 
 async def test_programs_that_git_would_start_are_started_in_the_sandbox_alone(runs: Runs) -> None:
@@ -146,7 +146,7 @@ async def test_what_is_checked_is_what_the_commit_has(runs: Runs) -> None:
 )
 async def test_what_stands_beside_the_commit_proves_nothing(runs: Runs, script: str, check: str) -> None:
     result = await runs.command(script, recipe=f'check = ["sh", "-c", "{check}"]\n')
-    assert (result.state, result.checked, result.bundle) == ("failed", False, None), runs.run.log.redacted()
+    assert (result.state, result.checked, result.bundle) == ("failed", False, None), runs.run.log.redact()
 
 
 async def test_a_bundle_of_another_commit_than_is_told_is_not_taken(runs: Runs) -> None:

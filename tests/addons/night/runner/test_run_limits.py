@@ -31,7 +31,7 @@ async def test_what_bounds_a_run_here_is_said(
     monkeypatch.setattr(bubblewrap, "program", lambda: None)
     found = {each.name: each async for each in findings(RunnerSettings(tmp_path, ""), tmp_path)}
     assert found["limits"].is_good is is_good
-    assert told in found["limits"].told
+    assert told in found["limits"].text
     assert ("Delegate=yes" in found["limits"].hint) is not bool(way)
 
 
@@ -80,7 +80,7 @@ async def test_an_agent_that_asks_too_much_holds_up_its_gateway_alone(runs: Runs
     pieces = 200_000
     content = ",".join(['{"type":"text","text":"x"}'] * pieces)
     began = time.perf_counter()
-    APIS["anthropic"].checked(json.loads(f'{{"model":"m","messages":[{{"role":"user","content":[{content}]}}]}}'))
+    APIS["anthropic"].check(json.loads(f'{{"model":"m","messages":[{{"role":"user","content":[{content}]}}]}}'))
     alone_s = time.perf_counter() - began
     gaps = [0.0]
 

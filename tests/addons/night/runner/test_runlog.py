@@ -26,7 +26,7 @@ def test_a_log_has_no_credential() -> None:
     log = RunLog([])
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     log.section("agent").feed(f"the token is {token}, see?\n".encode())
-    shown = log.redacted()
+    shown = log.redact()
     assert token not in shown
     assert "(redacted:" in shown
 
@@ -38,7 +38,7 @@ def test_a_log_has_no_secret_of_its_run() -> None:
     section.feed(b"it is " + SECRET[:7])
     section.feed(SECRET[7:] + b", see?")
     section.end()
-    assert log.redacted() == "== agent\nit is (masked), see?\n"
+    assert log.redact() == "== agent\nit is (masked), see?\n"
 
 
 def test_a_log_without_end_takes_no_more_memory_than_is_kept() -> None:

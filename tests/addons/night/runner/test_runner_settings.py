@@ -145,7 +145,7 @@ def test_of_a_package_of_npms_an_agent_sees_those_beside_it_and_nothing_else(rea
     link = tmp_path / "bin" / "claude"
     link.parent.mkdir()
     link.symlink_to(real)
-    found = agents.located(reads(f'[recipes.fix]\nprogram = "{link}"').recipes["fix"])
+    found = agents.locate(reads(f'[recipes.fix]\nprogram = "{link}"').recipes["fix"])
     assert found == (str(real), (tmp_path / "node_modules",))
 
 
@@ -154,7 +154,7 @@ def test_the_last_word_of_either_agent_is_read() -> None:
     claude.feed(
         b'noise\n[1]\n{"type":"result","subtype":"error_max_turns","is_error":true,"result":"x","total_cost_usd":0.5}\n'
     )
-    assert (claude.is_done, claude.text, claude.told_usd) == (True, "x", 0.5)
+    assert (claude.is_done, claude.text, claude.reported_usd) == (True, "x", 0.5)
     assert "error_max_turns" in claude.problem
     codex = agents.AgentOutput("codex")
     codex.feed(b'{"type":"item.completed","item":{"type":"agent_message","text":"a"}}\n{"type":"turn.failed"}\n')

@@ -178,7 +178,7 @@ async def test_a_work_folder_that_hides_a_part_of_itself_ends_the_run(
 ) -> None:
     """From an owner who is not root. For a moment it may: tests of programs do."""
     if os.geteuid() == 0:
-        monkeypatch.setattr(runs_module.disk_use, "used", lambda _folder: runs_module.disk_use.Used(0, True))
+        monkeypatch.setattr(runs_module.disk_use, "measure", lambda _folder: runs_module.disk_use.Used(0, True))
     monkeypatch.setattr(runs_module, "DISK_LOOK_S", 0.1)
     result = await runs.command("mkdir hidden; touch hidden/x; chmod 0 hidden; echo begun; sleep 60")
     assert (result.state, result.reason) == ("failed", "a part of its work folder cannot be looked at")
@@ -224,8 +224,8 @@ async def test_no_key_and_no_secret_is_in_a_sandbox_or_comes_out_of_one(runs: Ru
     with model_api() as api:
         settings = runs.settings(recipe(runs, "review", 'files = { token = "token" }'), url=api.url, more=more)
         result = await runs.make(settings, f"```\n{look}```", secrets={"token": secret}).go()
-    assert (result.state, result.text) == ("succeeded", "[] placeholder (masked) False"), runs.run.log.redacted()
-    log = runs.run.log.redacted()
+    assert (result.state, result.text) == ("succeeded", "[] placeholder (masked) False"), runs.run.log.redact()
+    log = runs.run.log.redact()
     assert "(masked)" in log
     for canary in (secret.decode(), KEY):
         assert canary not in log

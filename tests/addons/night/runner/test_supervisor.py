@@ -492,10 +492,10 @@ async def test_a_cancel_reaches_the_run_by_news_and_by_its_renewal(desk: Desk, m
     working = asyncio.create_task(supervisor.work(slot))
     await begun.wait()
     name = {each: slot[each] for each in Begun._fields}
-    supervisor.cancelled([{**name, "fence": 99}])
+    supervisor.cancel([{**name, "fence": 99}])
     await asyncio.sleep(0)
     assert not working.done()
-    supervisor.cancelled([name])
+    supervisor.cancel([name])
     assert await working == "cancelled"
     assert desk.daemon.ended["state"] == "cancelled"
 

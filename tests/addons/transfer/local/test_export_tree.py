@@ -74,7 +74,7 @@ async def test_the_last_copy_of_what_the_daemon_lost_stays(laptop: Machine, daem
     await export(laptop, into)
     await lose_text(daemon, "memory/a.md")
     report = await export(laptop, into)
-    assert names(report.skipped) == {"memory/a.md"}
+    assert names(report.skipped_files) == {"memory/a.md"}
     assert held(into)["proj/memory/a.md"] == "the only copy\n"
     # And the time after that.
     await export(laptop, into)
@@ -114,7 +114,7 @@ async def test_an_export_that_was_cut_short_is_begun_again(
         await export(laptop, into)
     monkeypatch.setattr(tree, "_keep", keep)
     report = await export(laptop, into)
-    assert (report.files, report.skipped) == (2, [])
+    assert (report.files, report.skipped_files) == (2, [])
 
 
 async def test_no_symlink_is_written_or_removed_through(laptop: Machine, into: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_file_that_is_in_the_way_costs_only_itself(laptop: Machine, into
     (into / "proj" / "memory" / "a.md").write_bytes(b"\xff\xfe")
     await laptop.request("remove", {"project": "proj", "path": "memory/b.md", "base": 1})
     report = await export(laptop, into)
-    assert names(report.skipped) == {"memory/a.md"}
+    assert names(report.skipped_files) == {"memory/a.md"}
     assert not (into / "proj" / "memory" / "b.md").exists()
 
 
@@ -153,7 +153,7 @@ async def test_any_name_of_a_project_has_a_folder_of_its_own(laptop: Machine, in
     await laptop.attach(name)
     await laptop.put("memory/a.md", "one\n", project=name)
     report = await export(laptop, into, name)
-    assert (report.files, report.skipped) == (1, [])
+    assert (report.files, report.skipped_files) == (1, [])
     (folder,) = [path for path in into.iterdir() if path.is_dir()]
     assert not folder.name.startswith(".")
     assert held(folder) == {"memory/a.md": "one\n"}
@@ -184,7 +184,7 @@ async def test_a_file_that_fits_no_message_costs_only_itself(laptop: Machine, in
     (into / "proj" / "memory" / "odd.md").write_text("\x01" * 3_000_000)
     filled = await tree.fill(laptop.connection, unsealed(into), into, is_dry=False)
     assert filled.counts == {"same": 1, "refused": 1}
-    assert names(filled.skipped) == {"memory/odd.md"}
+    assert names(filled.skipped_files) == {"memory/odd.md"}
 
 
 async def test_a_broken_tree_is_no_folder_of_markdown(into: Path) -> None:

@@ -22,7 +22,7 @@ def test_the_newest_of_a_space_is_found_with_all_its_notes(tmp_path: Path) -> No
     assert (last.sources, last.count, last.undone) == (["NOTES-1.md"], 3, "")
     assert last.ids == {"shop": ["mem_1a", "mem_1b"], "global": ["mem_1c"]}
     assert last.file.stat().st_mode & 0o077 == 0
-    last.note_undone()
+    last.record_undo()
     again = newest(tmp_path, "home")
     assert again is not None
     assert again.undone

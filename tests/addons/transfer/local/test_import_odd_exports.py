@@ -13,7 +13,7 @@ import pytest
 from tests.support.documents.imports import FIXTURES
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.fields import as_json
+from confide_transfer.local.fields import to_json
 from confide_transfer.local.reader import Losses
 from confide_transfer.local.readers import chatgpt, claude_ai
 
@@ -57,7 +57,7 @@ def test_any_value_may_be_another(reader: Any, tmp_path: Path) -> None:
             for record in records:
                 assert record.content.strip()
                 assert record.note_id.startswith("mem_")
-                json.dumps([record.title, record.content, as_json(record.metadata)], ensure_ascii=False).encode()
+                json.dumps([record.title, record.content, to_json(record.metadata)], ensure_ascii=False).encode()
             tried += 1
         file.write_text(json.dumps(good))
     assert tried > 100

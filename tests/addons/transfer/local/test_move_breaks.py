@@ -20,7 +20,7 @@ from confide_night.local import moments as tasks
 from confide_night.order.order import Order
 from confide_proxy.errors import MoveError, UnfitAnswerError
 from confide_transfer.move.local.carrier import Carrier
-from confide_transfer.move.local.inventory import Holdings, held
+from confide_transfer.move.local.inventory import Holdings, read_holdings
 from confide_transfer.move.local.journey import state
 
 
@@ -94,7 +94,7 @@ async def ends(tmp_path: Path) -> AsyncIterator[tuple[Machine, Device, Serving]]
 async def test_a_move_that_breaks_at_every_request_ends_whole(ends: tuple[Machine, Device, Serving]) -> None:
     """Nothing is lost or doubled, wherever it was broken off and whichever of both heard of it; the source is what it was."""
     source, device, there = ends
-    before = await held(whole(source))
+    before = await read_holdings(whole(source))
     breaks, is_done = 0, False
     while not is_done:
         at, is_lost = breaks // 2 + 1, breaks % 2 == 1
@@ -106,13 +106,13 @@ async def test_a_move_that_breaks_at_every_request_ends_whole(ends: tuple[Machin
             except ConnectionLost:
                 assert breaks < 400
     async with Machine(await there.connect_in_time(device.identity)) as target:
-        after = await held(whole(target))
+        after = await read_holdings(whole(target))
         await target.attach("shop")
         told = await target.request("history", {"project": "shop", "path": "memory/heron.md"})
         assert [one["revision"] for one in told["revisions"]] == [2, 1]
         assert (await target.request("pull", {"project": "shop", "path": "memory/stork.md", "revision": 1}))["text"]
     assert breaks > 20
-    assert after.revisions == before.revisions == (await held(whole(source))).revisions
+    assert after.revisions == before.revisions == (await read_holdings(whole(source))).revisions
     assert after.secrets == before.secrets
     assert (after.sessions, after.links, after.deleted) == (before.sessions, before.links, before.deleted)
 

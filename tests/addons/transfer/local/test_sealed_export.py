@@ -75,10 +75,10 @@ async def test_secrets_come_back_to_an_empty_server(ann: SealedMachine, other: S
     old = (tree / PROJECT / FILE).read_text()
     async with ann.at(other).running() as keeper:
         looked = await filled(keeper, tree, is_dry=True)
-        assert (looked.secrets, looked.closed, looked.counts) == (2, 0, {"new": 2})
+        assert (looked.secrets, looked.closed_records, looked.counts) == (2, 0, {"new": 2})
         assert not await keeper.records()
         report = await filled(keeper, tree)
-        assert (report.secrets, report.closed, report.counts) == (2, 0, {"new": 2})
+        assert (report.secrets, report.closed_records, report.counts) == (2, 0, {"new": 2})
         documents = await keeper.documents()
         assert documents[FILE] != old
         assert await values(keeper, documents[FILE]) == [TOKEN]
@@ -106,7 +106,7 @@ async def test_what_cannot_be_opened_is_counted_and_the_texts_come_back(
     await exported(ann, tree)
     async with SealedMachine(tmp_path, other, "stranger").running() as keeper:
         report = await filled(keeper, tree)
-        assert (report.secrets, report.closed, report.counts) == (0, 2, {"new": 2})
+        assert (report.secrets, report.closed_records, report.counts) == (0, 2, {"new": 2})
         assert (await keeper.documents())[FILE] == (tree / PROJECT / FILE).read_text()
 
 
@@ -120,11 +120,13 @@ async def test_what_was_put_into_a_tree_by_hand_is_sealed(ann: SealedMachine, da
     async with SealedMachine(tmp_path, daemon, "bob").running() as keeper:
         assert keeper.sealing.keyring.keys is None
         report = await filled(keeper, tree)
-        assert [item["path"] for item in report.skipped] == [f"memory/{OTHER}.md", "memory/new.md"]
+        assert [item["path"] for item in report.skipped_files] == [f"memory/{OTHER}.md", "memory/new.md"]
     async with ann.running() as keeper:
         report = await filled(keeper, tree)
         assert report.counts == {"same": 2, "new": 1}
-        assert [(item["path"], "name" in item["reason"]) for item in report.skipped] == [(f"memory/{OTHER}.md", True)]
+        assert [(item["path"], "name" in item["reason"]) for item in report.skipped_files] == [
+            (f"memory/{OTHER}.md", True)
+        ]
         assert await values(keeper, (await keeper.documents())["memory/new.md"]) == [OTHER]
 
 

@@ -43,7 +43,7 @@ def read(path: Path) -> tuple[set[str], Losses]:
 
 def test_each_clients_notes_are_found_for_all_projects(home: Path) -> None:
     found = [one for one in plan.in_home(home) if one.reader is READER]
-    assert [one.shown for one in found] == ["~/.claude/agent-memory", "~/.codex/memories", "~/.gemini/GEMINI.md"]
+    assert [one.label for one in found] == ["~/.claude/agent-memory", "~/.codex/memories", "~/.gemini/GEMINI.md"]
     texts = [read(one.path)[0] for one in found]
     assert texts == [
         {"Herons are reviewed by Ann.", "Tabs in Makefiles alone."},

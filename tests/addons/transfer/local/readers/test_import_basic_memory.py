@@ -93,7 +93,7 @@ def test_front_matter_of_people(tmp_path: Path) -> None:
     assert (records["b"].title, records["b"].relations) == ("b", (("contradicts", "a/note"),))
     assert records["c"].title == "Copy", "a permalink that is taken names the first file that has it"
     assert "text" in records["d"].content
-    assert [loss.origin for loss in losses.named] == ["d.md"]
+    assert [loss.origin for loss in losses.skips] == ["d.md"]
 
 
 def test_marks_in_text(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_what_is_hostile(tmp_path: Path) -> None:
     (root / "folder").symlink_to(tmp_path)
     records, losses = read(READER, root)
     assert [record.title for record in records.values()] == ["bomb", "deep", "good"]
-    assert {loss.origin: loss.reason for loss in losses.named} == {
+    assert {loss.origin: loss.reason for loss in losses.skips} == {
         "out.md": "is a symlink",
         "bad.md": "is not UTF-8 text (byte 23)",
         "large": "is larger than 500,000 bytes",

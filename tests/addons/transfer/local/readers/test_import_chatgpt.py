@@ -171,7 +171,7 @@ def test_odd_conversations(tmp_path: Path) -> None:
     assert (records["conversation:odd"].title, records["conversation:odd"].created) == ("T?", None)
     assert records["conversation:marks"].content == "**User:**\n\nthe end"
     assert list(records) == ["conversation:ring", "conversation:odd", "conversation:marks"]
-    assert [loss.reason for loss in losses.named] == [
+    assert [loss.reason for loss in losses.skips] == [
         "has no id or no messages",
         "has no id or no messages",
         "is no object",
@@ -197,7 +197,7 @@ def test_no_json(data: bytes, problem: str, tmp_path: Path) -> None:
     path.write_bytes(data)
     if problem.startswith("has no"):
         _, losses = read(READER, path)
-        assert [loss.reason for loss in losses.named] == [
+        assert [loss.reason for loss in losses.skips] == [
             "has no id or no messages",
             "is not JSON, after 1 of its elements",
         ]
@@ -214,7 +214,7 @@ def test_what_was_cut_off(tmp_path: Path) -> None:
     path.write_bytes(data[: data.index(b"New chat")])
     records, losses = read(READER, path)
     assert list(records)[:2] == [FIRST, SECOND]
-    assert [loss.reason for loss in losses.named] == ["is not JSON, or ends in the middle, after 2 of its elements"]
+    assert [loss.reason for loss in losses.skips] == ["is not JSON, or ends in the middle, after 2 of its elements"]
 
 
 def test_a_hostile_zip(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_odd_values(tmp_path: Path) -> None:
         "project-memory:y": "of y",
         "conversation:c": "**User:**\n\nsaid ?",
     }
-    assert [loss.origin for loss in losses.named] == [
+    assert [loss.origin for loss in losses.skips] == [
         "document 1 of project p",
         "document 2 of project p",
         "project 2",
@@ -176,7 +176,7 @@ def test_a_broken_file_among_others(tmp_path: Path) -> None:
     (tmp_path / "export" / "conversations.json").write_bytes(b"\xff")
     records, losses = read(READER, tmp_path / "export")
     assert DOCUMENT in records
-    assert [(loss.origin, loss.reason) for loss in losses.named] == [("conversations.json", "is not UTF-8 text")]
+    assert [(loss.origin, loss.reason) for loss in losses.skips] == [("conversations.json", "is not UTF-8 text")]
     for name in ("projects", "memories"):
         (tmp_path / "export" / f"{name}.json").write_text("[" * 100_000)
     with pytest.raises(UnreadableError, match=r"nested too deeply|not UTF-8"):

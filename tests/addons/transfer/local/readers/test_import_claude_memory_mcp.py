@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from confide_proxy.errors import UnreadableError
-from confide_transfer.local.reader import Losses, MemoryRecord, screened
+from confide_transfer.local.reader import Losses, MemoryRecord, screen
 from confide_transfer.local.readers.claude_memory_mcp import READER
 
 FIXTURE = Path(__file__).parents[4] / "fixtures" / "importing" / "claude-memory-mcp" / "memory.db"
@@ -21,7 +21,7 @@ def database(tmp_path: Path) -> Path:
 
 def read(path: Path) -> tuple[dict[str, MemoryRecord], Losses]:
     losses = Losses()
-    return {record.origin: record for record in screened(READER.read(path, losses), losses)}, losses
+    return {record.origin: record for record in screen(READER.read(path, losses), losses)}, losses
 
 
 def change(database: Path, *statements: str) -> None:
@@ -66,7 +66,7 @@ def test_of_a_secret_the_redacted_text_is_read_and_nothing_else(database: Path) 
     assert redacted.metadata["secret"].startswith("not read")
     assert redacted.created == "2026-01-06T07:00:00Z", "of another time zone"
     # Without a server the client keeps the secret itself.
-    assert [(lost.origin) for lost in losses.named] == ["local-5"]
+    assert [(lost.origin) for lost in losses.skips] == ["local-5"]
     assert not [record for record in records.values() if "0000" in record.content]
 
 
@@ -98,7 +98,7 @@ def test_odd_rows_are_counted_or_kept_as_they_stand(database: Path) -> None:
     ]
     change(database, f"INSERT INTO memories VALUES {','.join(row[:-1] + ', NULL)' for row in rows)}")
     records, losses = read(database)
-    assert [(lost.origin, lost.reason) for lost in losses.named[1:]] == [
+    assert [(lost.origin, lost.reason) for lost in losses.skips[1:]] == [
         ("local-10", "has no text"),
         ("local-11", "is empty"),
         ("local-12", "is not UTF-8 text"),

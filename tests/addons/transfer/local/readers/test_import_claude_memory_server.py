@@ -116,7 +116,7 @@ def test_a_broken_project_does_not_keep_the_others_from_being_read(data: Path) -
     (data / "projects" / "linked").symlink_to(data / "projects" / "harbour")
     records, losses = read(data)
     assert len(records) == 5
-    assert [lost.origin for lost in losses.named] == ["projects/another/project.db"]
+    assert [lost.origin for lost in losses.skips] == ["projects/another/project.db"]
 
 
 def test_odd_rows_are_counted_or_kept_as_they_stand(data: Path) -> None:
@@ -126,7 +126,7 @@ def test_odd_rows_are_counted_or_kept_as_they_stand(data: Path) -> None:
         connection.execute("INSERT INTO memories (id, content, metadata) VALUES ('list', 'text', '[1, 2]')")
     connection.close()
     records, losses = read(data)
-    assert [(lost.origin, lost.reason) for lost in losses.named] == [("blob", "has no text")]
+    assert [(lost.origin, lost.reason) for lost in losses.skips] == [("blob", "has no text")]
     metadata = {record.origin: record.metadata for record in records}
     assert metadata["odd"]["metadata"] == "{broken"
     assert metadata["list"]["metadata"] == [1, 2]

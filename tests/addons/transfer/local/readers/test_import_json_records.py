@@ -32,7 +32,7 @@ OURS: dict[str, Any] = {
 def read(path: Path, losses: Losses | None = None) -> list[MemoryRecord]:
     found = Losses()
     records = list(READER.read(path, losses or found))
-    assert found.count == 0, found.named
+    assert found.count == 0, found.skips
     return records
 
 
@@ -114,7 +114,7 @@ def test_what_is_broken_is_left_out_and_told(tmp_path: Path) -> None:
     file.write_bytes(b"\n".join(lines))
     losses = Losses()
     assert [record.content for record in read(file, losses)] == ["good", "last"]
-    assert [(one.origin, one.reason) for one in losses.named] == [
+    assert [(one.origin, one.reason) for one in losses.skips] == [
         ("line 2", "is not JSON"),
         ("line 3", "is not UTF-8 text"),
         ("record 2", "has no text"),
@@ -176,7 +176,7 @@ def test_what_stands_beside_the_memories_is_read_or_told(tmp_path: Path) -> None
         ("ann works_at acme", "ann", "relation"),
         ("ben knows ann", "ben", "relation"),
     ]
-    assert [(one.origin, one.reason) for one in losses.named] == [
+    assert [(one.origin, one.reason) for one in losses.skips] == [
         ("'relations'", "is not read: 1 entry beside 'results'"),
         ("'entities'", "is not read: 1 entry beside 'results'"),
     ]

@@ -13,7 +13,7 @@ from confide_proxy.config import ProxyConfig
 from confide_proxy.errors import UnreadableError
 from confide_proxy.sync.project import Project
 from confide_transfer.local import plan
-from confide_transfer.local.fields import MAX_METADATA_BYTES, fitted, project_of
+from confide_transfer.local.fields import MAX_METADATA_BYTES, project_of, to_fields
 from confide_transfer.local.plan import ImportPlan, ImportSource, reader_of, stores_at
 from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers import readers
@@ -36,7 +36,7 @@ def write(tmp_path: Path) -> Write:
 def read(path: Path) -> list[MemoryRecord]:
     losses = Losses()
     records = list(READER.read(path, losses))
-    assert losses.count == 0, losses.named
+    assert losses.count == 0, losses.skips
     return records
 
 
@@ -99,7 +99,7 @@ def test_decision_records_are_one_note_each_and_know_each_other(write: Write, tm
     (tmp_path / "adr/template.md").write_text(NYGARD.format(number=0, title="Title", status="Proposed"))
     losses = Losses()
     found = {record.title: record for record in READER.read(tmp_path, losses)}
-    assert [one.reason for one in losses.named] == ["is a template"]
+    assert [one.reason for one in losses.skips] == ["is a template"]
     assert {(one.category, one.importance) for one in found.values()} == {("decisions", "high")}
     assert {title: one.status for title, one in found.items()} == {
         "1. MySQL": "superseded",
@@ -194,7 +194,7 @@ def test_hostile_texts_cost_little(write: Write, tmp_path: Path) -> None:
     (deep / "lost.md").write_text("# Too deep\n\nfor anybody\n")
     losses = Losses()
     assert not any(record.title == "Too deep" for record in READER.read(tmp_path / "d", losses))
-    assert "folders deep" in losses.named[0].reason
+    assert "folders deep" in losses.skips[0].reason
 
 
 def test_what_is_there_to_import_is_found(write: Write, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_what_does_not_fit_a_note_is_kept_in_its_metadata() -> None:
         relations=(("supersedes", "known"), ("supersedes", "unknown"), ("odd", "known")),
         metadata={"origin": "theirs", "long": "z" * 50_000},
     )
-    note = fitted(record, {("old", "known"): "mem_a_1_00000000"}, "~/old.db")
+    note = to_fields(record, {("old", "known"): "mem_a_1_00000000"}, "~/old.db")
     assert len(note["title"]) == 200
     assert len(note["tags"]) == 32
     assert (note["taskId"], "type" in note, "importance" in note) == ("release-42-b", False, False)

@@ -99,7 +99,7 @@ def test_a_bad_row_costs_itself(database: Path) -> None:
     records, losses = read(READER, database)
     assert [record.content for record in records.values()][5:] == ["Deep", "Last"]
     assert (records["last"].tags, records["last"].created, records["deep"].created) == (("#tag",), None, None)
-    assert [loss.reason for loss in losses.named] == [
+    assert [loss.reason for loss in losses.skips] == [
         "is not UTF-8 text",
         "has no hash or no text",
         "has no hash or no text",

@@ -68,7 +68,7 @@ def test_everything_that_was_stored_comes_out(name: str, tmp_path: Path) -> None
     assert preference.metadata == {"user": "tim", "attribute": "style"}
     task = by_text["Rename the queue first"]
     assert (task.scope, task.task_id, task.status, task.project) == ("task", "rename-001", "blocked", "clarity")
-    assert [(lost.reason) for lost in losses.named] == ["was deleted there"]
+    assert [(lost.reason) for lost in losses.skips] == ["was deleted there"]
     assert len(records) == 4
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before, "something was written"
     assert {record.note_id for record in read(store)[0].values()} == {record.note_id for record in records.values()}
@@ -114,7 +114,7 @@ def test_a_pickle_that_is_a_program_is_refused_and_the_rest_is_read(store: Path,
     records, losses = read(store)
     assert not trap.exists()
     assert len(records) == 4
-    reasons = [lost.reason for lost in losses.named]
+    reasons = [lost.reason for lost in losses.skips]
     assert "holds 'posix.mkdir', which is not read" in reasons
     assert "holds 'os.system', which is not read" in reasons
 
@@ -239,7 +239,7 @@ def test_the_answer_of_a_server_to_a_scroll_is_read(tmp_path: Path) -> None:
     records, losses = read(file)
     assert records[DECIDED].content == "From a server"
     assert (records["7"].importance, records["7"].relations) == ("high", (("see_also", DECIDED),))
-    assert [lost.origin for lost in losses.named] == ["point 2", "next_page_offset"]
+    assert [lost.origin for lost in losses.skips] == ["point 2", "next_page_offset"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"result": {"points": 3, "payload": 1}}', "[" * 100_000])

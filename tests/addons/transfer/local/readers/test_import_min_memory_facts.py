@@ -85,7 +85,7 @@ def test_odd_rows_are_counted(database: Path) -> None:
         database, ("tim", "nothing", None, None), (None, "x", "y", "z"), ("tim", "blob", b"\xff", ""), ("tim", "", 3, 0)
     )
     records, losses = read(database)
-    assert [lost.reason for lost in losses.named] == ["has no value"] * 3
+    assert [lost.reason for lost in losses.skips] == ["has no value"] * 3
     assert (records[-1].content, records[-1].tags) == ("tim: 3", ())
 
 

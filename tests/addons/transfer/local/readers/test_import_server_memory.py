@@ -65,7 +65,7 @@ def test_what_is_broken_is_told(tmp_path: Path) -> None:
     file.write_text("\n".join(lines), encoding="utf-8")
     records, losses = read(READER, file)
     assert [record.content for record in records.values()] == ["- fine", "- half a pair", "- a\u2028b\n- c\u2028d"]
-    assert [loss.origin for loss in losses.named] == ["line 2", "line 3", "line 4", "line 5", "line 6"]
+    assert [loss.origin for loss in losses.skips] == ["line 2", "line 3", "line 4", "line 5", "line 6"]
     json.dumps([record.metadata for record in records.values()]).encode()
 
 

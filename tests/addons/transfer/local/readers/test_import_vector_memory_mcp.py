@@ -69,7 +69,7 @@ def test_everything_that_was_stored_in_lancedb_comes_out(lance: Path) -> None:
     handoff = records[HANDOFF]
     assert (handoff.type, handoff.created) == ("handoff", "2025-11-30T18:00:00Z")
     assert handoff.metadata == {"date": "2025-11-30", "branch": "main", "memory_ids": [BUILDS]}
-    assert [(lost.origin, lost.reason) for lost in losses.named] == [(THROWN, "was deleted there")]
+    assert [(lost.origin, lost.reason) for lost in losses.skips] == [(THROWN, "was deleted there")]
     assert records[REPLACED].metadata == {"superseded_by": THROWN}, "by what is not imported"
     assert len(records) == 5
     assert {path: path.stat().st_mtime_ns for path in lance.rglob("*")} == before, "something was written"
@@ -102,7 +102,7 @@ def test_everything_that_was_stored_in_sqlite_comes_out(sqlite: Path) -> None:
         "usefulness": 2.0,
     }
     assert (records[LAPTOPS].importance, records[LAPTOPS].metadata) == ("low", {"archived": 1})
-    assert [lost.reason for lost in losses.named] == ["was deleted there"]
+    assert [lost.reason for lost in losses.skips] == ["was deleted there"]
     assert [record.note_id for record in read(sqlite)[0].values()] == [record.note_id for record in records.values()]
 
 
@@ -183,7 +183,7 @@ def test_odd_rows_are_counted_or_kept_as_they_stand(sqlite: Path) -> None:
         connection.execute(insert + "('list', 'text', '[1]', 1, 2, 'nobody')")
     connection.close()
     records, losses = read(sqlite)
-    assert ("blob", "has no text") in [(lost.origin, lost.reason) for lost in losses.named]
+    assert ("blob", "has no text") in [(lost.origin, lost.reason) for lost in losses.skips]
     assert records["odd"].created is None
     assert records["odd"].metadata["metadata"] == "{broken"
     assert records["odd"].metadata["created_at"] == "soon"
