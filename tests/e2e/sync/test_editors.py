@@ -226,10 +226,10 @@ def test_git_checkout_of_200_files(desk: Desk) -> None:
     """A commit that follows changes, adds and removes 200 files: all arrive, in a few steps and not in 200. The way back to the one before
     changes nothing elsewhere."""
 
-    def git(*arguments: str) -> None:
+    def git(*arguments: str, folder: Path = desk.ann.project) -> None:
         subprocess.run(
             ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
-            cwd=desk.ann.project,
+            cwd=folder,
             env={**desk.ann.env, "GIT_CONFIG_NOSYSTEM": "1"},
             check=True,
             capture_output=True,
@@ -243,7 +243,11 @@ def test_git_checkout_of_200_files(desk: Desk) -> None:
         (folder / f"{number}.md").write_text(f"Number {number} on branch one\n")
     git("add", "-f", "memory/repo")
     git("commit", "-qm", "one")
-    git("checkout", "-qb", "two")
+    # What is done on the other branch is done elsewhere: here it would be edits, each of which may arrive before the way back.
+    elsewhere = desk.ann.project.parent / "elsewhere"
+    git("clone", "-q", "-b", "one", str(desk.ann.project), str(elsewhere))
+    git("checkout", "-qb", "two", folder=elsewhere)
+    folder = elsewhere / "memory/repo"
     for number in range(60):
         (folder / f"{number}.md").write_text(f"Number {number} on branch two\n")
         (folder / f"{number + 60}.md").write_text(f"Number {number + 60} on branch two\n")
@@ -251,9 +255,9 @@ def test_git_checkout_of_200_files(desk: Desk) -> None:
         (folder / "more" / str(number % 7) / f"{number}.md").write_text(f"More {number}\n")
     for number in range(120, 130):
         (folder / f"{number}.md").unlink()
-    git("add", "-fA", "memory/repo")
-    git("commit", "-qm", "two")
-    git("checkout", "-q", "one")
+    git("add", "-fA", "memory/repo", folder=elsewhere)
+    git("commit", "-qm", "two", folder=elsewhere)
+    git("push", "-q", "origin", "two", folder=elsewhere)
     desk.same()
     while not desk.watch.said.empty():
         desk.watch.said.get()
@@ -274,6 +278,7 @@ def test_git_checkout_of_200_files(desk: Desk) -> None:
     desk.same()
     assert tree(desk.bob) == {**there, "memory/calm.md": b"Saved behind it.\n"}
     shutil.rmtree(desk.here(".git"))
+    shutil.rmtree(elsewhere)
 
 
 def test_a_file_becomes_a_folder_of_its_name(desk: Desk) -> None:
