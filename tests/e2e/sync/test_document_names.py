@@ -17,7 +17,10 @@ def names(machine: Machine) -> list[str]:
     return sorted(str(file.relative_to(root)) for file in (root / "memory").rglob("*") if file.is_file())
 
 
-@pytest.mark.parametrize(("path", "why"), [("memory/.hidden.md", "hidden"), ("memory/a\u200b.md", "cannot be seen")])
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("memory/.hidden.md", "hidden"), ("memory/a\u200b.md", "cannot be seen"), ("memory/A.MD", "does not end in .md")],
+)
 def test_a_name_that_no_machine_could_have_is_refused(tmp_path: Path, path: str, why: str) -> None:
     """With a sentence and an example; nothing is stored, with or without the daemon."""
     machine = Inside(tmp_path, "ann")
