@@ -239,6 +239,17 @@ def test_what_is_named_in_a_string_is_there(form) -> None:  # type: ignore[no-un
     assert found == set()
 
 
+@pytest.mark.addons
+def test_every_page_of_the_panel_is_there() -> None:
+    """They are named by a module of the panel's own, without its package."""
+    panel = ROOT / "addons" / "confide_panel"
+    found = re.findall(
+        r'^    \("[\w/]+", "(\w+):(\w+)", "[A-Z]+"\),$', (panel / "panel_app.py").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(found) > 30
+    assert [page for page in found if not is_there(f"confide_panel.pages.{page[0]}.{page[1]}")] == []
+
+
 PROGRAM: Final = """
 import asyncio, importlib
 from confide_proxy.mcp import client as clients
