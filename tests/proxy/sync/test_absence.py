@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.support.daemon.loopback import Machine, machine, serving
 
+from confide_crypto import atomic
 from confide_proxy.errors import FolderError
 from confide_proxy.sync.absence.rule import HOLD_S, LATE_S, Absence, is_wholesale
 from confide_proxy.sync.folder import Folder
@@ -384,6 +388,21 @@ async def test_many_files_that_others_deleted_are_told_of(home: Home) -> None:
     await home.replica.compare()
     assert home.here() == ["MEMORY.md"]
     assert "were deleted here" in home.told()
+
+
+async def test_files_that_go_side_by_side_are_all_counted(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is deleted on a thread of its own; the disk is slow for some of them."""
+    await home.begin(*ALL)
+    write, paces = atomic.write, itertools.cycle((0.0, 0.02, 0.005))
+
+    def written(*arguments: Any, **options: Any) -> None:
+        time.sleep(next(paces))
+        write(*arguments, **options)
+
+    monkeypatch.setattr(atomic, "write", written)
+    absence = home.replica.absence
+    await asyncio.gather(*(asyncio.to_thread(absence.note_dropped) for _ in range(40)))
+    assert "40 memory files were deleted here" in home.told()
 
 
 async def test_a_ledger_from_before_it_knew_its_folder(home: Home) -> None:

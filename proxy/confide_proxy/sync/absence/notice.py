@@ -8,6 +8,7 @@ files, so that a user can later confirm that they are to be deleted.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from contextlib import suppress
 from datetime import datetime
@@ -32,36 +33,45 @@ _FORMS: Final[tuple[dict[str, type], ...]] = (
 class Notice:
     """The notice about one folder. Methods access the disk briefly. Where the file cannot be read
     or written, there is no notice.
+
+    Attributes:
+        turn: held while the file is read and written, since files are received side by side. A caller
+            that counts what it notes holds it too.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self.turn = threading.RLock()
 
     def note_missing(self, hashes: dict[str, str], *, of: int, why: str, is_waiting: bool) -> None:
         """Record the missing files, as paths with the hashes that were last confirmed, among `of`
         files in total. `is_waiting`: they are still missing.
         """
-        known = self._read()
-        before = known.get("missing", {}) if _is_recent(known.get("at")) else {}
-        missing = dict(list({**before, **hashes}.items())[:_MOST_PATHS])
-        self._write({**known, "at": time.time(), "missing": missing, "of": of, "why": why, "waits": is_waiting})
+        with self.turn:
+            known = self._read()
+            before = known.get("missing", {}) if _is_recent(known.get("at")) else {}
+            missing = dict(list({**before, **hashes}.items())[:_MOST_PATHS])
+            self._write({**known, "at": time.time(), "missing": missing, "of": of, "why": why, "waits": is_waiting})
 
     def note_found(self) -> None:
         """Record that no file is missing any longer."""
-        if self._file.exists() and (known := self._read()).get("waits"):
-            self._write({**known, "waits": False})
+        with self.turn:
+            if self._file.exists() and (known := self._read()).get("waits"):
+                self._write({**known, "waits": False})
 
     def note_dropped(self, count: int) -> None:
         """Record that Confide deleted `count` files here within seconds because they were deleted
         on other devices.
         """
-        self._write({**self._read(), "droppedAt": time.time(), "dropped": count})
+        with self.turn:
+            self._write({**self._read(), "droppedAt": time.time(), "dropped": count})
 
     def note_came_back(self, count: int, why: str) -> None:
         """Record that Confide fetched the newest text of `count` files within seconds, since no user
         meant the one here. `why` is a part of a sentence.
         """
-        self._write({**self._read(), "backAt": time.time(), "back": count, "backWhy": why})
+        with self.turn:
+            self._write({**self._read(), "backAt": time.time(), "back": count, "backWhy": why})
 
     def clear(self) -> None:
         """Remove the notice, once a user has decided about the files."""

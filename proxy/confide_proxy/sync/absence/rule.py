@@ -337,9 +337,10 @@ class Absence:
         """Count a file whose newest text was fetched over a text that no user meant; write the
         notice with the number of those within `HOLD_S`. `why` is a part of a sentence.
         """
-        now = self._clock()
-        self._came_back.append(now)
-        self.notice.note_came_back(sum(1 for at in self._came_back if at >= now - HOLD_S), why)
+        with self.notice.turn:
+            now = self._clock()
+            self._came_back.append(now)
+            self.notice.note_came_back(sum(1 for at in self._came_back if at >= now - HOLD_S), why)
 
     def made_from(self, path: str) -> str | None:
         """Return the text that git wrote into a file by such a checkout or stash, the base of the
@@ -447,11 +448,12 @@ class Absence:
         """Count a deletion that came from another device; write a notice if there were many within
         `HOLD_S`.
         """
-        now = self._clock()
-        self._removal_times.append(now)
-        lately = sum(1 for at in self._removal_times if at >= now - HOLD_S)
-        if is_wholesale(lately, self._ledger.count() + lately):
-            self.notice.note_dropped(lately)
+        with self.notice.turn:
+            now = self._clock()
+            self._removal_times.append(now)
+            lately = sum(1 for at in self._removal_times if at >= now - HOLD_S)
+            if is_wholesale(lately, self._ledger.count() + lately):
+                self.notice.note_dropped(lately)
 
     def _signs(self, known: set[str], absent: set[str], now: float) -> dict[str, str]:
         """Map each lost file to the reason, a text for users."""
