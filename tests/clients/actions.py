@@ -62,7 +62,7 @@ def _counted(memory: Memory) -> tuple[dict[str, int], int]:
 
 def claude_actions(trial: Trial) -> None:
     """Claude Code, set up with hooks."""
-    with remembering(trial, "claude") as memory:
+    with remembering(trial, "claude-actions") as memory:
         _stored(memory)
         memory.set_up("claude-code", "--user")
         steps = _steps("Bash", lambda command: {"command": command, "description": "x"})
@@ -110,7 +110,7 @@ def _class(memory: Memory, path: str) -> str:
 
 def codex_actions(trial: Trial) -> None:
     """Codex, set up with hooks."""
-    with remembering(trial, "codex") as memory:
+    with remembering(trial, "codex-actions") as memory:
         _stored(memory)
         requests = _codex(trial, memory, _steps("exec_command", lambda command: {"cmd": command}))
         _judged(memory, requests)
@@ -144,7 +144,7 @@ def _codex(trial: Trial, memory: Memory, steps: list[Step], *options: str) -> li
 
 def gemini_actions(trial: Trial) -> None:
     """Gemini CLI with the extension's hooks in its settings; its notes come after the calls."""
-    with remembering(trial, "gemini") as memory:
+    with remembering(trial, "gemini-actions") as memory:
         _stored(memory)
         steps = _steps("run_shell_command", lambda command: {"command": command, "description": "x"})
         _judged(memory, _gemini(trial, memory, steps))
@@ -176,7 +176,7 @@ def _gemini(trial: Trial, memory: Memory, steps: list[Step]) -> list[dict[str, A
 
 def opencode_actions(trial: Trial) -> None:
     """OpenCode with our script, which asks the socket itself and adds the note to what a tool returned."""
-    with remembering(trial, "opencode") as memory:
+    with remembering(trial, "opencode-actions") as memory:
         _stored(memory)
         steps = _steps("bash", lambda command: {"command": command, "description": "x"})
         _judged(memory, _opencode(trial, memory, steps), tells_answers=False)
