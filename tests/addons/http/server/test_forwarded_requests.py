@@ -23,7 +23,7 @@ from confide_http.server.answering.sdk_endpoint import SdkEndpoint
 class Hall:
     """What answers."""
 
-    async def passed_on(self, _key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_forwarded(self, _key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         await PlainTextResponse("in the hall")(scope, receive, send)
 
 
@@ -76,7 +76,7 @@ class Slow:
         self.may_end = asyncio.Event()
         self.how: asyncio.Queue[str] = asyncio.Queue()
 
-    async def passed_on(self, _key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_forwarded(self, _key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await PlainTextResponse("begun")(scope, receive, send)
             await self.may_end.wait()
