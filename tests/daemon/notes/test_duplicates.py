@@ -33,6 +33,15 @@ async def daemon(tmp_path: Path, model: LikenessEmbedder) -> AsyncIterator[Servi
         yield running
 
 
+@pytest.fixture
+async def agent(laptop: Machine) -> AsyncIterator[Agent]:
+    """On a space whose index is there: before that, notes are compared by their words alone."""
+    async with acting(laptop) as agent:
+        await agent.call("memory_store", content="Kettles boil.", path="memory/first.md")
+        await agent.call("memory_sync")
+        yield agent
+
+
 async def store(agent: Agent, content: str, **fields: Any) -> dict[str, Any]:
     return await agent.call("memory_store", content=content, **({"title": "A note"} | fields))
 
