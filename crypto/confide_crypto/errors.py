@@ -51,15 +51,15 @@ EXIT_STORAGE: Final = 8
 
 
 def printable(text: str) -> str:
-    """Return a peer's text as one line that is safe to print: "?" replaces each character that
-    could control a terminal or cannot be encoded.
+    """Return a text from the peer as one line that is safe to print. "?" replaces each character
+    that could control a terminal or cannot be encoded.
     """
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def where(error: BaseException) -> str:
-    """Return class and source line of an error without its message, which may quote private
-    content.
+    """Return the class and the source line of an error, but not its message, which may quote
+    private content.
     """
     trace = error.__traceback__ or sys.exc_info()[2]
     while trace is not None and trace.tb_next is not None:
@@ -193,7 +193,8 @@ _CODE_EXITS: Final = {
 
 
 class RequestError(ConfideError):
-    """The error answer to a request. A handler raises it to send it as the answer.
+    """An error answer to a request. The function that handles a request raises it to send it as the
+    answer.
 
     `code`: not_found, invalid, too_large, conflict, busy, denied, locked, storage_full, cancelled,
     unavailable or internal.
@@ -206,9 +207,7 @@ class RequestError(ConfideError):
 
     @classmethod
     def of(cls, error: ConfideError) -> RequestError:
-        """Return the error answer for any error: its code for the peer, its message and hint for
-        people.
-        """
+        """Return any error as the answer to a request, with its code, message and hint."""
         return error if isinstance(error, RequestError) else cls(error.code, str(error), error.hint)
 
 
@@ -217,7 +216,7 @@ class LinkError(ConfideError):
 
 
 class UnreachableError(LinkError):
-    """A failure to open a websocket at `where`; `problem` says why: refused, no such name, timed
+    """A failure to connect to the address `where`. `problem` says why: refused, no such name, timed
     out, tls.
     """
 
@@ -228,8 +227,8 @@ class UnreachableError(LinkError):
 
 
 class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
-    """The end of a connection. If `truncated`, the peer sent no CLOSE, so data that was being sent
-    may be incomplete (PROTOCOL.md 7.6).
+    """The end of a connection. If `truncated` is true, the peer sent no CLOSE, so data that it was
+    sending may be incomplete (PROTOCOL.md 7.6).
     """
 
     def __init__(self, *, truncated: bool, problem: str | None = None) -> None:
@@ -240,7 +239,7 @@ class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in
 
 class ProtocolViolation(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
     """Data that the protocol forbids, sent by the peer or changed by an attacker. The channel is
-    closed.
+    closed afterwards.
     """
 
     exit_code = EXIT_OTHER
@@ -255,7 +254,7 @@ class RecordError(SealingError):
 
 
 class WrongKeyError(RecordError):
-    """A record whose key commitment does not match the key that was used to open it."""
+    """A sealed record that was encrypted under another key than the one used to open it."""
 
 
 class UnknownEpochError(SealingError):
@@ -266,21 +265,23 @@ class UnknownEpochError(SealingError):
 
 
 class WrapError(SealingError):
-    """A wrapped key that does not open, or a wrap key that cannot be used."""
+    """A wrapped key (encrypted to one device) that cannot be decrypted, or a key for wrapping that
+    is not usable.
+    """
 
 
 class RosterError(SealingError):
-    """A list of a space's devices that fails a check. What this device already knows stays
-    unchanged.
+    """A list of a space's devices (roster) that fails a check. The roster that this device already
+    trusts stays unchanged.
     """
 
 
 class MalformedEntryError(RosterError):
-    """Bytes that are not a roster entry."""
+    """Bytes that are not a valid entry of a roster, the signed list of a space's devices."""
 
 
 class ForeignEntryError(RosterError):
-    """A roster entry of another space."""
+    """A roster entry that belongs to another space."""
 
 
 class ReplayedEntryError(RosterError):
@@ -296,11 +297,11 @@ class ForkedRosterError(RosterError):
 
 
 class WithheldRosterError(RosterError):
-    """A roster whose history ends before the newest entry that this device has seen."""
+    """A roster that lacks the newest entry this device has seen: the daemon withholds entries."""
 
 
 class UnknownSignerError(RosterError):
-    """A roster entry signed by a key that never was a device of the space."""
+    """A roster entry signed by a key that never belonged to a device of the space."""
 
 
 class RemovedSignerError(RosterError):
@@ -312,15 +313,15 @@ class BadSignatureError(RosterError):
 
 
 class WrongDeviceError(RosterError):
-    """A device that cannot be added to or removed from the roster."""
+    """A device that cannot be added to the roster, or cannot be removed from it."""
 
 
 class WrongEpochError(RosterError):
-    """A roster entry that carries keys of other epochs than it must."""
+    """A roster entry with keys of other epochs than the protocol requires."""
 
 
 class WrongWrapsError(RosterError):
-    """A roster entry that carries keys for other devices than it must, or in another order."""
+    """A roster entry with keys for other devices than the protocol requires, or in another order."""
 
 
 class OversizedRosterError(RosterError):
@@ -328,21 +329,21 @@ class OversizedRosterError(RosterError):
 
 
 class OrderError(SealingError):
-    """An order of a task (PROTOCOL.md 11) that the runner does not follow."""
+    """A signed order for a task (PROTOCOL.md 11) that the runner does not execute."""
 
     code = "invalid"
 
 
 class OrderSignerError(OrderError):
-    """An order whose signer never was a device of the space, or was removed."""
+    """An order signed by a device that was removed from the space or never was in it."""
 
 
 class OrderSignatureError(OrderError):
-    """An order whose signature does not verify, or that is for another space."""
+    """An order for another space, or with a signature that does not verify."""
 
 
 class PairingError(SealingError):
-    """A pairing message that does not prove that its sender holds the pair secret."""
+    """A pairing message whose sender has not proven that it holds the pair secret."""
 
 
 class RecoveryCodeError(SealingError):

@@ -1,6 +1,6 @@
-"""Control over the memory that the C library keeps for this process.
+"""Functions that keep the memory of this process small.
 
-The functions do something on glibc or Linux only, and do nothing on other systems.
+They work on glibc or Linux only, and do nothing on other systems.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ inode, which is 0 for a mapping without a file.
 
 
 def share(count: int) -> None:
-    """Limit glibc to `count` heaps for all threads; call this before the first thread starts.
+    """Make all threads share `count` glibc heaps; call this before the first thread starts.
 
-    By default glibc makes a heap for each thread, up to eight for each core, and other heaps cannot
-    reuse memory that is freed in one.
+    By default glibc makes a heap for each thread, up to eight for each core. Memory that is freed
+    in one heap cannot be reused by another.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, count)
 
 
 def give_back() -> None:
-    """Return the heaps' free pages to the system; glibc would keep them. Takes some milliseconds."""
+    """Return unused heap pages to the system, which glibc would keep. Takes some milliseconds."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def give_back_files() -> None:
-    """Drop the pages of mapped files that are unchanged, mostly shared libraries.
+    """Remove unchanged pages of mapped files from memory, mostly those of shared libraries.
 
     The system reads a page from the file again when it is next used. Most pages are used only while
     a library is loaded: without them an idle daemon needs 77 MB instead of 106, and a `confide mcp`

@@ -90,7 +90,9 @@ a silent connection for longer than minutes.
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """Times after which an open channel sends a keepalive and detects a lost peer."""
+    """The timers of an open channel: when it sends a keepalive, and when it regards a silent peer
+    as lost.
+    """
 
     # silence after which a keepalive is sent; below the 30 s after which reverse proxies and NATs
     # forget a connection
@@ -99,7 +101,9 @@ class Timers:
 
     @classmethod
     def every(cls, keepalive_s: float) -> Timers:
-        """Return the timers for a chosen keepalive, with an idle limit in proportion to it."""
+        """Return timers with this keepalive interval in seconds, and an idle limit in proportion to
+        it.
+        """
         return cls(keepalive_s, keepalive_s * IDLE_KEEPALIVES)
 
 

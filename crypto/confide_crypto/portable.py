@@ -1,12 +1,12 @@
-"""Calls of the operating system that Windows lacks, or does in another way.
+"""Operating system calls that Windows lacks or implements differently.
 
-On Linux and macOS each is the plain call. On Windows there are no user numbers and no mode bits: a
-file in the profile of a user is private by the access list that it inherits. A hook's process
-imports this module, so it imports nothing heavy.
+On Linux and macOS each is the plain call. Windows has no user ids and no mode bits: a file in a
+user's profile is private by the access list that it inherits. The process of each hook imports this
+module, so it imports nothing heavy.
 
-Locks are taken on descriptors that are open anyway, some of them on the file that they protect, and
-some shared. The libraries for locks (filelock, portalocker) lock a file of their own, or need
-pywin32, so they do not fit.
+Locks are taken on descriptors that are open anyway; some are on the file that they protect, and
+some are shared. Libraries such as filelock and portalocker do not fit, because they lock a separate
+file or need pywin32.
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ locked.
 
 
 def user() -> int:
-    """Return the number of this user; 0 on Windows, where `st_uid` of every file is 0."""
+    """Return the id of this user; 0 on Windows, where every file has the owner id 0."""
     return os.geteuid() if HAS_MODES else 0
 
 
 def lock(fd: int, *, is_shared: bool = False, waits: bool = False) -> None:
-    """Lock an open file until the descriptor is closed. Windows has no shared locks here, and takes
+    """Lock an open file until its descriptor is closed.
+
+    If `waits` is true, wait until the lock is free. On Windows every lock is exclusive, and covers
     the whole file.
 
-    Raises BlockingIOError: another process has the lock; OSError: the file system has no locks.
+    Raises BlockingIOError if another process has the lock; OSError if the file system does not
+    support locks.
     """
     try:
         import fcntl
@@ -62,8 +65,10 @@ def lock(fd: int, *, is_shared: bool = False, waits: bool = False) -> None:
 
 
 def lock_byte(fd: int, offset: int) -> None:
-    """Lock one byte of an open file until `unlock_byte`. Raises BlockingIOError, PermissionError:
-    it is taken; OSError: no locks.
+    """Lock one byte of an open file until `unlock_byte` is called.
+
+    Raises BlockingIOError or PermissionError if another process has locked it; OSError if the file
+    system does not support locks.
     """
     try:
         import fcntl
@@ -74,7 +79,7 @@ def lock_byte(fd: int, offset: int) -> None:
 
 
 def unlock_byte(fd: int, offset: int) -> None:
-    """Unlock a byte. Raises OSError."""
+    """Release the lock on one byte of an open file. Raises OSError if that fails."""
     try:
         import fcntl
     except ImportError:
@@ -122,8 +127,8 @@ def read_at(fd: int, count: int, offset: int) -> bytes:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process of this number runs. Raises OverflowError: no process has such a
-    number.
+    """Return True if a process with this id is running. Raises OverflowError if the number is too
+    large for a process id.
     """
     if not HAS_MODES:  # os.kill(pid, 0) would send Ctrl-C there
         import ctypes
@@ -146,7 +151,9 @@ def is_alive(pid: int) -> bool:
 
 
 def ending_signals() -> list[int]:
-    """Return the signals that end a program in good order; SIGHUP unless `nohup` has it ignored."""
+    """Return the signals on which a program shuts down cleanly. SIGHUP is left out if `nohup` makes
+    the program ignore it.
+    """
     import signal
 
     found: list[int] = [signal.SIGTERM, signal.SIGINT]
@@ -157,14 +164,16 @@ def ending_signals() -> list[int]:
 
 
 def write_over(fd: int, data: bytes) -> None:
-    """Make `data` the whole content of an open file. Raises OSError."""
+    """Replace the whole content of an open file with `data`. Raises OSError."""
     os.ftruncate(fd, 0)
     os.lseek(fd, 0, os.SEEK_SET)
     os.write(fd, data)
 
 
 def call_on_signals(loop: asyncio.AbstractEventLoop, numbers: list[int], call: Callable[[], object]) -> None:
-    """Call in the loop when one of the signals arrives; on Windows between two steps of the loop."""
+    """Make the event loop call `call` when one of these signals arrives. On Windows it is called
+    between two steps of the loop.
+    """
     import signal
 
     for number in numbers:

@@ -60,7 +60,7 @@ GLOBAL_PROJECT = "global"
 
 
 def check_path(path: str) -> str:
-    """Return the path if a document may be written there. Raises InvalidPathError: the reason it
+    """Return the path if a document may be written there. Raises InvalidPathError if the reason it
     may not.
     """
     return _require_allowed(path, path_problem(path))
@@ -70,7 +70,7 @@ def check_stored_path(path: str) -> str:
     """Return the path if a document there may be changed; earlier versions allowed more names than
     `check_path`.
 
-    Raises InvalidPathError: the reason it may not.
+    Raises InvalidPathError if the reason it may not.
     """
     return _require_allowed(path, stored_path_problem(path))
 
@@ -273,7 +273,7 @@ def parse_time(text: str) -> datetime | None:
 def local_time(told: str) -> str:
     """Return a time from the daemon (ISO 8601) in local time, with its zone, for users.
 
-    Raises UnfitAnswerError: it is malformed.
+    Raises UnfitAnswerError if it is malformed.
     """
     try:
         return datetime.fromisoformat(told).astimezone().strftime("%Y-%m-%d %H:%M %Z")

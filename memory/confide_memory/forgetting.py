@@ -245,7 +245,7 @@ class ForgetRecord:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Read a record. Raises UnfitAnswerError: it is not of this form, byte for byte."""
+        """Read a record. Raises UnfitAnswerError if it is not of this form, byte for byte."""
         try:
             body = json.loads(data)
             packed = _split(body["parts"], _PART, MOST_PARTS)
@@ -370,8 +370,8 @@ def hash_names(key: bytes, project: str, asked: Iterable[str], documents: Iterab
 
 
 def receipt_of(data: bytes) -> dict[str, Any]:
-    """Return the content of a receipt. Raises ReceiptError: it is not of this form byte for byte, or
-    a signature is not good.
+    """Return the content of a receipt. Raises ReceiptError if it is not of this form byte for byte,
+    or a signature is not good.
     """
     try:
         whole = json.loads(data)
@@ -403,7 +403,7 @@ def ids_digest(ids: Iterable[bytes]) -> str:
 
 
 def unpacked_parts(packed: bytes) -> list[ForgetPart]:
-    """Return packed parts. Raises ValueError: they are too many, or cut off."""
+    """Return packed parts. Raises ValueError if they are too many, or cut off."""
     if len(packed) % _PART or len(packed) > _PART * MOST_PARTS:
         raise ValueError
     return [_part(packed[at : at + _PART]) for at in range(0, len(packed), _PART)]

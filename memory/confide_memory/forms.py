@@ -63,7 +63,7 @@ class Coded:
 
 
 def project(body: Carried, name: str = "project") -> str:
-    """Read the name of a project. Raises RequestError: it is not valid."""
+    """Read the name of a project. Raises RequestError if it is not valid."""
     value = text({"project": body.get(name)}, "project")
     if not value.strip() or len(value) > MAX_PROJECT_CHARS or not value.isprintable():
         hint = f"1 to {MAX_PROJECT_CHARS} printable characters"
@@ -72,7 +72,7 @@ def project(body: Carried, name: str = "project") -> str:
 
 
 def text(body: Carried, name: str) -> str:
-    """Read a text. Raises RequestError: it is not a string."""
+    """Read a text. Raises RequestError if it is not a string."""
     value = body.get(name)
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be a string")
@@ -162,7 +162,9 @@ def data(most: int) -> Kind:
 
 
 def from_base64(value: object, name: str, most: int) -> bytes:
-    """Decode a base64 text of at most `most` bytes. Raises RequestError: it is malformed or longer."""
+    """Decode a base64 text of at most `most` bytes. Raises RequestError if it is malformed or
+    longer.
+    """
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be base64")
     if len(value) > 4 * (-(-most // 3)):
@@ -234,7 +236,7 @@ def content_hash(body: Carried, name: str) -> str:
 def fields_of(body: Carried, fields: Fields, *, with_others: bool = False) -> Any:
     """Read the values of these fields; with `with_others` add all other fields of the body.
 
-    Raises RequestError: a field is missing, of another form, or out of its bounds.
+    Raises RequestError if a field is missing, of another form, or out of its bounds.
     """
     return (dict(body) if with_others else {}) | {name: kind(body, name) for name, kind in fields.items()}
 

@@ -120,7 +120,7 @@ def edit(text: str, changes: Mapping[str, object]) -> str:
 def compose(fields: Mapping[str, object], body: str) -> str:
     """Return a new document with these fields, without those that are None or empty.
 
-    Raises InvalidTextError: they are too large, or nested too deep.
+    Raises InvalidTextError if they are too large, or nested too deep.
     """
     stated = {name: value for name, value in fields.items() if value not in (None, "", [], (), {})}
     lines = _check_writable(stated)

@@ -218,7 +218,7 @@ def replace_section(text: str, content: str, *, heading: str, read: Reading = he
     """Return the document with the lines below the heading replaced, sub-sections included; the
     heading stays.
 
-    Raises NotFoundError: no such heading; the hint lists the existing ones.
+    Raises NotFoundError if no such heading; the hint lists the existing ones.
     """
     lines = split_keeping_ends(text)
     found = read(text)

@@ -59,8 +59,9 @@ _OPEN, _DATA, _END, _WINDOW, _RESET, _REQ, _RES, _KEEPALIVE, _GOAWAY, _CLOSE, _M
 
 
 class MessageReceived(NamedTuple):
-    """A complete MSG frame sequence: one JSON-RPC message. A tuple, since a frozen dataclass takes
-    three times as long to create.
+    """Event: the peer sent a complete JSON-RPC message, in one or more MSG frames.
+
+    It is a tuple because creating a frozen dataclass takes three times as long.
     """
 
     data: bytes
@@ -68,7 +69,11 @@ class MessageReceived(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A complete REQ of the peer. The answer goes to `stream`, as bulk data if `is_bulk`."""
+    """Event: the peer sent a complete request (REQ).
+
+    The answer must be sent on `stream`. If `is_bulk` is true, interactive messages may be sent
+    before it.
+    """
 
     stream: int
     data: bytes
@@ -77,15 +82,15 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class BodyOpened:
-    """The peer's OPEN: a request whose body follows on `stream`."""
+    """Event: the peer sent a request whose body follows on `stream` (OPEN)."""
 
     stream: int
     data: bytes
 
 
 class Data(NamedTuple):
-    """A piece of the body on `stream`. Its bytes count against the credit until they are granted
-    again.
+    """Event: a piece of the body on `stream` arrived (DATA). Its bytes reduce the peer's credit
+    until this end grants them again.
     """
 
     stream: int
@@ -94,14 +99,14 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BodyEnded:
-    """The peer's END: the body on `stream` is complete."""
+    """Event: the body on `stream` is complete (END)."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class WasReset:
-    """The peer's RESET: it has given up the body on `stream`."""
+    """Event: the peer gave up sending the body on `stream` (RESET)."""
 
     stream: int
     code: str
@@ -109,14 +114,18 @@ class WasReset:
 
 @dataclass(frozen=True, slots=True)
 class CreditGranted:
-    """The peer's WINDOW: it grants credit to `stream`, or to the whole connection (0)."""
+    """Event: the peer allows more bytes to be sent on `stream`, or on all streams together if it is
+    0 (WINDOW).
+    """
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerReceived:
-    """A complete RES to our request on `stream`; stream 0 is the daemon's welcome or denial."""
+    """Event: the peer answered our request on `stream` (RES). On stream 0 it is the daemon's
+    welcome or its refusal.
+    """
 
     stream: int
     data: bytes
@@ -124,19 +133,19 @@ class AnswerReceived:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """The peer's KEEPALIVE: it is still connected."""
+    """Event: the peer is still connected and had nothing else to send (KEEPALIVE)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoAway:
-    """The peer's GOAWAY: it accepts no new requests and will close the session."""
+    """Event: the peer accepts no new requests and will close the session (GOAWAY)."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The peer's CLOSE: it sends no more frames."""
+    """Event: the peer will send no more frames (CLOSE)."""
 
     code: str
 
@@ -157,7 +166,9 @@ Event = (
 
 
 class Channel:
-    """Both directions of one session after the handshake."""
+    """An encrypted session after the handshake: it encrypts outgoing frames and decrypts incoming
+    records.
+    """
 
     def __init__(self, keys: TransportKeys, *, initiator: bool) -> None:
         self.session_id = keys.session_id
@@ -195,14 +206,15 @@ class Channel:
         """Encrypt one frame into a record; write it to the socket before you seal the next one.
 
         Args:
-            kind: a `FrameType`, but not DATA, END, WINDOW, RESET or CLOSE, which have a method each.
+            kind: a `FrameType` other than DATA, END, WINDOW, RESET and CLOSE, which have their own
+                methods.
             stream: 0, or the stream of a request.
             payload: at most `MAX_PAYLOAD` bytes; exactly that many if `more` is set.
-            more: the message continues in the next frame of this kind and stream.
-            bulk: for a request: its answer may let interactive messages go first.
-            bucket: the least length of the padded plaintext.
+            more: True if the message continues in the next frame of this kind and stream.
+            bulk: for a request, True if interactive messages may be sent before its answer.
+            bucket: the least length of the padded plaintext in bytes.
 
-        Raises ConnectionLost: the channel is closed or has failed.
+        Raises ConnectionLost if the channel is closed or has failed.
         """
         self._require_open()
         if more or kind != _MSG or self._unfinished_out:
@@ -210,9 +222,10 @@ class Channel:
         return self._seal(kind, more | BULK if bulk else more, stream, payload, bucket)
 
     def seal_data(self, stream: int, piece: bytes) -> bytes:
-        """Encrypt a piece of a body: at most `MAX_PAYLOAD` bytes and `outgoing.credit_of(stream)`.
+        """Encrypt a piece of a body, of at most `MAX_PAYLOAD` bytes and no more than
+        `outgoing.credit_of(stream)`.
 
-        Raises ConnectionLost: the channel is closed; StreamViolation: the stream is not open, or
+        Raises ConnectionLost if the channel is closed; StreamViolation if the stream is not open or
         has less credit.
         """
         self._require_open()
@@ -224,7 +237,7 @@ class Channel:
     def seal_end(self, stream: int) -> bytes:
         """Encrypt the END frame, which says that the body on `stream` is complete.
 
-        Raises ConnectionLost: the channel is closed; StreamViolation: the stream is not open.
+        Raises ConnectionLost if the channel is closed; StreamViolation if the stream is not open.
         """
         self._require_open()
         return self._seal(_END, 0, stream, self.outgoing.end(stream))
@@ -232,17 +245,17 @@ class Channel:
     def seal_reset(self, stream: int, code: str) -> bytes:
         """Encrypt the RESET frame, which gives up the body on `stream`.
 
-        Raises ConnectionLost: the channel is closed; StreamViolation: the stream is not open.
+        Raises ConnectionLost if the channel is closed; StreamViolation if the stream is not open.
         """
         self._require_open()
         self.outgoing.reset(stream)
         return self._seal(_RESET, 0, stream, _word(code))
 
     def seal_window(self, stream: int, amount: int) -> bytes:
-        """Encrypt the WINDOW frame, by which the peer may send `amount` more bytes on its `stream`,
-        or on all streams together (0).
+        """Encrypt the WINDOW frame, which lets the peer send `amount` more bytes on its `stream`,
+        or on all its streams together if `stream` is 0.
 
-        Raises ConnectionLost: the channel is closed; StreamViolation: there is no such stream.
+        Raises ConnectionLost if the channel is closed; StreamViolation if there is no such stream.
         """
         self._require_open()
         self.incoming.grant(stream, amount)
@@ -271,10 +284,13 @@ class Channel:
         return record
 
     def open_request(self) -> int:
-        """Reserve a stream for a new request (REQ or OPEN).
+        """Return the number of a new stream for a request (REQ or OPEN).
 
-        Reset a body that was answered early before you seal frames of the new request. Raises
-        ValueError: as many streams are in use as the peer accepts; wait for an answer first.
+        If an earlier request was answered before its body was complete, reset that body before you
+        seal frames of the new request.
+
+        Raises ValueError if as many streams are in use as the peer accepts; then wait for an answer
+        first.
         """
         if len(self._awaiting) >= MAX_REQUESTS:
             raise ValueError("too many unanswered requests")
@@ -284,18 +300,20 @@ class Channel:
         return stream
 
     def abandon_request(self, stream: int) -> None:
-        """Release the stream of a request of which nothing was sent."""
+        """Release the stream of a request of which no frame was sent."""
         self._awaiting.discard(stream)
 
     def is_in_use(self, stream: int) -> bool:
-        """Return True while our request on `stream` waits for its answer, or its body for its end."""
+        """Return True while our request on `stream` waits for its answer, or its body is not yet
+        ended.
+        """
         return stream in self._awaiting or stream in self.outgoing
 
     def seal_close(self, code: str) -> bytes:
-        """Encrypt the CLOSE frame, the last record of this end.
+        """Encrypt the CLOSE frame, the last record that this end sends.
 
-        Raises ConnectionLost: a message or a body is half sent, so the close would wrongly say that
-        everything was sent; or the channel is already closed.
+        Raises ConnectionLost if the channel is already closed, or if a message or a body is only
+        partly sent: a CLOSE would wrongly state that everything was sent.
         """
         self._require_open()
         if self._unfinished_out or self.outgoing.open_streams:
@@ -318,10 +336,11 @@ class Channel:
     # -- in -------------------------------------------------------------------------------------------------------
 
     def receive(self, record: bytes) -> Event | None:
-        """Decrypt a record and return its event; None for a part of a continued message.
+        """Decrypt a record and return its event, or None if a continued message is not complete
+        yet.
 
-        Raises ProtocolViolation: the record is not authentic or breaks a rule; the channel has
-        failed.
+        Raises ProtocolViolation if the record is not authentic or breaks a rule; then the channel
+        has failed.
         """
         if self._is_dead or self.is_complete:
             raise self._violation("a record after the end")

@@ -1,4 +1,4 @@
-"""Codec of REQ and RES payloads: JSON objects, and the two forms of an answer (PROTOCOL.md 7.2)."""
+"""Encoding of requests and answers as JSON objects (PROTOCOL.md 7.2)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _INTERNAL: Final = RequestError("internal", "the request failed on the other sid
 
 
 def encode_request(op: str, body: dict[str, object]) -> bytes:
-    """Encode a REQ payload.
+    """Encode a request: the operation and its parameters.
 
-    Raises RequestError: `too_large`, it is over the limit of a message; `invalid`, a string in it
-    has a lone surrogate.
+    Raises RequestError with the code `too_large` if it exceeds the limit of a message, or `invalid`
+    if a string in it has a lone surrogate.
     """
     try:
         payload = _encode({**body, "op": op})
@@ -28,7 +28,7 @@ def encode_request(op: str, body: dict[str, object]) -> bytes:
 
 
 def decode_request(payload: bytes) -> tuple[str, dict[str, object]]:
-    """Decode a REQ payload into the operation and its parameters. Raises ProtocolViolation if
+    """Decode a request into the operation and its parameters. Raises ProtocolViolation if it is
     malformed.
     """
     body = _decode(payload)
@@ -39,8 +39,10 @@ def decode_request(payload: bytes) -> tuple[str, dict[str, object]]:
 
 
 def encode_result(result: dict[str, object]) -> bytes:
-    """Encode the RES payload of a success, or of an error if it is over the limit of a message or a
-    string in it has a lone surrogate.
+    """Encode the answer to a successful request.
+
+    If the answer exceeds the limit of a message, or a string in it has a lone surrogate, encode an
+    error instead.
     """
     try:
         payload = _encode({"ok": result})
@@ -52,8 +54,8 @@ def encode_result(result: dict[str, object]) -> bytes:
 
 
 def encode_error(error: RequestError | None) -> bytes:
-    """Encode the RES payload of a failure; None for an internal error whose cause the peer must not
-    see.
+    """Encode the answer to a failed request. None stands for an internal error whose cause the peer
+    must not see.
     """
     answer = error or _INTERNAL
     # Made printable first: a message may quote a file name that is not valid text and cannot be
@@ -63,7 +65,7 @@ def encode_error(error: RequestError | None) -> bytes:
 
 
 def decode_answer(payload: bytes) -> dict[str, object] | RequestError:
-    """Decode a RES payload into its result or its error. Raises ProtocolViolation: it is neither."""
+    """Decode an answer into its result or its error. Raises ProtocolViolation if it is neither."""
     match _decode(payload):
         case {"ok": dict(result)}:
             return result
@@ -74,7 +76,9 @@ def decode_answer(payload: bytes) -> dict[str, object] | RequestError:
 
 
 def sentence(text: str) -> str:
-    """Return a peer's text as it may be shown: printable, and cut to 1000 characters."""
+    """Return a text from the peer in a form that is safe to show: without unprintable characters,
+    and cut to 1000 characters.
+    """
     return printable(text[:_MAX_SENTENCE])
 
 

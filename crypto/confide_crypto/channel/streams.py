@@ -1,6 +1,7 @@
-"""Credit and completeness of the bodies that are sent in one direction (PROTOCOL.md 7.4, 7.5).
+"""Flow control for the bodies sent in one direction: how many bytes may be sent, and which bodies
+are complete (PROTOCOL.md 7.4, 7.5).
 
-No I/O: `channel.protocol` reads and writes their frames.
+No I/O: `channel.protocol` reads and writes the frames.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _length: Final = struct.Struct(">Q")
 
 
 class StreamViolation(Exception):  # noqa: N818 - the channel turns it into its own ProtocolViolation
-    """A broken rule about streams; the message says which."""
+    """A broken rule about streams; the message names the rule."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,8 +35,9 @@ class _Body:
 
 
 class Streams:
-    """The streams that one end has opened. Both ends count them alike, so call every method in the
-    order of the frames.
+    """The streams that one end has opened, with the credit of each.
+
+    Both ends keep the same counts, so call the methods in the order in which the frames are sent.
     """
 
     def __init__(self) -> None:
@@ -47,29 +49,29 @@ class Streams:
         return stream in self._bodies
 
     def open(self, stream: int) -> None:
-        """Add a new stream; the caller has checked its number."""
+        """Add a new stream. The number is not checked here."""
         self._bodies[stream] = _Body()
 
     def is_unfinished(self, stream: int) -> bool:
-        """Return True if DATA, END or RESET may still follow on this stream."""
+        """Return True if more DATA, an END or a RESET may still follow on this stream."""
         body = self._bodies.get(stream)
         return body is not None and not body.is_ended
 
     def wants_credit(self, stream: int) -> bool:
-        """Return True if the receiver still grants credit to this stream: it is neither answered
-        nor ended.
+        """Return True if the receiver still grants credit to this stream because it is neither
+        answered nor ended.
         """
         body = self._bodies.get(stream)
         return body is not None and not body.is_ended and not body.is_answered
 
     @property
     def answered_early(self) -> int:
-        """Number of streams whose RES was sent before their END or RESET."""
+        """Number of streams whose answer was sent before their body was ended or reset."""
         return sum(body.is_answered for body in self._bodies.values())
 
     @property
     def open_streams(self) -> list[int]:
-        """The streams whose bodies have no END or RESET yet."""
+        """The streams whose bodies are neither ended nor reset."""
         return [stream for stream, body in self._bodies.items() if not body.is_ended]
 
     def credit_of(self, stream: int) -> int:
@@ -77,10 +79,10 @@ class Streams:
         return min(self._bodies[stream].credit, self.credit)
 
     def spend(self, stream: int, length: int) -> Callable[[bytes], None]:
-        """Count a piece of a body, and return a function that must be called with the tag of its
-        record.
+        """Subtract a piece of a body from the credit. Return a function that must be called with
+        the authentication tag of the piece's record.
 
-        Raises StreamViolation: the stream has no open body, or not enough credit for this piece.
+        Raises StreamViolation if the stream has no open body, or not enough credit for this piece.
         """
         body = self._open_body(stream)
         if not length or length > body.credit or length > self.credit:
@@ -93,14 +95,16 @@ class Streams:
         return body.digest.update
 
     def end(self, stream: int) -> bytes:
-        """End a body that was sent, and return the payload of its END frame."""
+        """Mark a sent body as complete, and return the payload of its END frame."""
         body = self._open_body(stream)
         self._finish(stream, body)
         return body.seal
 
     def check_end(self, stream: int, payload: bytes) -> None:
-        """Accept the END of a received body if `payload` is the body's seal. Raises StreamViolation:
-        the stream has no open body, or the body is not what was sent.
+        """Check that a received body is complete: `payload`, from its END frame, must match all
+        pieces that arrived.
+
+        Raises StreamViolation if it does not match, or the stream has no open body.
         """
         body = self._open_body(stream)
         if payload != body.seal:
@@ -108,21 +112,23 @@ class Streams:
         self._finish(stream, body)
 
     def reset(self, stream: int) -> None:
-        """Give up a body. Raises StreamViolation: the stream has no open body."""
+        """Mark a body as given up. Raises StreamViolation if the stream has no open body."""
         self._finish(stream, self._open_body(stream))
 
     def answer(self, stream: int) -> None:
-        """Note that the stream's RES was sent or received; does nothing for the stream of a REQ."""
+        """Record that the request on this stream was answered. It has no effect for a request
+        without a body.
+        """
         body = self._bodies.get(stream)
         if body is not None:
             body.is_answered = True
             self._forget(stream, body)
 
     def grant(self, stream: int, amount: int) -> None:
-        """Add credit to a stream, or to all of them together (stream 0).
+        """Add `amount` bytes of credit to a stream, or to all streams together if `stream` is 0.
 
-        Raises StreamViolation: there is no such stream, or the amount is 0 or makes the credit too
-        large.
+        Raises StreamViolation if there is no such stream, or the amount is 0 or exceeds the limit
+        of credit.
         """
         body = self._bodies.get(stream)
         if not amount or (body is None and stream != 0):

@@ -46,7 +46,9 @@ SESSION_ID_LENGTH: Final = 16
 
 
 class TransportKeys(NamedTuple):
-    """The result of a finished handshake: two ciphers and the session id (hex, safe to log)."""
+    """The result of a finished handshake: one cipher for each direction, and the session id in hex,
+    which is safe to log.
+    """
 
     sending: CipherState
     receiving: CipherState
@@ -54,20 +56,29 @@ class TransportKeys(NamedTuple):
 
 
 class ProvenPeer(NamedTuple):
-    """The peer that message 3 authenticated, and its hello."""
+    """The authenticated client: its key, and what it says about itself (its hello). Message 3
+    proved the key.
+    """
 
     public_key: bytes
     hello: dict[str, Any]
 
 
 def transcript(daemon_static: bytes, message1: bytes, message2: bytes) -> bytes:
-    """Return T of PROTOCOL.md 4.4: 64 bytes over wire bytes, so that any peer can compute it."""
+    """Return the transcript hash T of PROTOCOL.md 4.4, 64 bytes. It covers only bytes sent over the
+    wire, so any peer can compute it.
+    """
     return hashlib.blake2b(PROLOGUE + daemon_static + message1 + message2).digest()
 
 
 def derive_psk(shared_secret: bytes, mode: int, invite_psk: bytes, t: bytes) -> bytes:
-    """Return the psk of PROTOCOL.md 4.4 from the KEM's secret, the mode, the invite's secret (or 32
-    zeros) and T.
+    """Return the pre-shared key of PROTOCOL.md 4.4.
+
+    Args:
+        shared_secret: the secret that the KEM produced.
+        mode: the mode of the handshake.
+        invite_psk: the invite's secret, or 32 zero bytes without an invite.
+        t: the transcript hash T.
     """
     return hashlib.blake2b(
         bytes([mode]) + invite_psk + t, key=shared_secret, person=_PSK_PERSON, digest_size=32
@@ -75,7 +86,7 @@ def derive_psk(shared_secret: bytes, mode: int, invite_psk: bytes, t: bytes) -> 
 
 
 class ClientHandshake:
-    """The initiator's side of a handshake."""
+    """The client's side of a handshake; the client is the initiator."""
 
     def __init__(
         self,
@@ -110,8 +121,10 @@ class ClientHandshake:
         self._t = b""
 
     def write_message1(self) -> bytes:
-        """Return message 1. Raises HandshakeError: the pinned key is of low order, so anyone could
-        answer for it.
+        """Return message 1.
+
+        Raises HandshakeError if the daemon's pinned key has a low order, since anyone could
+        impersonate such a key.
         """
         mode, invite_id = (MODE_SESSION, _NO_INVITE) if self._invite is None else (MODE_ENROLL, self._invite.invite_id)
         payload = bytes([mode]) + _RESERVED + invite_id + self._kem_key.public_key().public_bytes_raw()
@@ -122,8 +135,8 @@ class ClientHandshake:
         return self._message1
 
     def read_message2(self, message: bytes) -> None:
-        """Read message 2. Raises HandshakeError: it is not from the holder of the pinned key, or
-        was changed.
+        """Read message 2. Raises HandshakeError if the sender does not hold the pinned key, or the
+        message was changed.
         """
         if len(message) != MESSAGE2_LENGTH:
             raise _failure()
@@ -136,7 +149,9 @@ class ClientHandshake:
         self._noise.set_psk(derive_psk(shared_secret, mode, invite_psk, self._t))
 
     def write_message3(self) -> bytes:
-        """Return message 3, which carries this device's key, its signature and its hello."""
+        """Return message 3, which carries this device's key, its signature and its description of
+        itself.
+        """
         signature = self._identity.sign(_SIGNATURE_LABEL, self._t + self._static.public)
         payload = self._identity.public_key + signature + self._hello.ljust(MAX_HELLO, b"\0")
         return self._noise.write_message(payload)
@@ -146,8 +161,8 @@ class ClientHandshake:
 
 
 class DaemonHandshake:
-    """The responder's side of a handshake. It trusts nothing in message 1 before it has read
-    message 3.
+    """The daemon's side of a handshake; the daemon is the responder. It does not rely on message 1
+    before message 3 has authenticated the client.
     """
 
     def __init__(
@@ -168,7 +183,7 @@ class DaemonHandshake:
         """The invite that the client names in mode 1; not proven before message 3."""
 
     def read_message1(self, message: bytes) -> None:
-        """Read message 1 and set `invite_id`. Raises HandshakeError: it is malformed."""
+        """Read message 1 and set `invite_id`. Raises HandshakeError if it is malformed."""
         if len(message) != MESSAGE1_LENGTH:
             raise _failure()
         try:
@@ -186,8 +201,10 @@ class DaemonHandshake:
     def write_message2(self, invite_psk: bytes | None = None) -> bytes:
         """Return message 2.
 
-        In mode 1 without an `invite_psk` Confide uses a random one, so that the client fails at
-        message 3 as with any wrong psk.
+        Args:
+            invite_psk: the secret of the invite that the client names, or None if there is no such
+                invite. Then a random secret is used instead, so that the client fails at message 3,
+                as with any wrong secret. It is ignored if the client uses no invite.
         """
         if self._kem_public is None:
             raise _failure()
@@ -199,7 +216,7 @@ class DaemonHandshake:
         return message
 
     def read_message3(self, message: bytes) -> ProvenPeer:
-        """Return the authenticated client. Raises HandshakeError: any check failed."""
+        """Return the client that message 3 authenticates. Raises HandshakeError if any check fails."""
         if len(message) != MESSAGE3_LENGTH:
             raise _failure()
         try:

@@ -1,4 +1,4 @@
-"""Invites: a string that a user pastes, which pins the daemon and enrolls one device once
+"""Invites: a text that a user pastes, which names the daemon's key and lets one device join, once
 (PROTOCOL.md 5).
 
 The secret part is in the URL fragment, which no HTTP client sends.
@@ -29,7 +29,7 @@ _AGAIN: Final = "copy the whole line that confided invite or confide device invi
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """The daemon's address, the key that it must hold, and the one-time secret.
+    """An invite: the daemon's address, the key that the daemon must hold, and the one-time secret.
 
     `str` and `repr` show no secret.
     """
@@ -45,14 +45,16 @@ class Invite:
     def new(cls, daemon_static: bytes, url: str) -> Invite:
         """Create an invite to the daemon reachable at `url` (ws, wss, confide or confides).
 
-        Raises InviteError: `url` is not such an address.
+        Raises InviteError if `url` is not an address with one of these schemes.
         """
         host, port, path, is_secure = _address(url)
         return cls(host, port, path, is_secure, daemon_static, secrets.token_bytes(TOKEN_LENGTH))
 
     @classmethod
     def parse(cls, text: str) -> Invite:
-        """Read a pasted invite. Raises InviteError: it is damaged, or made for another version."""
+        """Parse an invite that a user pasted. Raises InviteError if it is damaged, or made for
+        another version.
+        """
         pasted = text.strip().strip("'\"")
         address, mark, fragment = pasted.partition("#")
         if not pasted:
@@ -76,8 +78,8 @@ class Invite:
 
     @property
     def invite_id(self) -> bytes:
-        """The 16 bytes that the client sends in message 1 and the daemon looks up. They reveal
-        nothing about the psk.
+        """The 16-byte id that the client sends in message 1 and the daemon looks up. It reveals
+        nothing about the secret.
         """
         return hashlib.blake2b(self.token, person=_ID_PERSON, digest_size=INVITE_ID_LENGTH).digest()
 
@@ -92,7 +94,7 @@ class Invite:
         return f"{'wss' if self.is_secure else 'ws'}://{self._authority()}{self.path or '/'}"
 
     def to_string(self) -> str:
-        """Return the invite with its secret, to be shown once to the user who passes it on."""
+        """Return the invite with its secret. Show it once, to the user who passes it on."""
         secret = bech32m.encode(INVITE_PREFIX, bytes([_VERSION]) + self.daemon_static + self.token)
         path = self.path.rstrip("/")
         return f"{'confides' if self.is_secure else 'confide'}://{self._authority()}{path}/#{secret}"

@@ -35,7 +35,7 @@ _nonce: Final = struct.Struct("<4xQ").pack
 
 
 class NoiseError(Exception):
-    """A message or a state that Noise does not allow. Says nothing about which check failed."""
+    """A message or a state that Noise does not allow. The error does not say which check failed."""
 
 
 class NoiseToken(Enum):
@@ -60,7 +60,9 @@ class HandshakePattern(NamedTuple):
 
     @property
     def has_psk(self) -> bool:
-        """True if a pre-shared key is mixed in, which also changes the token `e` (Noise 9.2)."""
+        """True if the pattern mixes in a pre-shared key. This also changes the meaning of the token
+        `e` (Noise 9.2).
+        """
         return any(NoiseToken.PSK in message for message in self.messages)
 
 
@@ -96,7 +98,8 @@ class KeyPair:
 def dh(secret: bytes, public: bytes) -> bytes:
     """Return the X25519 shared secret.
 
-    Raises NoiseError: it is all zero, so `public` was of small order (Noise 12.1, RFC 7748 6.1).
+    Raises NoiseError if the result is all zero, which happens if `public` has a small order (Noise
+    12.1, RFC 7748 6.1).
     """
     try:
         return bytes(crypto_scalarmult(secret, public))
@@ -105,9 +108,7 @@ def dh(secret: bytes, public: bytes) -> bytes:
 
 
 class CipherState:
-    """A key and its nonce counter for one direction (Noise 5.1). After a failure it refuses
-    everything.
-    """
+    """A key and its nonce counter for one direction (Noise 5.1). After a failure, every call fails."""
 
     __slots__ = ("_aead", "_key", "nonce")
 
@@ -117,8 +118,8 @@ class CipherState:
         self.nonce = 0
 
     def encrypt(self, plaintext: bytes, ad: bytes | None = None) -> bytes:
-        """Encrypt and authenticate (EncryptWithAd). Raises NoiseError: the key was deleted, or all
-        nonces used.
+        """Encrypt and authenticate (EncryptWithAd). Raises NoiseError if the key was deleted, or
+        all nonces are used up.
         """
         if self._aead is None or self.nonce >= MAX_NONCE:
             raise NoiseError("cipher state is used up")
@@ -127,9 +128,9 @@ class CipherState:
         return ciphertext
 
     def decrypt(self, ciphertext: bytes, ad: bytes | None = None) -> bytes:
-        """Decrypt and verify (DecryptWithAd).
+        """Verify and decrypt (DecryptWithAd).
 
-        Raises NoiseError: the ciphertext is not authentic; the state then deletes its key.
+        Raises NoiseError if the ciphertext is not authentic; then the key is deleted.
         """
         if self._aead is None or self.nonce >= MAX_NONCE:
             raise NoiseError("cipher state is used up")
@@ -149,13 +150,15 @@ class CipherState:
         self._aead = ChaCha20Poly1305(self._key)
 
     def kill(self) -> None:
-        """Delete the key, so that everything later fails."""
+        """Delete the key, so that every later call fails."""
         self._aead = None
         self._key = b""
 
 
 class SymmetricState:
-    """Chaining key, handshake hash and the handshake's cipher; method names are those of Noise 5.2."""
+    """The chaining key, the handshake hash and the cipher of a handshake. Methods are named as in
+    Noise 5.2.
+    """
 
     def __init__(self, protocol_name: bytes, hash_name: str) -> None:
         self._new_hash: Callable[..., Any] = getattr(hashlib, hash_name.lower())
@@ -180,7 +183,7 @@ class SymmetricState:
 
     @property
     def has_key(self) -> bool:
-        """True once payloads are encrypted."""
+        """True once a key is set, so that payloads are encrypted."""
         return self._cipher is not None
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
@@ -194,7 +197,7 @@ class SymmetricState:
         return plaintext
 
     def split(self) -> tuple[CipherState, CipherState]:
-        """Return the ciphers of both directions, the initiator's first."""
+        """Return the cipher for each direction; the first encrypts what the initiator sends."""
         first, second = self._hkdf(b"", 2)
         return CipherState(first[:32]), CipherState(second[:32])
 
@@ -215,7 +218,8 @@ class SymmetricState:
 
 
 class HandshakeState:
-    """An end of a handshake (Noise 5.3). Messages alternate; any failure is final."""
+    """An end of a handshake (Noise 5.3). The two ends send messages in turn; any failure is final.
+    """
 
     def __init__(
         self,
@@ -266,7 +270,7 @@ class HandshakeState:
         self._psks = [psk]
 
     def write_message(self, payload: bytes = b"") -> bytes:
-        """Return the next message, which this end sends (WriteMessage)."""
+        """Return the next message that this end sends (WriteMessage)."""
         message = b"".join(self._write_token(token) for token in self._begin(writing=True))
         message += self._state.encrypt_and_hash(payload)
         return self._end(message)
@@ -274,8 +278,8 @@ class HandshakeState:
     def read_message(self, message: bytes) -> bytes:
         """Return the payload of the peer's next message (ReadMessage).
 
-        Raises NoiseError: the message is not authentic or not the expected one; the handshake has
-        failed.
+        Raises NoiseError if the message is not authentic or not the expected one; then the
+        handshake has failed.
         """
         rest = memoryview(message)
         try:
@@ -289,7 +293,7 @@ class HandshakeState:
         return payload
 
     def split(self) -> tuple[CipherState, CipherState]:
-        """Return the transport ciphers of this end: to send with, and to receive with."""
+        """Return two ciphers: one to encrypt what this end sends, one to decrypt what it receives."""
         if not self.is_finished:
             raise NoiseError("handshake is not finished")
         first, second = self._state.split()

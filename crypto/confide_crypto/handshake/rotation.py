@@ -1,10 +1,10 @@
-"""Rotation of the keys of devices and daemons. The old and the new key sign each rotation, so no
-one can claim another's key as the successor of theirs.
+"""Rotation: a device or a daemon replaces its key. Both the old and the new key sign each rotation,
+so no one can present another's key as their new one.
 
 A device sends its new key in the request `rotate` (PROTOCOL.md 7.10). Both signatures name the
 session, so a recorded request is of no use in another session. A daemon puts a statement into its
-welcome, and its clients move their pins to the new key: a pin moves only if the pinned daemon
-signed for it. The old key stays valid for some time (7.11).
+welcome, and its clients then pin the new key, but only if the pinned daemon signed the statement.
+The old key stays valid for some time (7.11).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LATEST: Final = 2**64 - 1
 
 
 def sign_rotation(old: Identity, new: Identity, session_id: str) -> dict[str, str]:
-    """Return the body of the request `rotate`, without its `op`: `key` (the new public key), `old`
-    and `new` (the signatures), in hex.
+    """Return the parameters of the request `rotate`, in hex: `key` (the new public key), `old` and
+    `new` (the signatures of both keys).
 
     Args:
         old: the identity that opened the session.
@@ -45,11 +45,11 @@ def sign_rotation(old: Identity, new: Identity, session_id: str) -> dict[str, st
 
 
 def verify_rotation(body: Mapping[str, object], old_key: bytes, session_id: str) -> bytes:
-    """Return the new Ed25519 public key, 32 bytes, if both keys signed in this session that it
+    """Return the new Ed25519 public key, 32 bytes, if both keys have signed in this session that it
     replaces `old_key`.
 
-    Raises RequestError: `invalid`: the body is malformed, or a signature does not verify; it does
-    not say which.
+    Raises RequestError with the code `invalid` if `body` is malformed or a signature does not
+    verify; the error does not say which.
     """
     session = bytes.fromhex(session_id)
     if len(session) != _SESSION_ID_LENGTH:
@@ -70,7 +70,8 @@ def verify_rotation(body: Mapping[str, object], old_key: bytes, session_id: str)
 
 @dataclass(frozen=True, slots=True)
 class KeySuccession:
-    """A daemon's statement that new keys replace its old ones, which end at `until`.
+    """A daemon's statement that new keys replace its old ones. The old keys are valid until
+    `until`.
 
     Create it by `make` or `parse`; trust it only if `verify` returns True.
     """
@@ -85,8 +86,8 @@ class KeySuccession:
 
     @classmethod
     def make(cls, old: Identity, new: Identity, until: int) -> Self:
-        """Create the statement that `new` replaces `old`, which ends at `until` (seconds since
-        1970).
+        """Create the statement that `new` replaces `old`, which is valid until `until` (seconds
+        since 1970).
         """
         signed = _signed_bytes(old.static_key, new.static_key, new.public_key, until)
         by_old, by_new = old.sign(_DAEMON_LABEL, signed), new.sign(_DAEMON_LABEL, signed)
@@ -94,10 +95,10 @@ class KeySuccession:
 
     @classmethod
     def parse(cls, body: Any, *, old_static: bytes, old_key: bytes) -> Self:
-        """Read a statement from the field `rotation` of a daemon's welcome.
+        """Parse a statement from the field `rotation` of a daemon's welcome.
 
-        The field lacks the old keys: pass those of the connection that the welcome came over.
-        Raises ValueError: it is malformed.
+        The field does not contain the old keys, so pass the keys of the connection that received
+        the welcome. Raises ValueError if the field is malformed.
         """
         match body:
             case {"static": str(static), "key": str(key), "until": int(until), "old": str(by_old), "new": str(by_new)}:
@@ -109,8 +110,8 @@ class KeySuccession:
         raise ValueError("not a rotation statement")
 
     def to_json(self) -> dict[str, object]:
-        """Return the statement as in the welcome: `static`, `key`, `old` and `new` in hex, `until`
-        as a number.
+        """Return the statement as it is sent in the welcome: `static`, `key`, `old` and `new` in
+        hex, `until` as a number.
         """
         return {
             "static": self.new_static.hex(),
@@ -121,7 +122,7 @@ class KeySuccession:
         }
 
     def verify(self) -> bool:
-        """Return True if both keys signed this statement."""
+        """Return True if the old and the new key both signed this statement."""
         lengths = [len(key) for key in (self.old_static, self.new_static, self.new_key)]
         if lengths != [KEY_LENGTH] * 3 or not 0 <= self.until <= _LATEST:
             return False
@@ -131,8 +132,8 @@ class KeySuccession:
 
 
 class KeyRotation(NamedTuple):
-    """A daemon's rotation in progress: the old secret, and the statement for clients that still use
-    it.
+    """A daemon's rotation in progress: its old secret key, and the statement to send to clients
+    that still use the old key.
     """
 
     old: Identity  # the identity that is being replaced
@@ -140,17 +141,17 @@ class KeyRotation(NamedTuple):
 
     @property
     def until(self) -> int:
-        """When the old key ends, seconds since 1970."""
+        """The time at which the old key expires, in seconds since 1970."""
         return self.statement.until
 
     def is_over(self, now: float) -> bool:
-        """Return True if the old key must be refused at `now` (seconds since 1970)."""
+        """Return True if the old key has expired at `now` (seconds since 1970) and must be refused."""
         return now >= self.until
 
 
 def successor_in(welcome: dict[str, object], daemon_static: bytes, daemon_key: bytes) -> KeySuccession | None:
-    """Return the daemon's new keys if its welcome names them and the pinned daemon signed for them;
-    else None.
+    """Return the daemon's new keys, or None if its welcome names none or the pinned daemon did not
+    sign them.
 
     Args:
         welcome: the welcome that the connection received.

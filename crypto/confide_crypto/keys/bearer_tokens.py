@@ -1,7 +1,8 @@
-"""Bearer tokens, which HTTP clients use instead of a key: 32 random bytes as text, shown once.
+"""Bearer tokens: HTTP clients use one instead of a key. A token is 32 random bytes as text, and is
+shown once.
 
-Confide stores only the SHA-256 of a token, from which a thief cannot derive it: 256 random bits are
-beyond guessing, so it needs neither salt nor a slow hash.
+Confide stores only the SHA-256 of a token. A token has 256 random bits, which no one can guess, so
+the hash needs neither a salt nor a slow function.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TEXT: Final = re.compile(rf"{MARK}[A-Za-z0-9_-]{{43}}")
 
 
 def new_token() -> tuple[str, bytes]:
-    """Return a new token, and the digest under which it is stored."""
+    """Create a token. Return its text, and the SHA-256 digest under which it is stored."""
     return _token(secrets.token_bytes(TOKEN_BYTES))
 
 
@@ -44,5 +45,5 @@ def _token(random: bytes) -> tuple[str, bytes]:
 
 
 def digest_of(text: str) -> bytes | None:
-    """Return the SHA-256 under which a presented token is stored; None if the text is not a token."""
+    """Return the SHA-256 under which a token is stored, or None if the text is not a token."""
     return hashlib.sha256(text.encode()).digest() if _TEXT.fullmatch(text) else None

@@ -31,7 +31,8 @@ def encode(prefix: str, data: bytes) -> str:
 def decode(text: str) -> tuple[str, bytes]:
     """Return the prefix (lower case) and the bytes of a Bech32m string.
 
-    Raises ValueError: the text is malformed. The message never quotes it, since it may be a secret.
+    Raises ValueError if the text is malformed. The message never quotes it, since it may be a
+    secret.
     """
     prefix, values = decode_values(text)
     return prefix, bytes(_regroup(values, 5, 8, pad=False))
@@ -40,7 +41,7 @@ def decode(text: str) -> tuple[str, bytes]:
 def decode_values(text: str) -> tuple[str, list[int]]:
     """Return the prefix and the 5-bit values of a Bech32m string, without the checksum.
 
-    Raises ValueError: the text is malformed.
+    Raises ValueError if the text is malformed.
     """
     if len(text) > MAX_LENGTH:
         raise ValueError("too long")
@@ -63,8 +64,8 @@ def decode_values(text: str) -> tuple[str, list[int]]:
 def checksum(prefix: str, values: Iterable[int]) -> list[int]:
     """Return the six 5-bit checksum values that follow `values`.
 
-    If values and checksum have up to 89 characters, it detects every change of up to four
-    (BIP-173).
+    The checksum detects every change of up to four characters if values and checksum together have
+    at most 89 characters (BIP-173).
     """
     whole = _polymod(bytes(CHECKSUM_LENGTH), _polymod(values, _checksum_start(prefix))) ^ _CONSTANT
     return [(whole >> 5 * (5 - place)) & 31 for place in range(CHECKSUM_LENGTH)]

@@ -75,17 +75,19 @@ class Identity:
 
     @classmethod
     def load(cls, path: Path) -> Identity:
-        """Read an identity file: Confide's one-line form, or an Ed25519 key as unencrypted PKCS#8
-        PEM.
+        """Read an identity file: either Confide's one-line form, or an Ed25519 key as unencrypted
+        PKCS#8 PEM.
 
-        Raises KeyFileError: other users can read it, another user owns it, or it is damaged.
+        Raises KeyFileError if other users can read the file, another user owns it, or it is
+        damaged.
         """
         return cls.parse(path, read_private_file(path))
 
     @classmethod
     def parse(cls, path: Path, data: bytes) -> Identity:
-        """Parse `data`, the content of the identity file at `path`. Raises KeyFileError: it is
-        damaged, or encrypted with a passphrase.
+        """Parse `data`, the content of the identity file at `path`.
+
+        Raises KeyFileError if it is damaged, or encrypted with a passphrase.
         """
         if is_pem(data):
             return cls(_seed_from_pem(path, data))
@@ -97,10 +99,10 @@ class Identity:
         return cls(seed)
 
     def save(self, path: Path) -> None:
-        """Write a new identity file (0600) in a private folder (0700).
+        """Write a new identity file (mode 0600) in a private folder (mode 0700).
 
-        Raises FileExistsError: the file exists, and is never overwritten; KeyFileError: it cannot
-        be written.
+        Raises FileExistsError if the file exists, since an identity is never overwritten;
+        KeyFileError if it cannot be written.
         """
         write_private_file(path, self.to_file())
 
@@ -119,8 +121,8 @@ class Identity:
 
     @property
     def static_secret(self) -> bytes:
-        """The X25519 secret of the Noise static key, 32 bytes. It is not the converted Ed25519 key:
-        Noise 14 requires a static key that is used for nothing else.
+        """The X25519 secret of the Noise static key, 32 bytes. It is not converted from the Ed25519
+        key, because Noise 14 requires a static key that is used for nothing else.
         """
         return hashlib.blake2b(key=self.seed, person=_STATIC_PERSON, digest_size=KEY_LENGTH).digest()
 
@@ -130,7 +132,7 @@ class Identity:
         return bytes(crypto_scalarmult_base(self.static_secret))
 
     def sign(self, label: bytes, data: bytes) -> bytes:
-        """Return the Ed25519 signature (64 bytes) over label, a zero byte and data.
+        """Return the Ed25519 signature (64 bytes) over `label`, a zero byte and `data`.
 
         The label prevents a signature for one purpose from being used for another.
         """
@@ -140,11 +142,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class SealedKey:
-    """A seed encrypted under a passphrase: XChaCha20-Poly1305 with a key from Argon2id (PROTOCOL.md
-    2.5).
+    """An identity's seed encrypted under a passphrase: XChaCha20-Poly1305 with a key from Argon2id
+    (PROTOCOL.md 2.5).
 
-    The public key is stored beside it unencrypted, so that a device whose key is locked can still
-    show its identity.
+    The public key is stored beside it unencrypted, so that a device can show its identity without
+    the passphrase.
     """
 
     public_key: bytes  # the Ed25519 key, 32 bytes, of the identity inside
@@ -160,8 +162,8 @@ class SealedKey:
     ) -> Self:
         """Encrypt the seed of `identity` under `passphrase`.
 
-        Raises PassphraseError: the passphrase is too short or too long, or there is not enough
-        memory.
+        Raises PassphraseError if the passphrase is too short or too long, or the key derivation
+        does not get enough memory.
         """
         if len(passphrase) < SHORTEST_PASSPHRASE:
             raise PassphraseError(
@@ -177,9 +179,10 @@ class SealedKey:
 
     @classmethod
     def parse(cls, path: Path, payload: bytes) -> Self:
-        """Parse the bytes of a sealed line in the file `path`.
+        """Parse the encrypted seed from `payload`, the decoded line of the file `path`.
 
-        Raises KeyFileError: it is of another length or version, or its costs are out of bounds.
+        Raises KeyFileError if the length or the version is not supported, or the cost parameters
+        are out of bounds.
         """
         damaged = KeyFileError(path, "is damaged", hint="restore it from a copy, or move it away and join again")
         if payload[:1] and payload[0] != _SEALED_VERSION:
@@ -194,9 +197,9 @@ class SealedKey:
         return cls(public_key, opslimit, memlimit_kib, salt, nonce, payload[_SEALED_HEADER.size :])
 
     def open(self, passphrase: str) -> Identity:
-        """Decrypt the identity; takes half a second and 256 MiB with the usual costs.
+        """Decrypt the identity. With the usual costs this takes half a second and 256 MiB.
 
-        Raises PassphraseError: the passphrase is wrong (or the file was changed), or there is not
+        Raises PassphraseError if the passphrase is wrong, the file was changed, or there is not
         enough memory.
         """
         key = self._key(passphrase)
@@ -214,7 +217,7 @@ class SealedKey:
         return identity
 
     def to_line(self) -> str:
-        """Return the line of an identity file."""
+        """Return the encrypted seed as the line of an identity file."""
         return bech32m.encode(SEALED_PREFIX, self._header() + self.ciphertext).upper()
 
     def _header(self) -> bytes:
@@ -241,7 +244,7 @@ class SealedKey:
 
 
 def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bool:
-    """Return True if `signature` is by `public_key` over label and data.
+    """Return True if `signature` was made with `public_key` over `label` and `data`.
 
     Small-order and non-canonical keys never verify.
     """
@@ -255,10 +258,10 @@ def verify(public_key: bytes, label: bytes, data: bytes, signature: bytes) -> bo
 
 
 def from_hex(text: object, length: int) -> bytes:
-    """Return the `length` bytes of a key or a signature on the wire.
+    """Decode a key or a signature of `length` bytes from hex.
 
-    Only lower-case hex is valid, so that all implementations refuse the same texts. Raises
-    ValueError: `text` is anything else.
+    Raises ValueError if `text` is not exactly that many bytes in lower-case hex. Capitals are
+    refused so that all implementations accept the same texts.
     """
     if not isinstance(text, str):
         raise ValueError("not a text")
@@ -275,7 +278,7 @@ def _with_label(label: bytes, data: bytes) -> bytes:
 
 
 def fingerprint_words(public_key: bytes) -> str:
-    """Return six words for people to compare: 66 bits of a hash of the key (PROTOCOL.md 2.4)."""
+    """Return six words by which people compare a public key: 66 bits of its hash (PROTOCOL.md 2.4)."""
     digest = hashlib.blake2b(public_key, person=_WORDS_PERSON, digest_size=KEY_LENGTH).digest()
     number = int.from_bytes(digest, "big") >> (8 * KEY_LENGTH - _WORD_BITS * _WORD_COUNT)
     words = word_list()
@@ -284,8 +287,8 @@ def fingerprint_words(public_key: bytes) -> str:
 
 
 def typed_words(text: str) -> str:
-    """Return words that a user typed in the form of `fingerprint_words`; blanks, hyphens and
-    capitals do not matter.
+    """Return words that a user typed in the form of `fingerprint_words`, whatever blanks, hyphens
+    and capitals the user typed.
     """
     return "-".join(text.lower().replace("-", " ").split())
 
@@ -302,9 +305,10 @@ def format_public_key(public_key: bytes, name: str) -> str:
 
 
 def parse_public_key(line: str) -> tuple[bytes, str]:
-    """Parse a public key line into the Ed25519 key and the name, which may be missing ("").
+    """Parse a public key line into the Ed25519 key and the name; the name is "" if the line has
+    none.
 
-    Raises KeyTextError: the line is malformed.
+    Raises KeyTextError if the line is malformed.
     """
     parts = line.strip().split(maxsplit=2)
     if len(parts) < 2 or parts[0] != PUBLIC_KEY_WORD:
@@ -324,7 +328,7 @@ def format_daemon_key(static_key: bytes) -> str:
 
 
 def parse_daemon_key(text: str) -> bytes:
-    """Return the 32 bytes of a daemon's static key from its text. Raises KeyTextError: it is
+    """Return the 32 bytes of a daemon's static key from its text. Raises KeyTextError if it is
     malformed.
     """
     return _parse(text.strip(), _DAEMON_PREFIX, "daemon key")

@@ -1,7 +1,7 @@
-"""The text of an identity file: its one line, or PEM (PROTOCOL.md 2.3). What the line holds,
-`keys.identity` reads.
+"""The outer form of an identity file: one line of text, or PEM (PROTOCOL.md 2.3). `keys.identity`
+interprets the content of the line.
 
-Apart from there for `confide run`, which needs the seed alone and starts in a moment.
+This module is separate so that `confide run`, which needs only the seed, starts quickly.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _PEM_START: Final = b"-----BEGIN "
 
 
 def is_pem(data: bytes) -> bool:
-    """Return True if an identity file holds PEM, not Confide's own one-line form."""
+    """Return True if the content of an identity file is PEM and not Confide's one-line form."""
     return data.lstrip().startswith(_PEM_START)
 
 
 def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
-    """Return the prefix and the bytes of an identity file's only line that is not a comment
+    """Return the prefix and the bytes of the only line of an identity file that is not a comment
     (PROTOCOL.md 2.3).
 
-    Raises KeyFileError: there is no such line, or more than one, or it is damaged.
+    Raises KeyFileError if there is no such line or more than one, or the line is damaged.
     """
     written = (line.strip() for line in data.decode("ascii", "replace").splitlines())
     lines = [line for line in written if line and not line.startswith("#")]
@@ -39,6 +39,6 @@ def identity_line(path: Path, data: bytes) -> tuple[str, bytes]:
 
 
 def no_identity(path: Path) -> KeyFileError:
-    """Return the error for a file that holds no key."""
+    """Return the error to raise for a file that holds no key."""
     hint = "restore it from a copy, or move it away and join again"
     return KeyFileError(path, "is not an identity file, or is damaged", hint=hint)

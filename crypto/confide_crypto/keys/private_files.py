@@ -27,7 +27,7 @@ def make_private_dir(path: Path) -> None:
     """Create a folder and its missing parents for this user alone (0700), or check an existing
     folder.
 
-    Raises KeyFileError: another user owns it, others can enter it, or it cannot be created.
+    Raises KeyFileError if another user owns it, others can enter it, or it cannot be created.
     """
     try:
         make_closed_dirs(path)
@@ -42,10 +42,10 @@ def make_private_dir(path: Path) -> None:
 
 
 def make_closed_dirs(path: Path) -> None:
-    """Create a folder and its missing parents for this user alone (0700). Raises OSError.
+    """Create a folder and its missing parents, all for this user alone (0700). Raises OSError.
 
-    `mkdir(parents=True)` would leave the parents open to others, and one of them may be a private
-    folder itself.
+    `mkdir(parents=True)` would make the parents accessible to others, and a parent may be a private
+    folder, too.
     """
     for folder in reversed([path, *(each for each in path.parents if not each.exists())]):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -54,7 +54,7 @@ def make_closed_dirs(path: Path) -> None:
 def check_private_file(path: Path) -> None:
     """Check that other users could neither have read nor replaced a file.
 
-    Raises KeyFileError: it is a link or not a regular file, another user owns it, or its mode has
+    Raises KeyFileError if it is a link or not a regular file, another user owns it, or its mode has
     group or other bits.
     """
     with _able(path, "be read"):
@@ -65,8 +65,10 @@ def check_private_file(path: Path) -> None:
 def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> bytes:
     """Return the content of a file that passes `check_private_file`.
 
-    The check is repeated on the open descriptor, so that the file cannot be swapped in between.
-    Raises KeyFileError: it does not pass, it cannot be read, or it has more than `most_bytes`.
+    The check is repeated on the open descriptor, so that the file cannot be swapped between check
+    and read.
+
+    Raises KeyFileError if the file does not pass, cannot be read, or has more than `most_bytes`.
     """
     check_private_file(path)
     with _able(path, "be read"):
@@ -82,7 +84,7 @@ def read_private_file(path: Path, *, most_bytes: int = MAX_PRIVATE_FILE) -> byte
 def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> None:
     """Write a file of mode 0600 atomically into a folder of mode 0700, and sync it to disk.
 
-    Raises FileExistsError: the file exists and `replace` is off; KeyFileError: it cannot be
+    Raises FileExistsError if the file exists and `replace` is off; KeyFileError if it cannot be
     written.
     """
     make_private_dir(path.parent)
@@ -98,7 +100,7 @@ def write_private_file(path: Path, data: bytes, *, replace: bool = False) -> Non
 def check_private_dir(path: Path) -> None:
     """Check that other users cannot enter a folder, since they could replace its files.
 
-    Raises KeyFileError: it is not a folder, another user owns it, or its mode has group or other
+    Raises KeyFileError if it is not a folder, another user owns it, or its mode has group or other
     bits.
     """
     with _able(path, "be read"):
@@ -109,7 +111,7 @@ def check_private_dir(path: Path) -> None:
 def rename_private_file(path: Path, target: Path) -> None:
     """Rename a file over another one in the same folder, and sync that to disk.
 
-    Raises KeyFileError: the rename fails.
+    Raises KeyFileError if the rename fails.
     """
     with _able(path, "be renamed"):
         path.replace(target)
@@ -117,7 +119,9 @@ def rename_private_file(path: Path, target: Path) -> None:
 
 
 def remove_private_file(path: Path) -> None:
-    """Delete a file if it exists, and sync that to disk. Raises KeyFileError: it cannot be deleted."""
+    """Delete a file if it exists, and sync that to disk. Raises KeyFileError if it cannot be
+    deleted.
+    """
     with _able(path, "be deleted"), contextlib.suppress(FileNotFoundError):
         path.unlink()
         atomic.sync(path.parent)
@@ -155,7 +159,9 @@ def _able(path: Path, verb: str) -> Iterator[None]:
 
 
 def cannot(path: Path, verb: str, error: OSError) -> KeyFileError:
-    """Return the error for a private file that cannot be used; `verb` is as in "be written"."""
+    """Return the error for a private file that cannot be used. `verb` says what failed, such as "be
+    written".
+    """
     failure = KeyFileError(path, f"cannot {verb}: {(error.strerror or type(error).__name__).lower()}")
     if error.errno in _FULL:
         failure.exit_code = EXIT_STORAGE

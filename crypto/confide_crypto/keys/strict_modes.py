@@ -34,12 +34,12 @@ has a number.
 def check_strict_modes(path: Path) -> None:
     """Check that only this user and root could have written or replaced a file.
 
-    Confide checks the file, every folder on its path, and every link on the way; a link may lead
+    Confide checks the file, every folder on its path, and every link on the way. A link may point
     anywhere if this user or root owns it.
 
-    Raises KeyFileError: another user owns one of them or can write to it; its `path` names the one
-    to change, which need not be the file. Also if there is no such file, or it is not a regular
-    file.
+    Raises KeyFileError if there is no such file, it is not a regular file, or another user owns or
+    can write to it or a folder on its path. The `path` of the error names the file or folder whose
+    owner or mode must be changed.
     """
     try:
         status = None

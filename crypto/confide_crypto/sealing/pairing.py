@@ -1,9 +1,9 @@
-"""Pairing: a device joins a space without trust in the daemon between the devices (PROTOCOL.md
-10.7).
+"""Pairing: a device joins a space although neither device trusts the daemon between them
+(PROTOCOL.md 10.7).
 
-The string that `confide device invite` prints has a second secret, the pair secret, which the
-daemon never sees. Each device proves by a MAC that it holds the secret: the new device over its
-card, the old one over the roster to which it added the card.
+The invite that `confide device invite` prints contains a second secret, the pair secret, which the
+daemon never sees. Each device proves by a MAC that it holds this secret: the new device over its
+card (its public keys), the old one over the roster (list of devices) to which it added the card.
 """
 
 from __future__ import annotations
@@ -37,23 +37,25 @@ ANSWER_LENGTH: Final = 1 + INVITE_ID_LENGTH + SPACE_ID_LENGTH + 4 + HASH_LENGTH 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The pair secret that only the two devices share, and the invite that it belongs to."""
+    """The secret that the two devices of a pairing share, with the invite that it belongs to."""
 
     invite_id: bytes  # id of the invite that carried the secret, 16 bytes; the daemon knows it
     secret: bytes = field(repr=False)  # 16 random bytes, used for one device only
 
     def request(self, card: Card) -> bytes:
-        """Return the new device's message, 1361 bytes: its card, with a MAC that proves that it has
-        the secret.
+        """Return the new device's message, 1361 bytes: its card (its public keys), and a MAC that
+        proves that it holds the pair secret.
         """
         return bytes([_VERSION]) + self.invite_id + card.encode() + self._request_mac(card.encode())
 
     def read_request(self, message: bytes) -> Card:
-        """Return the new device's card from its message.
+        """Return the card (the public keys) of the new device from its message.
 
-        Delete the secret when you add the card to the roster, so that no second device can join
-        with it. Raises PairingError: the message was not made with this secret for this invite, or
-        was changed.
+        Delete the pair secret when you add the card to the roster, so that no second device can
+        join with it.
+
+        Raises PairingError if the message was not made with this secret for this invite, or was
+        changed.
         """
         body = self._body(message, REQUEST_LENGTH)
         card = body.take(CARD_LENGTH)
@@ -65,8 +67,8 @@ class Pair:
         return found
 
     def answer(self, card: Card, roster: Roster) -> bytes:
-        """Return the old device's answer, 101 bytes: the space and the roster state that the new
-        device must trust. Call it once the card's device is on `roster`.
+        """Return the old device's answer, 101 bytes: the space, and the state of its device list
+        that the new device must trust. Call it once the new device is on `roster`.
         """
         if roster.devices[card.key].card != card:
             raise ValueError("the roster has another card")
@@ -74,10 +76,10 @@ class Pair:
         return bytes([_VERSION]) + self.invite_id + b"".join(shown) + self._answer_mac(card, *shown)
 
     def read_answer(self, message: bytes, card: Card) -> Pin:
-        """Return the first pin of the new device that sent `card`; `accept` checks a roster against
-        it.
+        """Return the roster state that the answer commits to; the new device, which sent `card`,
+        checks the daemon's roster against it with `accept`.
 
-        Raises PairingError: the answer was not made with this secret, or is about another card.
+        Raises PairingError if the answer was not made with this secret, or is about another card.
         """
         body = self._body(message, ANSWER_LENGTH)
         space, number, head = (body.take(size) for size in (SPACE_ID_LENGTH, 4, HASH_LENGTH))
@@ -86,11 +88,13 @@ class Pair:
         return Pin(space, int.from_bytes(number, "big"), head)
 
     def accept(self, message: bytes, identity: Identity, roster: Roster) -> Pin:
-        """Return the pin to store if `roster`, as the daemon shows it, contains this device and
-        matches the old device's answer.
+        """Return the roster state that the new device must store and trust from now on.
 
-        Raises PairingError: the answer is not valid, or this device is not on the roster;
-        RosterError: the roster is not the one in the answer.
+        First check that `roster`, which the daemon sent, contains this device and matches the old
+        device's answer.
+
+        Raises PairingError if the answer is not valid, or this device is not on the roster;
+        RosterError if the answer is about another roster.
         """
         roster.check(self.read_answer(message, Card.of(identity)))
         if identity.public_key not in roster.devices:
@@ -117,7 +121,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInvite:
-    """An invite made by a device: the daemon's invite, with a pair secret appended to the token.
+    """An invite made by a device: an invite to the daemon, with the pair secret appended to the
+    token.
 
     `str` and `repr` show no secret.
     """
@@ -129,8 +134,8 @@ class DeviceInvite:
     def new(cls, daemon_static: bytes, url: str) -> Self:
         """Create an invite.
 
-        The device that creates it registers `invite.invite_id` and `invite.invite_psk` with the
-        daemon. Raises InviteError: `url` is not the address of a daemon.
+        The device that creates it must register `invite.invite_id` and `invite.invite_psk` with the
+        daemon. Raises InviteError if `url` is not the address of a daemon.
         """
         return cls(Invite.new(daemon_static, url), secrets.token_bytes(PAIR_SECRET_LENGTH))
 
@@ -139,7 +144,7 @@ class DeviceInvite:
         return Pair(self.invite.invite_id, self.pair_secret)
 
     def to_string(self) -> str:
-        """Return the invite with its secrets, to be shown once to the user who passes it on."""
+        """Return the invite with its secrets. Show it once, to the user who passes it on."""
         address, _, fragment = self.invite.to_string().partition("#")
         _, plain = bech32m.decode(fragment)
         return f"{address}#{bech32m.encode(INVITE_PREFIX, plain + self.pair_secret)}"
@@ -149,10 +154,10 @@ class DeviceInvite:
 
 
 def parse_invite(text: str) -> tuple[Invite, Pair | None]:
-    """Parse a pasted invite of a daemon or a device; return it with its pair secret, None for a
-    daemon's.
+    """Parse an invite that a user pasted. Return it with its pair secret, or with None if the
+    daemon made the invite.
 
-    Raises InviteError: it is damaged, or made for another version.
+    Raises InviteError if it is damaged, or made for another version.
     """
     # A device's invite is a daemon's invite with 16 more bytes: `Invite` validates the part without
     # them.

@@ -38,9 +38,10 @@ class _Fields(NamedTuple):
 
 
 class Placeholder(_Fields):
-    """The content of a placeholder: the kind of secret, and the id of its record (16 bytes).
+    """The content of a placeholder: the kind of secret, and the id of the sealed record (16 bytes).
 
-    No dataclass, whose library would cost `confide run` a tenth of its start.
+    It is not a dataclass because importing `dataclasses` would lengthen the start of `confide run`
+    by a tenth.
     """
 
     __slots__ = ()
@@ -67,7 +68,8 @@ def find(text: str) -> Iterator[tuple[int, int, Placeholder]]:
 
 
 def replace(text: str, value_of: Callable[[Placeholder], str | None]) -> str:
-    """Return `text` with each placeholder replaced by the result of `value_of`; None keeps it.
+    """Return `text` with each placeholder replaced by the result of `value_of`. A placeholder for
+    which it returns None stays.
 
     Placeholders inside the values are not replaced.
     """
@@ -81,7 +83,7 @@ def replace(text: str, value_of: Callable[[Placeholder], str | None]) -> str:
 
 
 def only(text: str) -> bool:
-    """Return True if a text has nothing but placeholders, redaction marks and blanks."""
+    """Return True if a text consists only of placeholders, redaction marks and blanks."""
     return not STANDIN.sub("", text).strip()
 
 

@@ -1,5 +1,5 @@
-"""Sealed records: one secret each, which the space's devices can open and a daemon stores
-(PROTOCOL.md 10.3).
+"""Sealed records: each holds one secret, which the space's devices can decrypt and the daemon only
+stores (PROTOCOL.md 10.3).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_RECORD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SealedRecord:
-    """A sealed secret. The daemon may know every field."""
+    """An encrypted secret. No field of it needs to be hidden from the daemon."""
 
     epoch: int  # epoch of the key that sealed it
     kind: str  # kind of secret (`github-token`), as the detection names it
@@ -50,10 +50,11 @@ class SealedRecord:
 
     @classmethod
     def seal(cls, keys: SpaceKeys, kind: str, value: bytes, *, nonce: bytes | None = None) -> Self:
-        """Encrypt `value` under the key of the current epoch. `nonce` is for frozen test vectors
+        """Encrypt `value` under the key of the current epoch. `nonce` is for fixed test vectors
         only.
 
-        Raises ValueError: the kind is not valid, or the value is empty or over `MAX_VALUE`.
+        Raises ValueError if the kind is not valid, or the value is empty or longer than
+        `MAX_VALUE`.
         """
         if not is_kind(kind):
             raise ValueError("a kind is small letters, digits and hyphens, 32 at most")
@@ -70,9 +71,10 @@ class SealedRecord:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Parse a record without any key; a daemon checks with it what it is given to store.
+        """Parse a record without decrypting it. A daemon uses this to check the records that it
+        stores.
 
-        Raises RecordError: the data is malformed.
+        Raises RecordError if the data is malformed.
         """
         if len(data) > MAX_RECORD:
             raise RecordError("a sealed record is larger than any can be")
@@ -101,14 +103,14 @@ class SealedRecord:
     def open(self, keys: SpaceKeys) -> bytes:
         """Decrypt the value.
 
-        Any record of the space opens, so compare `secret_id` first if you asked a daemon for a
-        certain secret.
+        Any record of the space can be decrypted, so compare `secret_id` first if you requested a
+        certain secret from a daemon.
 
         Raises:
-            UnknownEpochError: `keys` has no key of its epoch.
-            WrongKeyError: it was sealed under another key, for another space, or was changed outside of
-                its ciphertext.
-            RecordError: its ciphertext was changed, or was sealed under the id of another secret.
+            UnknownEpochError: `keys` has no key of the record's epoch.
+            WrongKeyError: the record was sealed under another key, for another space, or was
+                changed outside of its ciphertext.
+            RecordError: the ciphertext was changed, or was sealed under the id of another secret.
         """
         about = _about(keys.space, self.epoch, self.secret_id, self.kind)
         # An attacker can make a Poly1305 tag valid under two keys; the commitment is valid under
@@ -126,9 +128,11 @@ class SealedRecord:
         return value
 
     def reseal(self, keys: SpaceKeys) -> Self:
-        """Return the secret sealed under the current epoch's key; this record if it already is.
-        Raises UnknownEpochError: no key of its epoch; WrongKeyError or RecordError: it was changed,
-        or is of another space or secret.
+        """Return the record encrypted again under the current epoch's key, or the record itself if
+        it already uses that key.
+
+        Raises UnknownEpochError if `keys` lacks the key of the record's epoch; WrongKeyError or
+        RecordError if the record was changed, or belongs to another space or secret.
         """
         return self if self.epoch == keys.epoch else self.seal(keys, self.kind, self.open(keys))
 

@@ -1,8 +1,8 @@
-"""Recovery codes: a device on paper (PROTOCOL.md 10.8).
+"""Recovery codes: an identity on paper that can open a space like a device (PROTOCOL.md 10.8).
 
 A user writes down 160 random bits. They are the seed of an identity that is on the roster like any
-device, so every new epoch's key is wrapped to it without use of the code, and nothing that an
-attacker could guess from is stored anywhere.
+device. So every new epoch's key is encrypted to it without use of the code, and nothing is stored
+from which an attacker could guess the code.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class RecoveryCode:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a code that a user typed: upper or lower case, with or without blanks and hyphens,
-        I and L for 1, O for 0.
+        """Parse a code that a user typed. Case, blanks and hyphens do not matter; I and L are read
+        as 1, O as 0.
 
-        Raises RecoveryCodeError: it is not a code, or has a typing error; up to four wrong
+        Raises RecoveryCodeError if it is not a code or has a typing error. Up to four wrong
         characters are always detected.
         """
         typed = text.upper().translate(_READ_AS) if len(text) <= _LONGEST and text.isascii() else ""
@@ -80,7 +80,7 @@ class RecoveryCode:
         return cls(number.to_bytes(CODE_LENGTH, "big"))
 
     def to_string(self) -> str:
-        """Return the code to show once: `CR…-…`, eight groups of five."""
+        """Return the code as text to show once: `CR…-…`, eight groups of five."""
         number = int.from_bytes(self.secret, "big")
         symbols = [number >> _BITS * place & 2**_BITS - 1 for place in reversed(range(_SYMBOLS))]
         text = MARK + "".join(_ALPHABET[value] for value in [*symbols, *bech32m.checksum(_CHECKSUM_PREFIX, symbols)])
@@ -88,8 +88,8 @@ class RecoveryCode:
 
     @property
     def identity(self) -> Identity:
-        """The identity of the paper: its Ed25519 key is on the roster, and its wrap key opens the
-        keys that were wrapped to it.
+        """The identity that the code stands for. Its Ed25519 key is on the roster, and its wrap key
+        decrypts the epoch keys that were encrypted to it.
         """
         return Identity(hashlib.blake2b(key=self.secret, person=_SEED_PERSON, digest_size=KEY_LENGTH).digest())
 

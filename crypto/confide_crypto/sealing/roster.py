@@ -52,7 +52,9 @@ _LIES: Final = "the daemon, or what it was restored from, does not show what it 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The roster state that a device remembers: it trusts only a roster that contains this state."""
+    """The roster state that a device remembers. The device trusts only a roster that contains this
+    state.
+    """
 
     space: bytes  # the space's id, 16 bytes
     number: int  # number of the newest entry seen
@@ -64,7 +66,7 @@ class Pin:
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """Parse the pin from its text. Raises ValueError: it is malformed."""
+        """Parse the pin from its text. Raises ValueError if it is malformed."""
         prefix, data = bech32m.decode(line.strip())
         if prefix != _PIN_PREFIX:
             raise ValueError("this is no pin of a roster")
@@ -76,8 +78,9 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """A verified chain of entries, and the devices and epochs that result. Immutable: every change
-    returns a new roster.
+    """A verified chain of roster entries, with the devices and epochs that result from it.
+
+    It is immutable: every change returns a new roster.
     """
 
     space: bytes  # the space's id, 16 bytes
@@ -94,14 +97,14 @@ class Roster:
 
     @classmethod
     def read(cls, entries: Iterable[bytes], *, pin: Pin | None = None) -> Self:
-        """Verify a whole chain and return its roster.
+        """Verify a whole chain of entries and return its roster.
 
         Args:
             entries: the stored entries, from the first.
-            pin: the state that this device has seen before. Without a pin, a pairing, or users who compare
-                `words`, must establish whose roster it is.
+            pin: the state that this device has seen before. Without a pin, a pairing, or users who
+                compare `words`, must establish whose roster it is.
 
-        Raises a subclass of RosterError: the chain is not valid, or does not contain the pin.
+        Raises a subclass of RosterError if the chain is not valid, or does not contain the pin.
         """
         parsed = (RosterEntry.parse(data) for data in entries)
         first = next(iter(parsed), None)
@@ -115,9 +118,9 @@ class Roster:
         return roster
 
     def extend(self, entries: Iterable[bytes]) -> Self:
-        """Return this roster with `entries` appended; the roster itself if there are none.
+        """Return this roster with `entries` appended, or the same roster if there are no entries.
 
-        Raises a subclass of RosterError: an entry is not valid; then no entry is used.
+        Raises a subclass of RosterError if any entry is not valid; then this roster is unchanged.
         """
         roster = self
         for data in entries:
@@ -127,7 +130,8 @@ class Roster:
     def check(self, pin: Pin) -> None:
         """Check that this roster is the pinned state or a later one.
 
-        Raises ForeignEntryError, WithheldRosterError, ForkedRosterError: it is not.
+        Raises ForeignEntryError if it belongs to another space, WithheldRosterError if it is older
+        than the pinned state, ForkedRosterError if its history differs.
         """
         if pin.space != self.space:
             raise errors.ForeignEntryError("this is the list of devices of another space", hint=_LIES)
@@ -143,12 +147,12 @@ class Roster:
 
     @property
     def head(self) -> bytes:
-        """The newest entry's hash, 32 bytes."""
+        """The hash of the newest entry, 32 bytes."""
         return self.hashes[-1] if self.hashes else NO_HEAD
 
     @property
     def pin(self) -> Pin:
-        """The pin of the current state."""
+        """The pin that makes a device remember the current state."""
         return Pin(self.space, len(self.entries) - 1, self.head)
 
     @property
@@ -172,14 +176,16 @@ class Roster:
 
     @property
     def added_by(self) -> dict[bytes, bytes]:
-        """For each current or removed device the device that added it, both as Ed25519 keys; the
-        first device added itself.
+        """A map from each current or removed device to the device that added it, both as Ed25519
+        keys. The first device is mapped to itself.
         """
         return {entry.device.key: entry.signer for entry in self.entries if entry.device is not None}
 
     def earlier_keys(self, device: bytes) -> list[bytes]:
-        """List the keys that a device had before this one, the latest first: each added the next
-        and was removed by it.
+        """List the keys that a device had before this one, the latest first.
+
+        A device changes its key by adding the new key with the old one, and then removing the old
+        one with the new one.
         """
         added_by, removals = self.added_by, {(entry.signer, entry.removed) for entry in self.entries if entry.removed}
         found: list[bytes] = []
@@ -189,8 +195,8 @@ class Roster:
         return found
 
     def adder(self, device: bytes) -> Device | None:
-        """Return the device that added a current or removed device, with the key it had first; None
-        for the founder.
+        """Return the device that added this current or removed device, with the first key that it
+        had; None for the founder of the space.
         """
         first = [device, *self.earlier_keys(device)][-1]
         signer = self.added_by.get(first, first)
@@ -198,8 +204,8 @@ class Roster:
         return None if signer == first else known[signer]
 
     def above(self, device: bytes) -> list[bytes]:
-        """List a current or removed device, the device that added it, and so on up to the founder
-        of the space.
+        """List this device (current or removed), the device that added it, the device that added
+        that one, and so on up to the founder of the space.
 
         Each is given by its first key, since a device that changed its key is still the same.
         """
@@ -213,16 +219,16 @@ class Roster:
             device = added_by.get(first, first)
 
     def brought_in_by(self, device: bytes) -> list[Device]:
-        """List the current devices that were added by a device, under this key or an earlier one,
-        or by a device that it added, and so on.
+        """List the current devices that a device has added, the devices that those have added, and
+        so on. Devices added under an earlier key of the device are included.
         """
         brought = descendants([device, *self.earlier_keys(device)], self.added_by)
         return [each for each in self.devices.values() if each.key in brought and each.key != device]
 
     @property
     def leaves_room(self) -> bool:
-        """True if all devices but one can still be removed: each removal needs an entry, an epoch
-        and bytes (PROTOCOL.md 10.6).
+        """True if the limits of the roster still allow all devices but one to be removed. Each
+        removal needs an entry, an epoch and bytes (PROTOCOL.md 10.6).
         """
         others = len(self.devices) - 1
         size_bytes = self.size_bytes + sum(_REMOVAL_BYTES + _WRAP_BYTES * left for left in range(1, others + 1))
@@ -231,7 +237,7 @@ class Roster:
 
     @classmethod
     def create(cls, by: Identity, name: str, *, now: int, keys: SpaceKeys | None = None) -> tuple[Self, SpaceKeys]:
-        """Found a space with this device as its only one; return its roster and keys.
+        """Create a space with this device as its only one; return its roster and keys.
 
         `now` is in seconds since 1970; `keys` is for tests only.
         """
@@ -240,41 +246,47 @@ class Roster:
         return cls(keys.space)._append(RosterChange.GENESIS, by, now, keys, device=device), keys
 
     def add(self, by: Identity, device: Device, keys: SpaceKeys, *, now: int) -> Self:
-        """Return this roster with `device`, which gets the keys of all epochs.
+        """Return this roster with `device` added. The device gets the keys of all epochs.
 
         Args:
-            by: an identity on this roster, which signs.
-            device: its card must be authenticated: by a pair secret, or by users who compared its words.
+            by: the identity that signs the change; it must be on this roster.
+            device: the device to add. Its card must be authenticated by a pair secret, or by users
+                who compared its words.
             keys: the keys that `open` returns.
             now: seconds since 1970.
 
-        Raises RosterError: the device cannot be added, or `by` may not add it.
+        Raises RosterError if the device cannot be added, or `by` may not add it.
         """
         self._check_keys(keys)
         return self._append(RosterChange.ADD, by, now, keys, device=device)
 
     def remove(self, by: Identity, device: bytes, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
-        """Return this roster without the device of that Ed25519 key, and the keys with a new
-        epoch's, which that device does not get. Arguments as for `add`. Raises RosterError: it
-        cannot be removed, or `by` may not do it.
+        """Return this roster without the device of that Ed25519 key, and the keys of the space with
+        a new epoch's key, which the removed device does not get.
+
+        The arguments are as for `add`. Raises RosterError if the device cannot be removed, or `by`
+        may not do it.
         """
         self._check_keys(keys)
         keys = keys.next_epoch()
         return self._append(RosterChange.REMOVE, by, now, keys, removed=device), keys
 
     def rotate(self, by: Identity, keys: SpaceKeys, *, now: int) -> tuple[Self, SpaceKeys]:
-        """Return this roster with a new epoch for the same devices, and its keys. Arguments as for
-        `add`. Raises RosterError: `by` may not do it, or there are too many epochs.
+        """Return this roster with a new epoch for the same devices, and the keys with the new
+        epoch's key.
+
+        The arguments are as for `add`. Raises RosterError if `by` may not do it, or there are too
+        many epochs.
         """
         self._check_keys(keys)
         keys = keys.next_epoch()
         return self._append(RosterChange.ROTATE, by, now, keys), keys
 
     def open(self, wrap_key: WrapKey) -> SpaceKeys:
-        """Unwrap the keys of all epochs with a device's wrap key.
+        """Decrypt the keys of all epochs with a device's wrap key.
 
-        Raises WrapError: the device is not on the roster, or a wrap does not hold the key that its
-        entry commits to.
+        Raises WrapError if the device is not on the roster, or a decrypted key is not the one that
+        its entry commits to.
         """
         if wrap_key.device not in self.devices:
             hint = "approve it on a device that is, or use the recovery code"
@@ -407,8 +419,8 @@ class Roster:
 
 
 def descendants(roots: Iterable[bytes], parents: Mapping[bytes, bytes]) -> set[bytes]:
-    """Return all keys below `roots`, at any distance, without the roots; `parents` maps each key to
-    the key above it.
+    """Return all direct and indirect descendants of `roots`, without the roots; `parents` maps each
+    key to its parent.
     """
     below: dict[bytes, list[bytes]] = {}
     for child, parent in parents.items():

@@ -1,4 +1,5 @@
-"""Roster entries as bytes: each has exactly one encoding, signed by a device (PROTOCOL.md 10.6).
+"""Encoding of roster entries: each entry has exactly one encoding, signed by a device (PROTOCOL.md
+10.6).
 
 `roster` checks that an entry may follow another.
 """
@@ -43,8 +44,8 @@ class RosterChange(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A device's two public keys. The first signs the second, so that words that confirm the first
-    (PROTOCOL.md 2.4) confirm the second too.
+    """A device's two public keys: its signing key and its wrap key. The first signs the second, so
+    comparing the words of the first (PROTOCOL.md 2.4) confirms both.
     """
 
     key: bytes  # Ed25519, 32 bytes: identifies the device, to the daemon too
@@ -58,8 +59,8 @@ class Card:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Parse a card from 1312 bytes, without a check of its signature. Raises ValueError: wrong
-        length.
+        """Parse a card from 1312 bytes, without checking its signature. Raises ValueError if the
+        length is wrong.
         """
         if len(data) != CARD_LENGTH:
             raise ValueError("a device card has another length")
@@ -71,13 +72,13 @@ class Card:
         return self.key + self.wrap_key + self.signature
 
     def verify(self) -> bool:
-        """Return True if the device's key signed its wrap key."""
+        """Return True if the device's signing key has signed its wrap key."""
         return verify(self.key, _CARD_LABEL, self.wrap_key, self.signature)
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device on the roster of a space."""
+    """A device on the roster, the list of a space's devices."""
 
     card: Card  # its public keys
     name: str  # for people, chosen by the user who added it
@@ -119,9 +120,9 @@ class RosterEntry:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Parse an entry, without a check of its signature or its position.
+        """Parse an entry, without checking its signature or its position.
 
-        Raises OversizedRosterError: it is over `MAX_ENTRY_BYTES`; MalformedEntryError: it is
+        Raises OversizedRosterError if it is over `MAX_ENTRY_BYTES`; MalformedEntryError if it is
         malformed.
         """
         if len(data) > MAX_ENTRY_BYTES:
@@ -152,20 +153,22 @@ class RosterEntry:
         return cls(change, space, number, previous, time, signer, device, removed, commitment, wraps, signature)
 
     def sign(self, identity: Identity) -> Self:
-        """Return the entry with the signature of `identity`, which must be its signer."""
+        """Return the entry with the signature of `identity`, which must be the signer that the
+        entry names.
+        """
         return replace(self, signature=identity.sign(_ENTRY_LABEL, self._body()))
 
     def verify(self) -> bool:
-        """Return True if its signer signed this entry."""
+        """Return True if the entry has a valid signature by the signer that it names."""
         return verify(self.signer, _ENTRY_LABEL, self._body(), self.signature)
 
     def encode(self) -> bytes:
-        """Return the bytes that are stored and sent."""
+        """Return the entry as the bytes that are stored and sent."""
         return self._body() + self.signature
 
     def hash(self) -> bytes:
-        """Return the hash that the next entry names and devices pin: 32 bytes over body and
-        signature.
+        """Return the hash of the entry, 32 bytes over body and signature. The next entry contains
+        it, and devices remember it as their pin.
         """
         return hashlib.blake2b(self.encode(), person=_HASH_PERSON, digest_size=HASH_LENGTH).digest()
 

@@ -1,8 +1,8 @@
-"""All text forms of Confide's own secrets (PROTOCOL.md 2.3, 5.1, 10.8), for code that detects
-credentials.
+"""The text forms of all secrets that Confide itself creates (PROTOCOL.md 2.3, 5.1, 10.8), for code
+that detects credentials.
 
-Each form has a checksum, so ordinary text is never mistaken for one. A form that is missing here is
-never sealed, so a test compares the list with every prefix that the code writes.
+Each form has a checksum, so ordinary text is never mistaken for a secret. A form that is missing
+here would never be detected, so a test compares the list with every prefix that the code writes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ class SecretText(NamedTuple):
     """A text form of a secret.
 
     Attributes:
-        kind: its kind in a placeholder (10.4).
+        kind: the kind of secret that a placeholder for it names (PROTOCOL.md 10.4).
         mark: its prefix in lower case; texts have it in upper or lower case.
-        symbols: valid numbers of letters and digits after the mark.
-        is_whole: checks by the checksum that a text without blanks and hyphens is such a secret.
-        is_grouped: users copy it from paper, in groups.
+        symbols: the valid numbers of letters and digits after the prefix.
+        is_whole: a function that checks, by the checksum, if a text without blanks and hyphens is
+            such a secret.
+        is_grouped: True if users copy the secret from paper, in groups of characters.
     """
 
     kind: str

@@ -1,9 +1,9 @@
-"""The keys of a space: one per epoch, the keys derived from them (PROTOCOL.md 10.2, 10.9), and
-their wraps for devices (10.5).
+"""The keys of a space: one for each epoch, the keys derived from them (PROTOCOL.md 10.2, 10.9), and
+their encryption to devices, called wraps (10.5).
 
 A wrap is an epoch's key encrypted to one device, by HPKE with X-Wing (RFC 9180,
 draft-connolly-cfrg-xwing-kem). An untrusted daemon stores wraps for years, so a copy of them must
-stay useless to a later quantum computer too.
+stay useless even to a later quantum computer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ANY_SCALAR: Final = bytes(31) + b"\x40"
 
 @dataclass(frozen=True, slots=True)
 class SpaceKeys:
-    """The keys of all epochs of a space, from the first to the current. The repr shows none."""
+    """The keys of all epochs of a space, from the first to the current. `repr` shows no key."""
 
     space: bytes  # the space's id, 16 bytes, made with its roster
     epochs: tuple[bytes, ...] = field(repr=False)  # the keys, 32 bytes each; that of epoch 1 is the first
@@ -57,12 +57,12 @@ class SpaceKeys:
 
     @classmethod
     def generate(cls) -> Self:
-        """Create a new space: its id, and the key of its first epoch."""
+        """Create the keys of a new space: its id, and the key of its first epoch."""
         return cls(secrets.token_bytes(SPACE_ID_LENGTH), (secrets.token_bytes(KEY_LENGTH),))
 
     def next_epoch(self) -> Self:
-        """Return the keys with a fresh one appended. Seal nothing under it before a roster entry
-        has distributed it to all devices.
+        """Return the keys with a new random one appended, for the next epoch. Encrypt nothing under
+        it before a roster entry has distributed it to all devices.
         """
         return type(self)(self.space, (*self.epochs, secrets.token_bytes(KEY_LENGTH)))
 
@@ -72,50 +72,56 @@ class SpaceKeys:
         return len(self.epochs)
 
     def key(self, epoch: int) -> bytes:
-        """Return `K_e`, the epoch's key, 32 bytes. Raises UnknownEpochError: it is not among these."""
+        """Return the key `K_e` of an epoch, 32 bytes. Raises UnknownEpochError if the key of that
+        epoch is missing.
+        """
         if not FIRST_EPOCH <= epoch <= self.epoch:
             raise UnknownEpochError(epoch)
         return self.epochs[epoch - FIRST_EPOCH]
 
     def secret_id(self, kind: str, value: bytes) -> bytes:
-        """Return the id of a secret, 16 bytes: the same for the same kind and value during the life
-        of the space. It reveals nothing without the space's keys.
+        """Return the id of a secret, 16 bytes. In one space, the same kind and value always have
+        the same id. It reveals nothing without the space's keys.
         """
         id_key = hashlib.blake2b(key=self.epochs[0], person=_ID_KEY_PERSON, digest_size=KEY_LENGTH).digest()
         named = join_parts(kind.encode(), value)
         return hashlib.blake2b(named, key=id_key, person=_SECRET_ID_PERSON, digest_size=SECRET_ID_LENGTH).digest()
 
     def tie_key(self) -> bytes:
-        """Return the key, 32 bytes, for hashes of a project's files in notes (PROTOCOL.md 10.2); the
-        same during the life of the space.
+        """Return the key, 32 bytes, for the hashes of a project's files in notes (PROTOCOL.md
+        10.2). It is the same for the life of the space.
         """
         return hashlib.blake2b(key=self.epochs[0], person=_TIE_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
     def record_key(self, epoch: int, secret_id: bytes) -> bytes:
-        """Return the key that encrypts one secret in one epoch, 32 bytes. Raises UnknownEpochError."""
+        """Return the key that encrypts one secret in one epoch, 32 bytes. Raises UnknownEpochError
+        if the key of that epoch is missing.
+        """
         key = self.key(epoch)
         return hashlib.blake2b(secret_id, key=key, person=_RECORD_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
     def commitment(self, epoch: int) -> bytes:
-        """Return the commitment to an epoch's key in its roster entry, 32 bytes.
+        """Return the commitment to an epoch's key, 32 bytes, which its roster entry contains.
 
         It does not reveal the key, and proves to all devices that they got the same key. Raises
-        UnknownEpochError.
+        UnknownEpochError if the key of that epoch is missing.
         """
         about = join_parts(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_COMMITMENT_PERSON, digest_size=KEY_LENGTH).digest()
 
     def database_key(self, epoch: int) -> bytes:
-        """Return the database key, 32 bytes, that devices hand to a daemon for a database under
-        `caller` custody. Raises UnknownEpochError.
+        """Return the key, 32 bytes, that devices give to a daemon to open a space's database, if
+        the space's devices and not the daemon keep that key (`caller` custody).
+
+        Raises UnknownEpochError if the key of that epoch is missing.
         """
         about = join_parts(self.space, u32(epoch))
         return hashlib.blake2b(about, key=self.key(epoch), person=_DATABASE_KEY_PERSON, digest_size=KEY_LENGTH).digest()
 
 
 class WrapKey:
-    """A device's private wrap key, derived from its identity's seed so that no second secret has to
-    be stored.
+    """A device's private key for decrypting wrapped epoch keys. It is derived from the seed of the
+    device's identity, so no second secret has to be stored.
     """
 
     def __init__(self, identity: Identity) -> None:
@@ -128,13 +134,13 @@ class WrapKey:
         """Decrypt an epoch's key, 32 bytes.
 
         Args:
-            wrap: 1168 bytes.
+            wrap: the encrypted key, 1168 bytes.
             space: the space's id, 16 bytes.
             epoch: the epoch of the key.
-            head: the hash, 32 bytes, of the entry before the one that carries the wrap.
+            head: the hash, 32 bytes, of the roster entry before the one that carries the wrap.
 
-        Raises WrapError: the wrap is for another device, space, epoch or position in the roster, or
-        was changed.
+        Raises WrapError if the wrap is for another device, space, epoch or position in the roster,
+        or was changed.
         """
         try:
             key = bytes(_suite().decrypt(wrap, self._private, info=_wrap_info(space, epoch, self.device, head)))
@@ -146,8 +152,8 @@ class WrapKey:
 
 
 def expand(seed: bytes) -> tuple[MLKEM768X25519PrivateKey, bytes]:
-    """Return X-Wing's private key for a 32-byte seed, and the public key as 1216 bytes (its draft,
-    5.2).
+    """Derive X-Wing's private key from a 32-byte seed; return it with the public key, 1216 bytes
+    (section 5.2 of its draft).
     """
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -176,10 +182,10 @@ def seal_wrap(key: bytes, wrap_key: bytes, *, space: bytes, epoch: int, device: 
 
 
 def check_wrap_key(wrap_key: bytes) -> None:
-    """Check that keys can be wrapped to this key: an invalid one would block every later change of
-    epoch.
+    """Check that epoch keys can be encrypted to this public key. An invalid one on the roster would
+    block every later change of epoch.
 
-    Raises WrapError: it has another length, or a half of it is not a valid key.
+    Raises WrapError if the length is wrong, or one of its two halves is not a valid key.
     """
     _wrap_public(wrap_key)
 

@@ -42,13 +42,13 @@ class Connection:
 
     Attributes:
         session_id: the channel binding in hex, the same on both sides, safe to log.
-        peer_key: the peer's proven Ed25519 public key; after `stand_for` that of the caller which a
-            node forwards.
+        peer_key: the peer's proven Ed25519 public key. After `stand_for`, the key of the caller for
+            which a node forwards requests.
         hello: the client's description of itself.
-        welcome: the daemon's answer to it.
+        welcome: the daemon's answer to the hello.
         peer_static: at a client, the daemon's X25519 key used for the connection; b"" at a daemon.
         successor: at a client, the daemon's verified new keys if the connection used its old one
-            (PROTOCOL.md 7.11).
+            (PROTOCOL.md 7.11); else None.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Connection:
 
     @property
     def is_going_away(self) -> bool:
-        """True if the peer accepts no new requests."""
+        """True if the peer has announced that it accepts no new requests."""
         return self._inbox.is_going_away
 
     @property
     def close_code(self) -> str | None:
-        """The code in the peer's CLOSE, once that was received."""
+        """The code in the CLOSE that the peer sent; None before that."""
         return self._inbox.close_code
 
     @property
@@ -95,16 +95,17 @@ class Connection:
         return bool(self._pending) or self._inbox.is_handling
 
     def stand_for(self, key: bytes, session_id: str, hello: dict[str, Any]) -> None:
-        """Make this channel, which a node opened, the session of a caller that has proven its key
-        to that node (PROTOCOL.md 12.3).
+        """Use this channel as the session of another caller: a node opened the channel to forward
+        that caller, which has proven its key to the node (PROTOCOL.md 12.3).
         """
         self.peer_key, self.session_id, self.hello = key, session_id, hello
 
     def send_message(self, data: bytes) -> Coroutine[Any, Any, None]:
-        """Send one MCP message (MSG), and return when the socket has it. If the socket cannot take
-        it at once, `serve` must be running.
+        """Send one MCP message, and return when the socket has accepted it. If the socket cannot
+        take it at once, `serve` must be running.
 
-        Raises ConnectionLost: the connection ended first; ValueError: it is over 16 MiB.
+        Raises ConnectionLost if the connection ends first; ValueError if the message is over 16
+        MiB.
         """
         return self._outbox.send(FrameType.MSG, 0, data)
 
@@ -176,7 +177,7 @@ class Connection:
         await self._outbox.send_part(stream, b"", is_last=True)
 
     async def go_away(self, code: str = "restart") -> None:
-        """Ask the peer to send no new requests; the session continues until an end closes it."""
+        """Ask the peer to send no new requests. The session continues until either end closes it."""
         await self._outbox.send(FrameType.GOAWAY, 0, code.encode("ascii"))
 
     async def serve(
@@ -226,7 +227,7 @@ class Connection:
         """Send queued data, then CLOSE, then close the websocket. A second call waits for the
         first.
 
-        If time does not suffice for a message that was begun, no CLOSE is sent, so that the peer
+        If a message that was begun cannot be completed in time, no CLOSE is sent, so that the peer
         knows that data is missing.
         """
         if self._inbox.is_closing:
@@ -245,7 +246,7 @@ class Connection:
         await self._close_websocket(1000)
 
     def abort(self) -> None:
-        """Cut the connection without a CLOSE, for a peer that does not read one."""
+        """Cut the connection without a CLOSE, for a peer that does not read."""
         self._ws.transport.abort()
 
     # -- tasks of serve -------------------------------------------------------------------------------------------
@@ -362,7 +363,8 @@ async def _refuse_stream(_op: str, _body: dict[str, object], _data: Body) -> dic
 
 
 def boot_clock() -> float:
-    """Return seconds of a clock that runs while the computer sleeps, and that no user sets.
+    """Return the seconds of a clock that also runs while the computer sleeps and that no user can
+    set.
 
     `time.monotonic` stops during sleep, on Linux and on macOS. Comparing it with the wall clock
     would show the gap too, but also every change of the wall clock.

@@ -59,7 +59,7 @@ def shown_url(url: str) -> str:
     """Return `url` as users write it: with confide:// or confides://, without user name and
     password.
 
-    A user could think that ws:// means no encryption.
+    With ws:// a user might think that the connection is not encrypted.
     """
     scheme, separator, rest = url.partition("://")
     place, slash, path = rest.partition("/")
@@ -68,7 +68,7 @@ def shown_url(url: str) -> str:
 
 
 def place_of(url: str) -> str:
-    """Return host and port in `url`, for messages. Raises UnreachableError: the address is
+    """Return the host and port of `url`, for messages. Raises UnreachableError if the address is
     malformed.
     """
     try:
@@ -80,10 +80,11 @@ def place_of(url: str) -> str:
 
 
 async def open_websocket(url: str, where: str) -> ClientConnection:
-    """Open a websocket of Confide's subprotocol to `url`; the caller sets the deadline.
+    """Open a websocket of Confide's subprotocol to `url`. There is no timeout here; the calling
+    code must set one.
 
-    Raises UnreachableError, with `where` as the name of the address: refused, no such name, tls, or
-    another service answers.
+    Raises UnreachableError, with `where` as the name of the address, if the connection is refused,
+    the name does not exist, TLS fails, or another service answers.
     """
     from websockets.asyncio import client
 
@@ -113,11 +114,11 @@ async def open_websocket(url: str, where: str) -> ClientConnection:
 
 
 def diagnose(url: str, where: str, error: Exception) -> UnreachableError:
-    """Return the error to show to a user for an `error` of the websocket library, the system or
-    TLS.
+    """Return the error to show to a user for an `error` that the websocket library, the system or
+    TLS raised.
 
     Args:
-        url: ws:// or wss://, as it was opened.
+        url: the address as it was opened, with ws:// or wss://.
         where: name of the address, for the message.
         error: the cause.
     """

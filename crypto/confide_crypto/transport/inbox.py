@@ -68,11 +68,11 @@ handler, and a request by `RateLimit.request`.
 
 
 class Body:
-    """The incoming body of a stream; it grants credit back as its pieces are read (PROTOCOL.md 7.4,
-    7.5).
+    """The body of a request that is being received. Reading it grants the peer credit to send more
+    (PROTOCOL.md 7.4, 7.5).
 
-    The pieces are authentic, but only the end of the iteration shows that the body is complete: use
-    nothing of it before.
+    Each piece is authentic, but only the end of the iteration shows that the body is complete. Do
+    not act on any piece before.
     """
 
     def __init__(self, give_credit: Callable[[int], None]) -> None:
@@ -111,8 +111,9 @@ class Body:
     async def read(self, limit: int) -> bytes:
         """Read the whole body.
 
-        Raises RequestError: `too_large`, it has more than `limit` bytes, or as in an iteration;
-        ConnectionLost: the connection ended first.
+        Raises RequestError with the code `too_large` if it has more than `limit` bytes, or
+        `cancelled` if the peer gave it up or sent nothing for a minute; ConnectionLost if the
+        connection ends first.
         """
         pieces: list[bytes] = []
         length = 0
@@ -137,18 +138,20 @@ class Body:
         self._has_news.set()
 
     def complete(self) -> None:
-        """Note that a valid END was received."""
+        """Mark the body as complete, since a valid END was received."""
         self._is_whole = True
         self._has_news.set()
 
     def fail(self, failure: ConnectionLost | RequestError) -> None:
-        """Note that the body will never be complete."""
+        """Make reading the body raise `failure`, since the rest will not arrive."""
         self._failure = failure
         self._drop()
         self._has_news.set()
 
     def discard(self) -> None:
-        """Stop reading: pieces that still arrive are dropped, and their credit is granted back."""
+        """Stop reading. Pieces that still arrive are dropped, and their credit is granted to the
+        peer again.
+        """
         self._is_unwanted = True
         self._drop()
 
@@ -168,18 +171,20 @@ class RateLimit(Protocol):
     """
 
     def record(self, price: float) -> float:
-        """Charge for a record, in small requests; return for how many seconds to read nothing more.
+        """Charge the peer for a record; return the number of seconds for which nothing more may be
+        read.
 
-        Complete messages are not charged here but by their handler.
+        `price` is measured in small requests. Complete messages are not charged here but by the
+        code that handles them.
         """
 
     async def request(self, data: bytes) -> None:
-        """Charge for a complete REQ or OPEN; return when it may be parsed. Raises RequestError: it
-        is refused.
+        """Charge the peer for a complete request (REQ or OPEN), and return when it may be parsed.
+        Raises RequestError if it is refused.
         """
 
     def charge(self, length: int) -> None:
-        """Charge for an answer of so many bytes."""
+        """Charge the peer for an answer of `length` bytes."""
 
 
 class Unlimited:
@@ -197,8 +202,8 @@ FREE: Final[RateLimit] = Unlimited()
 
 
 class Inbox:
-    """The receiving half of a session. `run` returns when the peer has closed and all that it sent
-    is handled.
+    """The receiving half of a session. `run` returns when the peer has closed and everything that
+    it sent is handled.
     """
 
     def __init__(
@@ -227,15 +232,16 @@ class Inbox:
 
     @property
     def is_handling(self) -> bool:
-        """True while a handler runs: of a request, of a stream, or of a message that had to wait."""
+        """True while a request, a stream, or a message that had to wait is being handled."""
         return bool(self._handlers) or self._is_delivering
 
     async def run(
         self, group: TaskGroup, on_message: OnMessage, on_request: OnRequest, on_stream: OnStream, toll: RateLimit
     ) -> None:
-        """Read until the peer's CLOSE, or until the websocket ends after this end began to close.
+        """Read until the peer's CLOSE, or until the websocket ends after this end has started to
+        close.
 
-        Raises through `group` ConnectionLost, ProtocolViolation, and errors of `on_message`.
+        Makes `group` raise ConnectionLost, ProtocolViolation, and the errors of `on_message`.
         """
         self._group, self._on_message, self._on_request, self._on_stream = group, on_message, on_request, on_stream
         self._toll = toll

@@ -59,18 +59,23 @@ _MAX_BEFORE_MESSAGE3: Final = 2048
 
 
 class Authorize(Protocol):
-    """The daemon's decisions in a handshake: which invites are open, and which callers may connect."""
+    """The daemon's decisions in a handshake: which invites are valid, and which callers may
+    connect.
+    """
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
-        """Return the secret of an open invite, or None. Called before the caller has proven
-        anything.
+        """Return the secret of an invite that is still valid, or None. It is called before the
+        caller has proven anything.
         """
 
     async def admit(self, public_key: bytes, hello: dict[str, object], invite_id: bytes | None) -> Welcome:
-        """Return the welcome for an authenticated caller.
+        """Return the welcome for a caller that has proven its key.
 
-        An `invite_id` is proven too, and this call must mark it as used. Raises DeniedError: the
-        caller may not connect; reason and hint are sent to it encrypted.
+        If `invite_id` is not None, the caller has also proven that it holds this invite, and the
+        call must mark the invite as used.
+
+        Raises DeniedError if the caller may not connect. The caller receives the reason and the
+        hint, encrypted.
         """
 
 
@@ -145,15 +150,15 @@ async def accept(
         ws: a websocket opened with `websocket_options()`.
         identity: the daemon's identity.
         authorize: called once for the invite's secret and once for the caller.
-        previous: the key before `identity`, while it is still valid; a client that uses it learns the
-            new one.
+        previous: the key before `identity`, while it is still valid; a client that uses it learns
+            the new one.
         timeout_s: limit for the whole handshake, `admit` included; the first message has 5 s.
         slot: a limit on handshakes, entered once message 1 is valid; it raises BusyError if no slot
             is free.
         timers: keepalive and idle limit.
 
-    Raises HandshakeError: the client did not prove its key in time, and nothing is known about it;
-    DeniedError: `authorize` refused it, and the client has been informed.
+    Raises HandshakeError if the client did not prove its key in time, and nothing is known about
+    it; DeniedError: `authorize` refused it, and the client has been informed.
     """
     try:
         async with asyncio.timeout(timeout_s):

@@ -1,4 +1,5 @@
-"""Outgoing frames: interactive before bulk, decided again at every record (PROTOCOL.md 6.5).
+"""Outgoing frames: interactive data is sent before bulk data, and the choice is made again for
+every record (PROTOCOL.md 6.5).
 
 If nothing else waits, the sender's own task encrypts and writes a small interactive message,
 without queue or wake-up. Records keep the order of their nonces because nothing is awaited between
@@ -48,7 +49,7 @@ class _Upload:
 
 
 class FrameOutbox:
-    """The only writer to the websocket once the channel is open."""
+    """The queue of outgoing frames. Once the channel is open, nothing else writes to the websocket."""
 
     def __init__(self, channel: Channel, ws: WebSocket) -> None:
         self._channel = channel
@@ -71,10 +72,10 @@ class FrameOutbox:
         self.records_sent = 0
 
     async def send(self, kind: FrameType, stream: int, payload: bytes, *, bulk: bool = False) -> None:
-        """Send a payload, and return when the socket has its last record.
+        """Send a payload, and return when the socket has accepted its last record.
 
-        Raises ConnectionLost: the connection ended first; ValueError: the payload is over the limit
-        of a message.
+        Raises ConnectionLost if the connection ends first; ValueError if the payload is over the
+        limit of a message.
         """
         if (
             len(payload) <= MAX_PAYLOAD
@@ -101,13 +102,13 @@ class FrameOutbox:
                 self._channel.abandon_request(stream)
 
     async def send_part(self, stream: int, part: bytes, *, is_last: bool) -> bool:
-        """Send a part of a body as its credit allows, one part at a time on each stream; END
-        follows the last.
+        """Send a part of a body as fast as its credit allows, one part at a time on each stream.
+        After the last part, also send END.
 
         Returns:
-            True when the socket has the part, False if the body was given up meanwhile.
+            True when the socket has accepted the part, False if the body was given up meanwhile.
 
-        Raises ConnectionLost: the connection ended first.
+        Raises ConnectionLost if the connection ends first.
         """
         self._require_open()
         if not self._channel.outgoing.is_unfinished(stream) or stream in self._resets:
@@ -122,7 +123,7 @@ class FrameOutbox:
                 del self._uploads[stream]
 
     def reset(self, stream: int, code: str) -> None:
-        """Give up a body that is not completely sent; a waiting `send_part` returns False."""
+        """Give up a body that is not completely sent. A waiting `send_part` then returns False."""
         if self._channel.outgoing.is_unfinished(stream) and not self._closed:
             self._resets[stream] = code
             upload = self._uploads.pop(stream, None)
@@ -131,21 +132,23 @@ class FrameOutbox:
             self._wake()
 
     def grant(self, stream: int, amount: int) -> None:
-        """Allow the peer to send more on its `stream`, or on all (0). Never waits: grants that are
-        not yet sent add up.
+        """Allow the peer to send `amount` more bytes on its `stream`, or on all its streams
+        together if it is 0.
+
+        It never waits: grants that are not sent yet add up.
         """
         if not self._closed:
             self._grants[stream] = self._grants.get(stream, 0) + amount
             self._wake()
 
     def take_credit(self) -> None:
-        """Look for data to send after the peer has granted credit."""
+        """Check for bodies that can be sent now that the peer has granted credit."""
         if self._uploads:
             self._has_work.set()
 
     async def run(self) -> None:
-        """Send queued data until cancelled or the connection ends. The reader reports a lost
-        connection.
+        """Send queued data until cancelled or the connection ends. It reports no lost connection;
+        the reading side does.
         """
         self._is_running = True
         try:
@@ -156,7 +159,7 @@ class FrameOutbox:
             self.fail(error)
 
     async def pump(self) -> None:
-        """Send everything that can be sent now; a body without credit waits."""
+        """Send everything that can be sent now. A body without credit waits."""
         self._is_free = False
         while True:
             if self._resets:  # first: only then is a stream that was answered early free for a request
@@ -174,21 +177,23 @@ class FrameOutbox:
 
     @property
     def is_busy(self) -> bool:
-        """True if data waits here or in the socket; a body that waits for credit does not count."""
+        """True if data waits to be sent, here or in the socket. A body that waits for credit does
+        not count.
+        """
         return not self._is_free or self._ws.transport.get_write_buffer_size() > 0
 
     async def send_close(self, code: str) -> None:
-        """Send the last record. Raises ConnectionLost: a message is half sent, or the connection
-        ended first.
+        """Send the CLOSE frame, the last record. Raises ConnectionLost if a message is only partly
+        sent, or the connection ended first.
         """
         await self._write(self._channel.seal_close(code))
 
     async def wait_empty(self) -> None:
-        """Return when no data waits."""
+        """Wait until no data waits to be sent."""
         await self._is_empty.wait()
 
     def fail(self, error: ConnectionLost) -> None:
-        """Fail all waiting senders with ConnectionLost: nothing more will be sent."""
+        """Make all waiting senders raise `error`: nothing more will be sent."""
         self._closed = True
         everything: list[_Job | _Upload] = [*self._lanes[0], *self._lanes[1], *self._uploads.values()]
         for waiting in everything:

@@ -44,8 +44,8 @@ class TaskGroup:
         return self
 
     def create_task(self, work: Coroutine[Any, Any, _Result], *, name: str | None = None) -> asyncio.Task[_Result]:
-        """Start a task of the group. Raises RuntimeError: the group has ended, or ends since a task
-        failed.
+        """Start a task of the group. Raises RuntimeError if the group has ended, or ends since a
+        task failed.
         """
         if self._is_ending or not (self._is_open or self._tasks):
             work.close()

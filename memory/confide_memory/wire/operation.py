@@ -98,14 +98,14 @@ class Operation(Generic[_Request, _Answer]):
     def read(self, body: Carried, *, without: Collection[str] = ()) -> _Request:
         """Read a request that was received; `without` names fields that are not there yet.
 
-        Raises RequestError: a field is missing, of another form, or out of its bounds.
+        Raises RequestError if a field is missing, of another form, or out of its bounds.
         """
         fields = {name: form for name, form in self.request_fields.items() if name not in without}
         found: _Request = fields_of(body, fields, with_others=self.is_free)
         return found
 
     def read_answer(self, body: Carried) -> _Answer:
-        """Read an answer that was received. Raises RequestError: a field is missing or not of its
+        """Read an answer that was received. Raises RequestError if a field is missing or not of its
         form.
         """
         found: _Answer = fields_of(body, self.answer_fields)
@@ -116,7 +116,7 @@ class Operation(Generic[_Request, _Answer]):
     ) -> dict[str, object]:
         """Answer a request that was received by `answer`, and return the answer in wire form.
 
-        Raises RequestError: a field is missing or not of its form; and what `answer` raises.
+        Raises RequestError if a field is missing or not of its form; and what `answer` raises.
         """
         return to_json(await answer(self.read(body)), self.answer_fields)
 
@@ -162,7 +162,7 @@ class Operation(Generic[_Request, _Answer]):
             raise UnfitAnswerError from None
 
     async def ask_machine(self, machine: Machine, body: _Request, timeout_s: float) -> _Answer:
-        """Send a request to a device and return its answer. Raises RequestError: the device
+        """Send a request to a device and return its answer. Raises RequestError if the device
         refuses, or its answer is not of the form; ConnectionLost; TimeoutError.
         """
         answer: _Answer = await machine(self, body, timeout_s)
