@@ -1,18 +1,18 @@
-"""Documents: their names, their text and its transfer, their dates, and conflict marks. Uses no
-database and opens no file.
+r"""Documents: their names, text, transfer and dates, and conflict marks. Uses no database and opens
+no file.
 
-A document is a markdown file named by (project, path). Lines end in "\\n" and are counted from 1;
-other characters that some tools treat as line ends (form feed, U+2028) do not count, so that line
+A document is a markdown file named by (project, path). Lines end in "\n" and are counted from 1.
+Other characters that some tools treat as line ends (form feed, U+2028) do not count, so that line
 numbers agree with editors and with `memory_read`.
 
-Both ends share one rule for valid names (PROTOCOL.md 9.1): a document that a device cannot store as
-a file would be found by every search and be visible to no user, and a file whose name the daemon
-refuses would be sent forever. The locations of files are another matter: `is_memory` covers files
-that are written, the user's globs cover files that are only read.
+Both ends share one rule for valid names (PROTOCOL.md 9.1). Otherwise searches would find a document
+that no device can store as a file and no user can see, and a device would try forever to send a
+file whose name the daemon refuses. Which files belong to a project is another question: `is_memory`
+covers files that are written, the user's globs cover files that are only read.
 
-A short text is sent as a parameter, a longer one as the body of a stream. Ten thousand equal files
-on both ends are recognized by one short request, with digests of their states; if some differ, only
-their buckets are compared file by file.
+A short text is sent as a parameter, a longer one as the body of a stream. To compare files, both
+ends exchange digests of their states in 256 buckets: if ten thousand files are equal, one short
+request is enough; if some differ, only the files in their buckets are compared one by one.
 """
 
 from __future__ import annotations
@@ -60,17 +60,18 @@ GLOBAL_PROJECT = "global"
 
 
 def check_path(path: str) -> str:
-    """Return the path if a document may be written there. Raises InvalidPathError if the reason it
-    may not.
+    """Return the path unchanged if a document may be written there.
+
+    Raises InvalidPathError, with the reason, if not.
     """
     return _require_allowed(path, path_problem(path))
 
 
 def check_stored_path(path: str) -> str:
-    """Return the path if a document there may be changed; earlier versions allowed more names than
-    `check_path`.
+    """Return the path unchanged if an existing document there may be changed. Earlier versions
+    allowed more names than `check_path`.
 
-    Raises InvalidPathError if the reason it may not.
+    Raises InvalidPathError, with the reason, if not.
     """
     return _require_allowed(path, stored_path_problem(path))
 
@@ -82,9 +83,7 @@ def _require_allowed(path: str, why: str | None) -> str:
 
 
 def leads_out(path: str) -> bool:
-    """Return True if a path that narrows a search (perhaps a glob or a folder) points outside of
-    the projects.
-    """
+    """Return True if a path, folder or glob that limits a search points outside of the projects."""
     return (
         path.startswith(("/", "~", "\\"))
         or ".." in re.split(r"[/\\]", path)
@@ -93,7 +92,7 @@ def leads_out(path: str) -> bool:
 
 
 def to_nfc(path: str) -> str:
-    """Return the path in Unicode's normal form C, in which documents are named.
+    """Return the path in Unicode's normal form C, which the names of documents use.
 
     macOS and some programs name files in the decomposed form.
     """
@@ -105,8 +104,8 @@ def to_nfc(path: str) -> str:
 
 
 def spellings(component: str) -> tuple[str, ...]:
-    """Return the spellings of a composed path component on file systems: composed, and decomposed
-    if it differs.
+    """Return the forms in which a file system may spell one name in a path: the composed form, and
+    the decomposed one if it differs.
     """
     if component.isascii():
         return (component,)
@@ -117,22 +116,22 @@ def spellings(component: str) -> tuple[str, ...]:
 
 
 def is_memory(path: str) -> bool:
-    """Return True if the path names a memory file, which devices write: `MEMORY.md`, `memory.md` or
-    a file below `memory/`.
+    """Return True if the path is that of a memory file, which devices write: `MEMORY.md`,
+    `memory.md` or a file below `memory/`.
     """
     return is_in_memory(path) and path_problem(path) is None
 
 
 def is_in_memory(path: str) -> bool:
-    """Return True if the path is where memory files are, even if the name is not allowed."""
+    """Return True if the path is at a location of memory files, even if its name is not allowed."""
     return path in MEMORY_FILES or path.startswith(f"{MEMORY_FOLDER}/")
 
 
 def with_plain_suffix(path: str) -> str:
-    """Return the path of a markdown file with `.md` as its suffix, where it ends in `.MD`, `.Md` or
-    `.markdown`; any other path as it is.
+    """Return the path of a markdown file with the suffix `.md` instead of `.MD`, `.Md` or
+    `.markdown`; any other path unchanged.
 
-    Only `.md` names a document: with the others, two files could have the same name on a file system
+    Document names end only in `.md`. Otherwise two files could have the same name on a file system
     that ignores case.
     """
     stem, dot, suffix = path.rpartition(".")
@@ -159,8 +158,10 @@ def stored_path_problem(path: str) -> str | None:
 
 
 def unsafe(path: str) -> str | None:
-    """Return the reason why no document of any version, transcripts included, has this path: it
-    could leave a folder or damage a device.
+    """Return the reason why no document may ever have this path, because it could leave a folder or
+    damage a device. None if the path is safe.
+
+    It applies to documents of all versions, including transcripts.
     """
     if not path:
         return "it is empty"
@@ -187,7 +188,9 @@ def unsafe(path: str) -> str | None:
 
 
 def unkept(path: str) -> str | None:
-    """Return the reason why devices store no file with this name, though it is safe."""
+    """Return the reason why devices store no file with this name, although the name is safe. None
+    if they do.
+    """
     if not path.isprintable():
         return "it holds characters that cannot be seen"
     *folders, _ = parts = path.split("/")
@@ -206,8 +209,8 @@ def unkept(path: str) -> str | None:
 
 
 def loads_as_instructions(path: str) -> bool:
-    """Return True if an agent's program loads a file as instructions by its name alone, in any
-    folder.
+    """Return True if the programs that run agents would load a file as instructions because of its
+    name, in any folder.
 
     Memory holds text from many authors: agents, web pages, programs with a token. So no memory file
     may have such a name, in any spelling of a file system: in another case, in another form of
@@ -223,7 +226,7 @@ def loads_as_instructions(path: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Return True if the file or one of its folders is hidden."""
+    """Return True if the name of the file or of one of its folders begins with a dot."""
     return path.startswith(".") or "/." in path
 
 
@@ -239,30 +242,32 @@ def source_of(path: str) -> str:
 
 
 def is_note(path: str) -> bool:
-    """Return True if a document of that path is a note."""
+    """Return True if a document at this path is a note, not another markdown file."""
     return path.startswith(NOTES) or task_of(path) is not None
 
 
 def task_of(path: str) -> str | None:
-    """Return the task whose folder the document is in, or None."""
+    """Return the id of the task whose folder the document is in, or None."""
     task, slash, rest = path.removeprefix(TASKS).partition("/")
     return task if path.startswith(TASKS) and slash and rest else None
 
 
 def is_log(path: str) -> bool:
-    """Return True if the document is a daily log, in which a conflict keeps both versions."""
+    """Return True if the document is a daily log, named by its date. In a daily log, a conflict
+    keeps both versions.
+    """
     return re.search(r"(^|/)\d{4}-\d{2}-\d{2}[^/]*\.md$", path) is not None
 
 
 def iso(moment: float) -> str:
-    """Return a time (seconds since 1970) in the form for files and messages: ISO 8601, UTC, whole
-    seconds.
+    """Return a time (seconds since 1970) in the form used in files and messages: ISO 8601, UTC,
+    whole seconds.
     """
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> datetime | None:
-    """Return the time of an ISO 8601 text; UTC if it has no zone, None if it is malformed."""
+    """Parse an ISO 8601 time; without a zone it is taken as UTC. None if it is malformed."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -271,7 +276,7 @@ def parse_time(text: str) -> datetime | None:
 
 
 def local_time(told: str) -> str:
-    """Return a time from the daemon (ISO 8601) in local time, with its zone, for users.
+    """Return a time from the daemon (ISO 8601) for users: in local time, with its zone.
 
     Raises UnfitAnswerError if it is malformed.
     """
@@ -303,11 +308,11 @@ REMOVED: Final = "0" * 64
 
 
 def check_text(text: str) -> str:
-    """Return the text if it may be stored.
+    """Return the text unchanged if it may be stored.
 
     Raises:
-        TooLargeError: over `MAX_TEXT_BYTES` of UTF-8.
-        InvalidTextError: NUL characters or lone surrogates.
+        TooLargeError: it is over `MAX_TEXT_BYTES` of UTF-8.
+        InvalidTextError: it contains NUL characters or lone surrogates.
     """
     if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
         raise TooLargeError(
@@ -323,20 +328,28 @@ def check_text(text: str) -> str:
 
 
 def text_hash(text: str) -> str:
-    """Return the BLAKE2b-256 of the UTF-8 bytes, in hex, which identifies a content on the wire."""
+    """Return the BLAKE2b-256 of the text's UTF-8 bytes, in hex. Requests and answers identify texts
+    by it.
+    """
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def bucket_of(path: str) -> int:
-    """Return the bucket of a path: the first byte of the BLAKE2b-256 of its UTF-8 bytes."""
+    """Return the number of the bucket for a path, 0 to 255: the first byte of the BLAKE2b-256 of
+    its UTF-8 bytes.
+    """
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=32).digest()[0]
 
 
 def digests(states: Iterable[tuple[str, str, int]]) -> list[str]:
-    """Return for each bucket the hex BLAKE2b-128 of `path 0x00 hash 0x00 revision 0x0a`, in order
-    of the paths' bytes; "" for an empty one.
+    """Return a digest of each bucket of files, by which both ends find out which files differ; ""
+    for an empty bucket.
 
-    `states`: (path, hash, revision) of each file.
+    The digest is the hex BLAKE2b-128 of `path 0x00 hash 0x00 revision 0x0a` for each file, sorted
+    by the bytes of the paths.
+
+    Args:
+        states: (path, hash, revision) of each file.
     """
     lines: list[list[bytes]] = [[] for _ in range(BUCKETS)]
     for path, digest, revision in states:
@@ -347,7 +360,7 @@ def digests(states: Iterable[tuple[str, str, int]]) -> list[str]:
 
 
 class RequestChannel(Protocol):
-    """A connection, or a link that has one."""
+    """The interface for sending requests: a connection, or a link that has one."""
 
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
@@ -361,9 +374,10 @@ class RequestChannel(Protocol):
 async def send_text(
     link: RequestChannel, op: str, body: dict[str, object], text: str, *, timeout_s: float
 ) -> dict[str, object]:
-    """Send a request with a text, after all interactive data.
+    """Send a request that carries a text, after all interactive data. A long text is sent as a
+    body.
 
-    Raises RequestError, ConnectionLost, TimeoutError: as `Connection.upload`.
+    Raises RequestError, ConnectionLost and TimeoutError, as `Connection.upload` does.
     """
     data = text.encode()
     if len(data) > INLINE_BYTES:
@@ -372,10 +386,11 @@ async def send_text(
 
 
 async def receive_text(body: Body) -> str:
-    """Return the text that was received as a body.
+    """Receive a text that was sent as a body.
 
     Raises:
-        RequestError: `too_large`, `invalid` if it is not UTF-8, or the sender's own reason.
+        RequestError: with the code `too_large`, `invalid` if it is not UTF-8, or the reason of a
+            sender who gave it up.
         ConnectionLost: the connection ended first.
     """
     try:
@@ -397,11 +412,12 @@ _MARKS = re.compile(r"^(?:[<=>]{7} confide: |# confide clash, )", re.MULTILINE)
 
 
 def marked_clash(ours: Sequence[str], theirs: Sequence[str], names: tuple[str, str]) -> list[str]:
-    """Return both versions, each below the name of its origin.
+    """Return the lines for a conflict: both versions with conflict marks, each below the name of
+    its origin.
 
-    If `ours` already holds a conflict, `theirs` is added to its versions and replaces an older one
-    of the same author: a device that has not seen the marks yet, or keeps its file without them,
-    must not accumulate its own versions.
+    If `ours` already is a conflict, `theirs` is added to its versions, and replaces an older
+    version of the same author. Otherwise a device that has not seen the marks yet, or keeps its
+    file without them, would add its own versions again and again.
     """
     versions = _versions(ours) or [(names[0], list(ours))]
     if any(lines == list(theirs) for _, lines in versions):
@@ -433,8 +449,8 @@ def _versions(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def clash_comments(lines: Sequence[str], name: str) -> list[str]:
-    """Return the lines of the overruled version as comments for front matter; they replace earlier
-    ones of the same author.
+    """Return the lines of the version that lost a conflict in front matter as YAML comments. They
+    replace earlier comments of the same author.
     """
     older = f"{_COMMENT}{_author(name)}, "
     others = [line for line in lines if line.strip() and not line.startswith(older)]
@@ -446,17 +462,17 @@ def _author(name: str) -> str:
 
 
 def has_clash(text: str) -> bool:
-    """Return True if the text has an unresolved conflict."""
+    """Return True if the text contains an unresolved conflict."""
     return " confide" in text and _MARKS.search(text) is not None
 
 
 def is_conflict_mark(line: str) -> bool:
-    """Return True if a line marks the versions of a conflict."""
+    """Return True if the line is a conflict mark, which separates the versions of a conflict."""
     return _MARKS.match(line) is not None
 
 
 def conflict_lines(text: str) -> list[str]:
-    """Return the lines of a text that are in conflict, with their marks."""
+    """Return the lines of all conflicts in a text, including their conflict marks."""
     found: list[str] = []
     is_open = False
     for line in text.split("\n"):
@@ -469,8 +485,8 @@ def conflict_lines(text: str) -> list[str]:
 
 
 def clash_origins(text: str) -> tuple[str, str] | None:
-    """Return the origins of the two versions in a text with conflicts; None without any, or if the
-    conflicts do not all have the same two.
+    """Return the names of the two versions in the conflicts of a text. None if there is no
+    conflict, or not all conflicts have the same two names.
     """
     blocks = [versions for versions in _clashes(text) if not isinstance(versions, str)]
     found = {tuple(name for name, _ in versions) for versions in blocks}
@@ -481,7 +497,7 @@ def clash_origins(text: str) -> tuple[str, str] | None:
 
 
 def clash_kept(text: str, origin: str) -> str:
-    """Return a text with the version of one origin in place of each conflict."""
+    """Return the text with all conflicts resolved: each is replaced by the version of `origin`."""
     parts = []
     for part in _clashes(text):
         parts += [part] if isinstance(part, str) else [line for name, lines in part if name == origin for line in lines]
@@ -489,7 +505,7 @@ def clash_kept(text: str, origin: str) -> str:
 
 
 def clash_version(text: str, origin: str) -> str:
-    """Return the lines of one origin in the conflicts of a text."""
+    """Return the lines of one version, named by `origin`, from all conflicts in a text."""
     versions = [part for part in _clashes(text) if not isinstance(part, str)]
     return "".join(line for part in versions for name, lines in part if name == origin for line in lines)
 

@@ -21,8 +21,8 @@ from confide_crypto.errors import EXIT_CONFIG, EXIT_INPUT, ConfideError, Request
 
 
 def with_extra(*extras: str) -> str:
-    """Return the hint for a missing library of the optional extra `extras[-1]`; the other extras
-    are those installed beside it.
+    """Return the hint to install the optional extra `extras[-1]`, which contains a missing library.
+    The other extras are already installed.
     """
     asked = ",".join(extras)
     return (
@@ -65,15 +65,17 @@ class TooLargeError(ConfideError):
 
 
 class ToolError(ConfideError):
-    """A tool call that cannot be done. The agent reads the message, so it says what to do instead."""
+    """A tool call that cannot be carried out. The agent reads the message, so it says what to do
+    instead.
+    """
 
     code = "invalid"
     exit_code = EXIT_INPUT
 
 
 class TaskStateError(ConfideError):
-    """An event that the current state of a task's slot does not allow: another event came before
-    it.
+    """An event that the current state of a task does not allow, because another event arrived
+    first.
     """
 
     code = "conflict"
@@ -84,7 +86,7 @@ class TaskStateError(ConfideError):
 
 
 class ReceiptError(ConfideError):
-    """A receipt of forgetting that was changed, or another file."""
+    """A receipt of forgetting that was changed, or a file that is no such receipt."""
 
     exit_code = EXIT_INPUT
 
@@ -94,7 +96,7 @@ class ReceiptError(ConfideError):
 
 
 class UnfitAnswerError(ConfideError):
-    """An answer of the daemon that is not of the agreed form."""
+    """An answer of the daemon that does not have the agreed form."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -103,9 +105,9 @@ class UnfitAnswerError(ConfideError):
 
 
 class UnknownRequestError(RequestError):
-    """A request that the daemon is too old to know; `message` is the daemon's.
+    """A request that the daemon does not know because it is too old. `message` is the daemon's.
 
-    `since`: the version that introduced the request, if known.
+    `since`: the version that introduced the request, or None if unknown.
     """
 
     def __init__(self, message: str, since: str | None) -> None:

@@ -1,11 +1,11 @@
-"""Records of forgotten texts: keyed hashes by which both ends recognize a text that must not come
-back, without keeping it (PROTOCOL.md 9.11).
+"""Records of forgotten texts: both ends use their keyed hashes to recognize a deleted text that
+must not be stored again, without keeping the text (PROTOCOL.md 9.11).
 
 A *part* is a run of at most eight words of one line. A text that contains a part contains a
-forgotten text, also with other blanks, marks or capitals around the words. A line is cut into parts
-at every eighth word, and its last part ends with its last word. So every copy of a line is found,
-and every passage of fifteen words. The key is the space's: who has the record alone can test no
-guess.
+forgotten text, even if blanks, punctuation or capitals differ. A line is cut into parts at every
+eighth word, and its last part ends with its last word. So every copy of a line is found, and every
+passage of fifteen words. The hashes use a key of the space, so someone who has only the record
+cannot use it to test a guess.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _WORD: Final = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\W_぀-ヿ㐀-鿿가-힯]+
 
 
 class ForgetPart(NamedTuple):
-    """A run of words: how many, the start of the first word's hash, and the hash of all."""
+    """A run of words of a forgotten text: the number of words, the start of the first word's hash,
+    and the hash of all words.
+    """
 
     words: int
     first: bytes
@@ -57,7 +59,7 @@ class ForgetPart(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word in lower case, and where it stands in its text."""
+    """A word in lower case, and its position in the text."""
 
     word: str
     start: int
@@ -65,28 +67,32 @@ class Word(NamedTuple):
 
 
 def new_key(random: bytes) -> bytes:
-    """Return the key of a space's records for 32 random bytes."""
+    """Derive the key for the hashes in a space's records of forgotten texts from 32 random bytes."""
     return hashlib.blake2b(random, digest_size=KEY_LENGTH, person=b"confide-forget").digest()
 
 
 def key_id(key: bytes) -> bytes:
-    """Return the name of a key, 8 bytes, which does not reveal it."""
+    """Return an identifier of a key, 8 bytes, which does not reveal the key."""
     return _keyed_hash(b"key", b"", key, 8)
 
 
 def name_hash(key: bytes, project: str, path: str) -> bytes:
-    """Return the keyed hash of a document's name, or of a folder's; "" for the whole project."""
+    """Return the keyed hash of the name of a document or folder; the path "" names the whole
+    project.
+    """
     return _keyed_hash(b"name", f"{project}\0{path}".encode(errors="surrogatepass"), key, NAME_BYTES)
 
 
 def names_of(key: bytes, project: str, path: str) -> list[bytes]:
-    """Return the hashes of a document's name and of every folder around it, the project first."""
+    """Return the keyed hashes of a document's name and of all its folders; the first is the hash of
+    the whole project.
+    """
     parts = path.split("/")
     return [name_hash(key, project, "/".join(parts[:count])) for count in range(len(parts) + 1)]
 
 
 def whole_hash(key: bytes, content: str) -> bytes:
-    """Return the keyed hash of a text whose `text_hash` is `content`."""
+    """Return the keyed hash of a text; `content` is its `text_hash`."""
     return _keyed_hash(b"text", content.encode(), key, NAME_BYTES)
 
 
@@ -95,19 +101,21 @@ def _keyed_hash(kind: bytes, data: bytes, key: bytes, size: int) -> bytes:
 
 
 def words_in(text: str) -> list[Word]:
-    """Return the words of a text in order."""
+    """Return the words of a text in order. In scripts without blanks between words, each character
+    is a word.
+    """
     return [Word(found[0].casefold(), found.start(), found.end()) for found in _WORD.finditer(text)]
 
 
 class Hashes:
-    """Computes the keyed hashes of words, each word once."""
+    """Computes keyed hashes of words, with a cache for single words."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         self._first: dict[str, bytes] = {}
 
     def first(self, word: str) -> bytes:
-        """Return the start of a word's hash."""
+        """Return the first bytes of a word's keyed hash."""
         found = self._first.get(word)
         if found is None:
             if len(self._first) > 100_000:
@@ -116,13 +124,15 @@ class Hashes:
         return found
 
     def part(self, words: Iterable[str]) -> ForgetPart:
-        """Return the part of these words, of which there is one at least."""
+        """Return the hashed part for a run of words, which must not be empty."""
         run = list(words)
         text = " ".join(run).encode(errors="surrogatepass")
         return ForgetPart(len(run), self.first(run[0]), _keyed_hash(b"part", text, self.key, _HASH))
 
     def of_text(self, text: str) -> list[ForgetPart]:
-        """Return the parts of a text in order, without those that are too short."""
+        """Cut a text into runs of words, and return their hashes in order. Runs that are too short
+        are left out.
+        """
         found: dict[ForgetPart, None] = {}
         for line in text.splitlines():
             words = [one.word for one in words_in(line)]
@@ -135,7 +145,7 @@ class Hashes:
 
 
 class PartSet:
-    """Parts to look for in texts."""
+    """A set of forgotten runs of words (parts), to find in texts."""
 
     def __init__(self, key: bytes, parts: Iterable[ForgetPart]) -> None:
         self._hashes = Hashes(key)
@@ -148,7 +158,7 @@ class PartSet:
         return bool(self._parts)
 
     def find(self, text: str) -> Iterator[tuple[ForgetPart, int, int]]:
-        """Yield each part that the text contains, with start and end in characters."""
+        """Yield each part of this set that the text contains, with its start and end in characters."""
         if not self._parts:
             return
         words = words_in(text)
@@ -162,11 +172,13 @@ class PartSet:
                     yield part, run[0].start, run[-1].end
 
     def is_in(self, text: str) -> bool:
-        """Return True if the text contains a part."""
+        """Return True if the text contains a part of this set."""
         return next(self.find(text), None) is not None
 
     def cut(self, text: str) -> str:
-        """Return the text without its parts; a line of which only marks are left goes as a whole."""
+        """Remove from the text all parts of this set. A line that then has only punctuation left is
+        removed too.
+        """
         spans: list[tuple[int, int]] = []
         for _, start, end in self.find(text):
             if spans and start <= spans[-1][1]:
@@ -189,20 +201,21 @@ _CUT: Final = "\x01"
 
 @dataclass(frozen=True, slots=True)
 class ForgetRecord:
-    """A record of what a device had forgotten, as keyed hashes.
+    """A record of texts that a device has had forgotten, as keyed hashes.
 
     Attributes:
         id: 16 random bytes.
         space: the id of the space.
-        at: seconds since 1970.
+        at: the time, in seconds since 1970.
         by: the Ed25519 key of the device.
-        key_id: names the key of the hashes.
-        names: of documents, folders and projects that go with all their revisions.
-        texts: of whole texts.
-        parts: runs of words.
-        of_parts: the number of parts before the limit.
-        sealed: ids of sealed records that nothing else used.
-        file: True if the files on the devices go too.
+        key_id: identifies the key of the hashes.
+        names: hashes of the names of documents, folders and projects that are forgotten with all
+            their revisions.
+        texts: hashes of whole texts.
+        parts: hashed runs of words.
+        of_parts: the number of parts before the limit was applied.
+        sealed: ids of sealed records that were used nowhere else.
+        file: True if the files on the devices are to be deleted or changed too.
     """
 
     id: bytes
@@ -219,13 +232,13 @@ class ForgetRecord:
 
     @property
     def signed_again_id(self) -> bytes:
-        """The id of the same record once another device has signed it, because its own was removed;
-        the same whichever device does.
+        """The id of this record after another device has signed it, because the device that made it
+        was removed. It is the same for every signing device.
         """
         return hashlib.blake2b(self.id, digest_size=16, person=b"confide-forget-2").digest()
 
     def encode(self) -> bytes:
-        """Return the one form of the record, which is what is signed."""
+        """Return the record as bytes, in the only valid form. These bytes are signed."""
         return canonical(
             {
                 "version": 1,
@@ -245,7 +258,9 @@ class ForgetRecord:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Read a record. Raises UnfitAnswerError if it is not of this form, byte for byte."""
+        """Parse a record. Raises UnfitAnswerError if it differs in any byte from the form that
+        `encode` gives.
+        """
         try:
             body = json.loads(data)
             packed = _split(body["parts"], _PART, MOST_PARTS)
@@ -269,41 +284,45 @@ class ForgetRecord:
         return found
 
     def sign(self, identity: Identity) -> SignedRecord:
-        """Return the record with the signature of its device."""
+        """Return the record with a signature by `identity`, the device that made it."""
         data = self.encode()
         return SignedRecord(data, identity.sign(LABEL, data))
 
 
 @dataclass(frozen=True)
 class SignedRecord:
-    """A record as it is passed on: its bytes and the signature of its device."""
+    """A record of forgotten texts with its signature: the bytes that are stored and sent, and the
+    signature of the device that made it.
+    """
 
     data: bytes
     signature: bytes
 
     @cached_property
     def record(self) -> ForgetRecord:
-        """The content. Raises UnfitAnswerError."""
+        """The parsed record. Raises UnfitAnswerError if it is malformed."""
         return ForgetRecord.parse(self.data)
 
     @property
     def body(self) -> dict[str, Any]:
-        """The content as JSON has it."""
+        """The content of the record as a JSON object."""
         found: dict[str, Any] = json.loads(self.data)
         return found
 
     @property
     def is_signed(self) -> bool:
-        """True if the device that it names has signed it."""
+        """True if the signature is valid and by the device that the record names."""
         return verify(self.record.by, LABEL, self.data, self.signature)
 
 
 @dataclass
 class ForgetGuard:
-    """Recognizes the names and texts of records, for one key of a space.
+    """Recognizes forgotten names and texts, by the records whose hashes use one key of a space.
 
     Attributes:
-        lifted: hashes of parts and texts that a person has stored again.
+        key: the key of the hashes; records with another key are ignored.
+        records: the records of forgotten texts.
+        lifted: hashes of names, texts and parts that a person has allowed to be stored again.
     """
 
     key: bytes
@@ -324,43 +343,47 @@ class ForgetGuard:
         return bool(self.names or self.texts or self.parts)
 
     def has_name(self, project: str, path: str) -> bool:
-        """Return True if the document of this name was forgotten, or a folder around it."""
+        """Return True if a document of this name, or a folder around it, was forgotten."""
         return bool(self.names) and not self.names.isdisjoint(names_of(self.key, project, path))
 
     def has_content(self, content: str) -> bool:
-        """Return True if the text with this `text_hash` was forgotten as a whole."""
+        """Return True if the whole text with this `text_hash` was forgotten."""
         return bool(self.texts) and whole_hash(self.key, content) in self.texts
 
     def is_in(self, text: str) -> bool:
-        """Return True if a text, or a part of it, was forgotten."""
+        """Return True if the text as a whole, or a part of it, was forgotten."""
         return self.has_content(text_hash(text)) or self.parts.is_in(text)
 
     def cut(self, text: str) -> str:
-        """Return the text without what was forgotten of it."""
+        """Return the text without its forgotten parts; "" if the whole text was forgotten."""
         left = self.parts.cut(text)
         return "" if left == text and self.has_content(text_hash(text)) else left
 
     def is_file_wanted(self, content: str) -> bool:
-        """Return True if the device that still has the text with this `text_hash` should change its
-        file.
+        """Return True if a device that still has a file with this text should delete or change the
+        file. `content` is the text's `text_hash`.
         """
         return bool(self._texts_of_files) and whole_hash(self.key, content) in self._texts_of_files
 
     def may_cut(self, text: str) -> bool:
-        """Return True if all that was forgotten of a text was forgotten with the files."""
+        """Return True if a file with this text may be changed: it contains forgotten parts, and the
+        user asked for all of them to be removed from files too.
+        """
         found = [part for part, _, _ in self.parts.find(text)]
         return bool(found) and all(part.hash in self._parts_of_files for part in found)
 
     def hashes_in(self, text: str) -> frozenset[bytes]:
-        """Return the hashes of the parts and of the whole text that were forgotten."""
+        """Return the hashes of all forgotten parts in the text, and of the whole text if it was
+        forgotten as a whole.
+        """
         parts = {part.hash for part, _, _ in self.parts.find(text)}
         whole = whole_hash(self.key, text_hash(text))
         return frozenset(parts | ({whole} & self.texts))
 
 
 def hash_names(key: bytes, project: str, asked: Iterable[str], documents: Iterable[str]) -> tuple[bytes, ...]:
-    """Return the hashes of the names that a person gave; of a glob, those of the documents that it
-    matches now.
+    """Return the keyed hashes of the document and folder names that a person gave. A glob is
+    replaced by the documents that it matches now; no name at all means the whole project.
     """
     given = [normal(name) for name in asked] or [""]
     names = [name for name in given if not is_glob(name)]
@@ -370,8 +393,9 @@ def hash_names(key: bytes, project: str, asked: Iterable[str], documents: Iterab
 
 
 def receipt_of(data: bytes) -> dict[str, Any]:
-    """Return the content of a receipt. Raises ReceiptError if it is not of this form byte for byte,
-    or a signature is not good.
+    """Return the content of a receipt, the signed proof that texts were forgotten.
+
+    Raises ReceiptError if it is malformed, or a signature is not valid.
     """
     try:
         whole = json.loads(data)
@@ -397,20 +421,24 @@ def receipt_of(data: bytes) -> dict[str, Any]:
 
 
 def ids_digest(ids: Iterable[bytes]) -> str:
-    """Return a hash of the ids of records, in any order; "" of none."""
+    """Return one hash of the ids of records, which does not depend on their order; "" if there are
+    no ids.
+    """
     found = b"".join(sorted(ids))
     return hashlib.blake2b(found, digest_size=16, person=b"confide-forgets").hexdigest() if found else ""
 
 
 def unpacked_parts(packed: bytes) -> list[ForgetPart]:
-    """Return packed parts. Raises ValueError if they are too many, or cut off."""
+    """Decode hashed parts from their packed bytes. Raises ValueError if there are too many, or the
+    last one is incomplete.
+    """
     if len(packed) % _PART or len(packed) > _PART * MOST_PARTS:
         raise ValueError
     return [_part(packed[at : at + _PART]) for at in range(0, len(packed), _PART)]
 
 
 def hashes_of(packed: bytes) -> tuple[bytes, ...]:
-    """Return hashes of names or texts, of `NAME_BYTES` each."""
+    """Split packed bytes into hashes of names or texts, of `NAME_BYTES` each."""
     return tuple(packed[at : at + NAME_BYTES] for at in range(0, len(packed), NAME_BYTES))
 
 
@@ -419,7 +447,7 @@ def _part(packed: bytes) -> ForgetPart:
 
 
 def canonical(body: Mapping[str, Any]) -> bytes:
-    """Return the one JSON form of an object: sorted names, no blanks, ASCII, a line end."""
+    """Encode an object as JSON in its only valid form: sorted names, no blanks, ASCII, a line end."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 

@@ -218,8 +218,7 @@ class SymmetricState:
 
 
 class HandshakeState:
-    """An end of a handshake (Noise 5.3). The two ends send messages in turn; any failure is final.
-    """
+    """An end of a handshake (Noise 5.3). The two ends send messages in turn; any failure is final."""
 
     def __init__(
         self,

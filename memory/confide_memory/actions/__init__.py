@@ -1,1 +1,3 @@
-"""Triggers: the files, commands and errors by which a note concerns an action of an agent."""
+"""Triggers: the files, commands and errors for which a note is relevant when an agent uses them or
+runs into them.
+"""

@@ -1,5 +1,5 @@
-"""Error messages in the form in which two failures of one cause are equal: without paths, numbers,
-times, hex digits and quoted names.
+"""Normalized error messages: two failures with the same cause get the same text, because paths,
+numbers, times, hex digits and quoted names are removed.
 """
 
 from __future__ import annotations
@@ -93,9 +93,11 @@ name, and where the names are left out.
 
 
 def skeleton(message: str, *, with_names: bool = False) -> str:
-    """Return what stays the same of an error message from one failure to the next: no paths,
-    numbers, times or hex digits; one line, folded. Quoted names are left out, or kept without their
-    quotes.
+    """Return the part of an error message that is the same in every failure of its kind, as one
+    line in lower case.
+
+    Paths, numbers, times and hex digits are removed. Quoted names are removed too; if `with_names`
+    is true, they stay, without their quotes.
     """
     text = _PREFIX.sub("", _ANSI.sub("", message[:_MOST_LINE]))
     text = _TIME.sub(" ", text)
@@ -110,11 +112,12 @@ def skeleton(message: str, *, with_names: bool = False) -> str:
 
 
 def signature(message: str, *, is_quoted: bool = False) -> str:
-    """Return the key of an error message: its skeleton with the names that it quotes, or without
-    them if it is specific enough; "" if many failures share it.
+    """Return the key by which two error messages are compared, or "" if the message is so common
+    that it identifies no cause.
 
-    Of a message that a note quotes (`is_quoted`), or that quotes a name, one specific word is enough;
-    of a sentence without a word of failure two.
+    The key is the `skeleton` of the message without quoted names if that is specific enough, else
+    with them. If the message quotes a name, or a note quotes the message (`is_quoted`), one
+    specific word is enough. A message that contains no word for a failure needs two.
     """
     plain, named = skeleton(message), skeleton(message, with_names=True)
     has_fault = bool(FAILS.search(message))
@@ -137,12 +140,16 @@ def _specific(key: str) -> set[str]:
 
 
 def codes(text: str) -> list[str]:
-    """Return the error codes and exception names that say by themselves what failed."""
+    """Return the error codes and exception names in a text that identify a failure without their
+    message, such as `EADDRINUSE`. Common ones such as `ENOENT` are left out.
+    """
     return [code for code in dict.fromkeys(_CODE.findall(text)) if code not in USUAL_CODES and len(code) <= MAX_KEY]
 
 
 def says_success(output: str) -> bool:
-    """Return True if one of the last lines says that all went well, and none behind it the contrary."""
+    """Return True if one of the last lines of an output reports success, and no line after it
+    reports a failure.
+    """
     last = [_NO_FAULT.sub("all went well", line) for line in lines(output[-4096:]) if line.strip()][-_LAST_LINES:]
     for line in reversed(last):
         if _FAULTS.search(line):
@@ -153,8 +160,8 @@ def says_success(output: str) -> bool:
 
 
 def lines(output: str) -> list[str]:
-    """Return the lines of a tool's output without colours, a progress line by its states; of a long
-    output those of its start and its end.
+    """Return the lines of a tool's output without colour codes. Each state of a progress line
+    counts as a line. Of a long output, only the start and the end are used.
     """
     if len(output) > MAX_OUTPUT:
         output = f"{output[: MAX_OUTPUT // 4]}\n{output[-3 * MAX_OUTPUT // 4 :]}"
@@ -162,15 +169,17 @@ def lines(output: str) -> list[str]:
 
 
 def message_in(output: str) -> str:
-    """Return the last line of a failed tool's output that says what has failed, without what tools
-    put before it, at most `MAX_KEY` characters; "" if none does.
+    """Return the last line of a failed tool's output that says what has failed, at most `MAX_KEY`
+    characters, or "" if no line does. Prefixes such as `npm ERR!` are removed.
     """
     said = [line.strip() for line in lines(output) if FAILS.search(line) and (signature(line) or codes(line))]
     return " ".join(_PREFIX.sub("", said[-1]).split())[:MAX_KEY] if said else ""
 
 
 class FailedOutput:
-    """The messages in the output of a tool that has failed."""
+    """The error messages in the output of a tool that has failed, prepared for comparison with
+    notes.
+    """
 
     def __init__(self, output: str, *, is_sure: bool = True) -> None:
         """Of a long output its start and its end are read. Unless it `is_sure` that the tool has
@@ -190,8 +199,10 @@ class FailedOutput:
                 self._lines_of.setdefault(word, set()).add(number)
 
     def has(self, key: str) -> bool:
-        """Return True if a note's message or code stands in it: in whole words, or nearly all of its
-        specific words in one line, since versions and shells change the wording.
+        """Return True if `key`, an error message or code from a note, occurs in the output.
+
+        It must occur in whole words, or nearly all of its specific words must be in one line, since
+        versions and shells change the wording.
         """
         return self._has_words(key) or self._has_most(key)
 

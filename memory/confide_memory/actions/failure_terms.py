@@ -1,10 +1,10 @@
-"""Terms of failures: what a note and the output of a failed tool have in common where the note
-describes the failure in words of its own.
+"""Terms of failures: they match a note with the output of a failed tool if the note describes the
+failure in its own words instead of quoting it.
 
-A term is a name (`webpdecodergba`), a stemmed word, the number of an error (`=1227`), three words in
-a row, or a cause such as `=memory`, for which tools and people have many names: `Killed`, `exit code
-137`, "out of memory". A note fits if enough of its terms stand near each other in the output. No
-term says it alone, and one that few failures share says more.
+A term is a name (`webpdecodergba`), a stemmed word, the number of an error (`=1227`), three words
+in a row, or a cause such as `=memory`, for which tools and people have many names: `Killed`, `exit
+code 137`, "out of memory". A note matches if enough of its terms are near each other in the output.
+A single term is not enough, and a rare one weighs more.
 """
 
 from __future__ import annotations
@@ -179,12 +179,13 @@ _TOOLS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NoteTerms:
-    """The terms of an entry of a memory.
+    """The terms of one entry (a note, paragraph or list item) of a project's memory.
 
     Attributes:
-        weights: each term with its weight.
-        rows: the stems of each three words in a row.
-        heads: the stems of each two words, of which a command's program and its first argument may be.
+        weights: the weight of each term.
+        rows: each sequence of three stemmed words in the entry.
+        heads: each pair of successive stemmed words. A pair may be a command's program and its
+            first argument.
     """
 
     weights: Mapping[str, float]
@@ -193,7 +194,9 @@ class NoteTerms:
 
 
 def of_note(text: str) -> NoteTerms | None:
-    """Return the terms of an entry; None if it doesn't describe a failure, or not which."""
+    """Return the terms of an entry, or None if the entry does not describe a failure or does not
+    say which.
+    """
     read = text[:_MOST_READ]
     has_failed = any(pattern.search(read) for pattern in (_CAUSE, _FAILS, error_messages.FAILS))
     is_explained = bool(_REMEDY.search(read) or _EXPLAINS.search(read))
@@ -206,8 +209,8 @@ def of_note(text: str) -> NoteTerms | None:
 
 
 def by_rarity(notes: Iterable[NoteTerms | None]) -> list[NoteTerms | None]:
-    """Return the terms of all entries of a memory, with the weights of words by how few entries have
-    them: a word of one note says more than one of each day's log.
+    """Return the terms of all entries of a memory, with weights by rarity: a word that occurs in
+    one note weighs more than a word in many entries.
     """
     given = list(notes)
     entries = Counter(term for note in given if note is not None for term in note.weights)
@@ -279,7 +282,7 @@ def _rows(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 class OutputTerms:
-    """The terms in the output of a failed tool, by lines."""
+    """The terms in the output of a failed tool, with the lines in which each occurs."""
 
     def __init__(self, output: str, commands: Sequence[Sequence[str]]) -> None:
         """`commands`: those that ran, each as its words."""
@@ -294,7 +297,9 @@ class OutputTerms:
             self._rows.update(_rows(_words(line)))
 
     def weight(self, note: NoteTerms) -> float:
-        """Return the weight of the terms of a note that stand near each other, and in the command."""
+        """Return how well a note matches this output: the total weight of its terms that occur near
+        each other in the output, plus those in the command that ran. 0 if too few do.
+        """
         near: dict[int, float] = {}
         of_command = 0.0
         has_more = False  # than causes, which many failures share
@@ -313,8 +318,8 @@ class OutputTerms:
         return told + min(of_command, _MOST_OF_COMMAND) if is_enough else 0.0
 
     def is_of_tools(self, note: NoteTerms) -> bool:
-        """Return False if a note names tools, and none of them has run here: of two notes about one
-        cause the other one fits better.
+        """Return False if a note names tools, such as npm, but none of these tools has run here.
+        Another note about the same cause is then the better match.
         """
         tools = _TOOLS & note.weights.keys()
         return not tools or any(tool in self._of_command or tool in self._lines for tool in tools)

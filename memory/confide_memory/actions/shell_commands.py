@@ -1,4 +1,6 @@
-"""Commands of a shell, as notes name them and as agents run them."""
+"""Shell commands: reads them as notes name them and as agents run them, so that both can be
+compared.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ _PROSE: Final = frozenset({"a", "an", "the", "is", "are", "it", "this", "that", 
 
 
 def command_words(line: str) -> list[str]:
-    """Return a command's program and its arguments, without assignments, wrappers and the folder of
-    the program; empty if it is not a command.
+    """Return the words of a command: its program without the folder, and its arguments. Variable
+    assignments and wrappers such as `sudo` are removed. Empty if the line is not a command.
     """
     try:
         words = shlex.split(line[:1000], comments=True)
@@ -68,13 +70,17 @@ def command_words(line: str) -> list[str]:
 
 
 def commands(line: str) -> list[list[str]]:
-    """Return the commands of a line of a shell: the parts between `&&`, `;`, `|` and line ends."""
+    """Return the commands in a shell line, each as its words: the parts between `&&`, `;`, `|` and
+    line ends.
+    """
     found = [command_words(part) for part in re.split(r"&&|\|\|?|;|\n", line[:_MOST_CHARS])[:_MOST_COMMANDS]]
     return [words for words in found if words and words[0] != "cd"]
 
 
 def only_read(run: Sequence[Sequence[str]]) -> bool:
-    """Return True if all commands show what is stored: an error in their output is not theirs."""
+    """Return True if all commands only show stored text, such as `cat` and `git log`. An error
+    message in their output is then part of that text and no failure of theirs.
+    """
     return bool(run) and all(
         words[0] in _READERS or "logs" in words[1:4] or (len(words) > 1 and (words[0], words[1]) in _READING)
         for words in run
@@ -82,8 +88,8 @@ def only_read(run: Sequence[Sequence[str]]) -> bool:
 
 
 def is_command(key: str, run: Sequence[Sequence[str]]) -> bool:
-    """Return True if one of the commands that run is the one of a note: the same program, and all of
-    the note's arguments, in their order.
+    """Return True if one of the commands in `run` matches `key`, a command from a note: the same
+    program with all of the note's arguments in the same order. More arguments are allowed.
     """
     wanted = key.split()
     for words in run:

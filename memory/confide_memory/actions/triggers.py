@@ -1,9 +1,9 @@
-"""Triggers of notes: the files, commands and errors that tie a note to an action of an agent.
+"""Triggers of notes: the files, commands and errors that make a note relevant to an action of an
+agent.
 
-Both ends use it. The daemon reads the triggers of stored texts; the proxy reads those of an
-agent's tool call and looks for notes that share one. A trigger either occurs in both, or not. Only
-an entry that describes a failure in words of its own has none to compare: the proxy then weighs the
-words (`failure_terms`).
+Both ends use this module. The daemon reads the triggers of stored texts; the proxy reads those of
+an agent's tool call and looks for notes with the same trigger. An entry that describes a failure in
+its own words has no such trigger; for these, the proxy compares weighted words (`failure_terms`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ _OF: Final = re.compile(r"(?<!by )\b(?:in|of|from|during|when|while|if|after)\s+
 
 
 class Trigger(NamedTuple):
-    """A kind, PATH, COMMAND or ERROR, and the file, command or message, normalized."""
+    """A trigger: its kind (PATH, COMMAND or ERROR), and the normalized file, command or error
+    message.
+    """
 
     kind: str
     key: str
@@ -119,13 +121,15 @@ _RARE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class StatedEntry:
-    """A part of a document that has triggers: a note, or a paragraph or list item of another file.
+    """A part of a document that has triggers: a whole note, or a paragraph or list item of another
+    file.
 
     Attributes:
         line, last_line: its first and its last line in the document, from 1.
         text: the beginning of its text, to be shown.
-        triggers: each once.
-        terms: of an entry that describes a failure in words of its own, its terms (`failure_terms`).
+        triggers: its triggers, without duplicates.
+        terms: if the entry describes a failure in its own words, its terms (`failure_terms`); else
+            empty.
     """
 
     line: int
@@ -136,8 +140,11 @@ class StatedEntry:
 
 
 def order(entries: Sequence[StatedEntry]) -> list[float]:
-    """Return for each entry of a memory a number by which to sort them where there are too many:
-    first those that name what they concern, then those with the most terms that hardly another has.
+    """Return a sort key for each entry of a memory, for use when there are too many entries to
+    keep.
+
+    Entries that name a file, command or error sort first. The others follow, those with the most
+    rare terms first.
     """
     counts = Counter(term for entry in entries for term in entry.terms)
     return [-sum(counts[term] <= _RARE for term in entry.terms) if entry.terms else -math.inf for entry in entries]
@@ -149,8 +156,9 @@ def order(entries: Sequence[StatedEntry]) -> list[float]:
 def entries(text: str) -> list[StatedEntry]:
     """Return the entries of a document that have triggers. Never raises.
 
-    The front matter fields `about`, `command` and `error` state triggers. A text also states what
-    it names in words of caution, and each error message that it quotes.
+    Triggers are stated by the front matter fields `about`, `command` and `error`. A text also
+    states as triggers the files and commands that it names in words of caution such as "never", and
+    each error message that it quotes.
     """
     parts = front_matter.parse(text)
     fields = parts.fields
@@ -330,9 +338,10 @@ def _is_beside_fence(lines: Sequence[str], number: int, is_behind: bool) -> bool
 
 
 def trigger_fields(text: str) -> dict[str, str | list[str]]:
-    """Return the fields `command` and `error` for a note of this text: the commands that it says
-    fail or are not to be run, and the keys of the errors that it quotes. Prose without code, codes
-    and quotes gives neither.
+    """Return the front matter fields `command` and `error` for a new note with this text.
+
+    `command` lists the commands that, according to the text, fail or must not be run; `error` lists
+    the keys of the errors that it quotes. A field without values is left out.
     """
     read = text[:MAX_ENTRY]
     fenced, prose = _split_fences(read)
@@ -362,16 +371,16 @@ def trigger_fields(text: str) -> dict[str, str | list[str]]:
 
 
 def places(text: str) -> list[str]:
-    """Return the files that a text names, each once and with the place that it states:
-    `src/auth.py#login`, `src/db.py:10-40`.
+    """Return the files that a text names, without duplicates, each with the position that the text
+    gives for it: `src/auth.py#login`, `src/db.py:10-40`.
     """
     found = (word.rstrip(".") for word in _PLACED.findall(text[:MAX_READ]))
     return list(dict.fromkeys(word for word in found if _bare_path(_PLACE.sub("", word))))
 
 
 def path_key(path: str) -> str:
-    """Return a relative path in the form for comparison; "" if it is not relative, or leads out of
-    its folder.
+    """Return a relative path in a normalized form for comparison, or "" if the path is not relative
+    or leads out of its folder.
     """
     parts = [part for part in path.replace("\\", "/").strip().split("/") if part not in ("", ".")]
     if not parts or ".." in parts or path.startswith(("/", "~")) or len(path) > MAX_KEY or "://" in path:
@@ -380,8 +389,10 @@ def path_key(path: str) -> str:
 
 
 def is_path(key: str, edited: str) -> bool:
-    """Return True if the edited file, relative to the project's root, is the one of a note, lies in
-    its folder, or has its name where the note gives no folder.
+    """Return True if `key`, a file or folder that a note names, includes the edited file.
+
+    It does if it is the file itself, a folder around it, or only the file's name without a folder.
+    `edited` is relative to the project's root.
     """
     if edited == key or edited.startswith(f"{key}/"):
         return True

@@ -1,5 +1,5 @@
-"""The four trust classes of stored text, by its author (docs/agents.md). They decide what may be
-shown to a model that did not search for it.
+"""The four trust classes of stored text, which depend on its author (docs/agents.md). They decide
+which text may be shown to a model that did not search for it.
 
 The daemon stores the class beside the text, from its own knowledge; a text cannot set its own
 class. A class is lowered automatically, and raised only by a user.
@@ -25,6 +25,8 @@ TRUSTED: Final = frozenset({OWNER, AGENT, DERIVED})
 
 
 def lowest(classes: Iterable[str]) -> str:
-    """Return the lowest of the classes; `untrusted` if there are none or one is unknown."""
+    """Return the least trusted of the classes; `untrusted` if there are no classes, or one of them
+    is unknown.
+    """
     ranks = [CLASSES.index(one) if one in CLASSES else len(CLASSES) - 1 for one in classes]
     return CLASSES[max(ranks, default=len(CLASSES) - 1)]

@@ -1,9 +1,10 @@
-"""Detection of lines that address a model, or hide something from a reader: a text with such lines
+"""Detection of lines that address a model, or hide something from a reader. A text with such lines
 is `untrusted`, even if a trusted author wrote it (docs/agents.md).
 
-It uses rules, not a model: they are fast, the same on every device, and name their findings. They
-are no complete protection: an instruction phrased as a fact passes, so the classes of the authors
-cover that. After a change of the rules, a migration of the daemon judges stored texts again.
+It uses rules, not a model: they are fast, the same on every device, and give a reason. They are no
+complete protection: an instruction phrased as a fact is not detected, but the trust class of its
+author still applies. After a change of the rules, a migration of the daemon checks stored texts
+again.
 """
 
 from __future__ import annotations
@@ -420,8 +421,8 @@ _MIXED: Final = re.compile(r"\w*(?:[a-z][\u0370-\u052f]|[\u0370-\u052f][a-z])\w*
 
 @dataclass(frozen=True, slots=True)
 class SuspiciousLines:
-    """Lines that address a model: the first and the last, counted from 1, and a few words on what
-    they do, for users.
+    """Consecutive lines that address a model: the first and the last, counted from 1, and a few
+    words for users on what they do.
     """
 
     first: int

@@ -1,8 +1,8 @@
-"""Fingerprints that recognize a text in another place: numbers for its blocks, such that two texts
-with a common passage share a number.
+"""Fingerprints that recognize a text in another place: each block of text gets numbers, and two
+texts with a common passage share a number.
 
 It is winnowing (Schleimer, Wilkerson, Aiken: "Winnowing: local algorithms for document
-fingerprinting", 2003) over the words of each block of lines: any `SURE` successive words that two
+fingerprinting", 2003) over the words of each block of lines. Any `SURE` successive words that two
 texts have in common give both the same number, whatever the line breaks, markup or capitals. A
 shorter block gets one number for all of it.
 """
@@ -32,14 +32,14 @@ _BITS: Final = (1 << 64) - 1
 
 
 class TextBlock(NamedTuple):
-    """A paragraph, a list item, a heading or a row: its first and last line, counted from 1."""
+    """A paragraph, list item, heading or table row: its first and last line, counted from 1."""
 
     first: int
     last: int
 
 
 def blocks(lines: Sequence[str]) -> list[TextBlock]:
-    """Group the lines that are not blank into blocks."""
+    """Group the non-blank lines of a text into blocks."""
     found: list[TextBlock] = []
     begin = 0
     for number, line in enumerate([*lines, ""], 1):
@@ -53,13 +53,15 @@ def blocks(lines: Sequence[str]) -> list[TextBlock]:
 
 
 def marks(lines: Sequence[str], among: Iterable[TextBlock]) -> dict[TextBlock, frozenset[int]]:
-    """Return the numbers of each block, signed and of 64 bits; none for a block that is too short."""
+    """Return the fingerprints of each block, as signed 64-bit numbers. A block that is too short
+    has none.
+    """
     words = _Words()
     return {block: _marks(lines[block.first - 1 : block.last], words) for block in among}
 
 
 def blocks_with(numbers: Mapping[TextBlock, frozenset[int]], there: frozenset[int]) -> list[TextBlock]:
-    """Return the blocks that have one of the numbers `there`."""
+    """Return the blocks that have at least one fingerprint in `there`."""
     return [block for block, own in numbers.items() if not own.isdisjoint(there)]
 
 

@@ -1,5 +1,5 @@
-"""Running a program's command line: a failure is printed as one sentence, and its exit code gives
-the kind of error.
+"""Runs a program's command line. A failure is printed as one sentence, and the exit code shows the
+kind of error.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ def run(
     """Run the command line of this process and return its exit code.
 
     Args:
-        remark: writes a line to stderr.
-        known: converts an error that is not Confide's own; None means a bug, and the error is raised.
+        name: the name of the program, for messages.
+        remark: a function that writes a line to stderr.
+        known: a function that converts an error that is not Confide's own. If it returns None, the
+            error is a bug and is raised.
     """
     try:
         code = app(standalone_mode=False)
@@ -47,9 +49,7 @@ def run(
 
 
 def complaint(error: typer.TyperException, name: str) -> tuple[str, str]:
-    """Return the error message and the hint for a command line with a mistake, for the program
-    `name`.
-    """
+    """Return the error message and the hint for a mistake in a command line of the program `name`."""
     context, hint = getattr(error, "ctx", None), getattr(error, "hint", None)
     if hint is None:
         hint = f"{context.command_path.rstrip() if context is not None else name} --help"

@@ -1,5 +1,5 @@
-"""Input and output of both programs' commands: data to stdout, other text to stderr, and questions
-to the user.
+"""Input and output of the commands of both programs: data goes to stdout, all other text to stderr,
+and users are asked questions.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Output(NamedTuple):
     """The result of a command.
 
     Attributes:
-        data: for programs: the value that `--json` prints.
-        tell: for people: a text for stdout, or its lines, each printed by `row`, or a function that
-            prints it.
-        notes: notes for people, printed with either.
+        data: the value that `--json` prints, for programs.
+        tell: output for people: a text, or lines that are each printed by `row`, or a function that
+            prints it itself.
+        notes: notes for people, printed to stderr with text and with JSON.
         exit_code: the exit code of the command.
-        empty: for people, printed if there are no lines.
+        empty: text for people that is printed if there are no lines.
     """
 
     data: Any
@@ -57,16 +57,17 @@ Work = Callable[..., Output | Coroutine[Any, Any, Output] | None]
 def commands(
     options: Mapping[str, tuple[Any, Any]], here: Callable[..., Any], *, indent: int | None
 ) -> Callable[[Work], Callable[..., None]]:
-    """Return the decorator for a program's commands. It turns `work` into a function for typer that
-    prints the output as text or, with `--json`, as JSON, and exits with its code.
+    """Return a decorator for the functions that carry out a program's commands (`work`). The
+    decorated function is for typer: it prints the output as text or, with `--json`, as JSON, and
+    exits with its code.
 
     `work` is called with the result of `here` and the command's options; it gets `--json` only if
-    it has a parameter `as_json`. Work that waits for the user in a blocking read must not be a
-    coroutine, since Ctrl-C would not end it. It returns None if it has printed everything itself.
+    it has a parameter `as_json`. It may return None if it has printed everything itself. Work that
+    waits for the user in a blocking read must not be a coroutine, since Ctrl-C would not end it.
 
     Args:
-        options: options of all commands, with their annotations and defaults; `here` is called with
-            their values and `as_json`.
+        options: options of all commands, with their annotations and defaults.
+        here: called with the values of `options` and `as_json` before each command.
         indent: indent of JSON; None prints one line.
     """
 
@@ -105,8 +106,8 @@ def commands(
 
 
 def print_output(output: Output, indent: int | None = 2, *, as_json: bool) -> None:
-    """Print a command's output as text or JSON. Raises typer.Exit with its exit code if that is not
-    0.
+    """Print a command's output as text or JSON. Raises typer.Exit with the output's exit code if
+    that is not 0.
     """
     if as_json:
         print_json(output.data, indent=indent)
@@ -127,9 +128,9 @@ def print_output(output: Output, indent: int | None = 2, *, as_json: bool) -> No
 
 @cache
 def terminal(*, stderr: bool = False) -> Console:
-    """Return a console for tables and bars.
+    """Return a `rich` console for tables and progress bars.
 
-    Plain text uses `say` and `remark`, since `rich` takes longer to load than many commands run.
+    For plain text use `say` and `remark`, since loading `rich` takes longer than many commands run.
     """
     from rich.console import Console
 
@@ -138,32 +139,35 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 def shown(text: str) -> str:
-    """Return a text with control characters replaced, so that a terminal may print it.
+    """Return a text with its control characters replaced, so that it is safe to print to a
+    terminal.
 
-    A note, a name or an error may be from another device, an import or a malicious daemon; an
-    escape sequence in it could write to the clipboard, rename the window, or overwrite this output.
-    All output of commands uses this function, the program's own text included, so that no command
-    can forget it.
+    A note, a name or an error may come from another device, an import or a malicious daemon. An
+    escape sequence in it could write to the clipboard, rename the window, or overwrite other
+    output. All output of commands uses this function, so that no command can forget it.
     """
     return _STEERING.sub("?", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
-    """Return a text as `shown` on a single line, so that it cannot imitate a line of this program."""
+    """Return a text like `shown`, but on a single line, so that it cannot imitate a line of this
+    program.
+    """
     return shown(text).replace("\n", "?")
 
 
 def row(text: str) -> None:
-    """Print one line of a list, `wrap_line` to the terminal."""
+    """Print one line of a list, wrapped to the terminal's width by `wrap_line`."""
     say("\n".join(wrap_line(one_line(text))))
 
 
 def wrap_line(line: str, indent: int | None = None) -> list[str]:
-    """Wrap a line to the terminal's width, between words, with an indent at its second column. The
-    indent keeps wrapped text from imitating a line of this program. In a pipe the line stays whole.
+    """Wrap a line between words to the terminal's width. In a pipe the line stays whole.
+
+    Continuation lines are indented, so that wrapped text cannot imitate a line of this program.
 
     Args:
-        indent: columns before the continuation; by default after the first column of the line.
+        indent: number of columns to indent; by default as wide as the first column of the line.
     """
     if not sys.stdout.isatty() or len(line) <= (width := shutil.get_terminal_size().columns):
         return [line]
@@ -187,13 +191,17 @@ _INDENT: Final = 4
 
 
 class Styled(str):
-    """A text of parts that were `shown`, with styles between them if the terminal supports them."""
+    """A text that is safe to print, with terminal styles between its parts if the terminal supports
+    them.
+    """
 
     __slots__ = ()
 
 
 def styled(*parts: str | tuple[str, str]) -> Styled:
-    """Return a text for `say` from parts, each plain or with a style out of `_STYLES`."""
+    """Return a text for `say` from parts. Each part is a plain text, or a pair of a text and the
+    name of a style in `_STYLES`.
+    """
     has = has_styles(sys.stdout)
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Styled(
@@ -212,12 +220,12 @@ _STYLES: Final = {
 
 
 def say(text: str) -> None:
-    """Print text of a command to stdout; with styles if it is `Styled`."""
+    """Print a command's text to stdout. A `Styled` text keeps its styles."""
     _write(sys.stdout, text if isinstance(text, Styled) else shown(text))
 
 
 def remark(text: str) -> None:
-    """Print additional text for the user to stderr."""
+    """Print a message for the user to stderr."""
     _write(sys.stderr, shown(text))
 
 
@@ -247,7 +255,7 @@ def count_noun(number: int, noun: str, plural: str = "") -> str:
 
 
 def size(count: float) -> str:
-    """Return a number of bytes for people to read."""
+    """Return a number of bytes in a form for people to read."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
             return f"{count:,.0f} {unit}" if unit == _UNITS[0] or count >= 100 else f"{count:.1f} {unit}"
@@ -259,7 +267,9 @@ _UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
 
 
 def clock(time_s: float, *, seconds: bool = False) -> str:
-    """Return a time (seconds since 1970) in local time with its zone."""
+    """Return a time (seconds since 1970) in local time with its time zone; with the seconds if
+    `seconds` is true.
+    """
     return time.strftime("%Y-%m-%d %H:%M:%S %Z" if seconds else "%Y-%m-%d %H:%M %Z", time.localtime(time_s))
 
 
@@ -277,11 +287,11 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 async def ask_confirmation(question: str) -> bool:
-    """Ask the user at the terminal, and return True for yes; the end of the input means no.
+    """Ask the user at the terminal; return True for yes. The end of the input means no.
 
-    The command's connections stay alive meanwhile, since a user who compares words on another
-    device takes minutes, and Ctrl-C ends the wait at once: a reading thread, or a read on the event
-    loop, would block both.
+    Connections of the command stay alive meanwhile, since comparing words on another device takes a
+    user minutes, and Ctrl-C ends the wait at once. A reading thread, or a read on the event loop,
+    would block both.
     """
     while True:
         with doing.pause():
@@ -296,12 +306,14 @@ async def ask_confirmation(question: str) -> bool:
 
 
 def can_ask() -> bool:
-    """Return True if stdin and stdout are a terminal."""
+    """Return True if both stdin and stdout are a terminal, so that the user can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def ask_yes_no(question: str, *, by_default: bool = False) -> bool:
-    """Ask as `ask_confirmation`, for commands without an open connection; Enter alone means `by_default`."""
+    """Ask the user like `ask_confirmation`, for commands without an open connection. Enter alone
+    means `by_default`.
+    """
     while True:
         with doing.pause():
             _write(sys.stderr, f"{shown(question)} {'[Y/n]' if by_default else '[y/N]'}: ", end="")
@@ -317,17 +329,19 @@ def ask_yes_no(question: str, *, by_default: bool = False) -> bool:
 
 
 async def read_line(question: str) -> str:
-    """Read a line that the user types; "" at the end of the input. Waits as `ask_confirmation` does."""
+    """Read a line that the user types; "" at the end of the input. It waits in the same way as
+    `ask_confirmation`.
+    """
     with doing.pause():
         _write(sys.stderr, f"{shown(question)}: ", end="")
         return (await _line()).strip()
 
 
 def unseen(prompt: str) -> str:
-    """Read a line from the terminal without echo, or the next line of stdin; "" at the end of the
-    input.
+    """Read a secret: a line from the terminal without echo, or the next line of stdin if that is no
+    terminal. "" at the end of the input.
 
-    Secrets are never read from arguments or variables, which other users could see.
+    Secrets are never read from arguments or environment variables, which other users could see.
     """
     if not sys.stdin.isatty():
         return sys.stdin.readline(_MOST_TYPED).rstrip("\r\n")

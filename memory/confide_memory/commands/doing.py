@@ -1,8 +1,8 @@
 """A status line on the terminal that shows what a command is doing if it takes longer than a
 moment.
 
-Written without `rich`, whose loading would lengthen that wait by a third. `progress.py` has the bar
-with numbers.
+It does not use `rich`, since loading `rich` would lengthen the wait by a third. The module
+`progress` shows bars with numbers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CLEAR: Final = "\r\033[K"
 
 
 class Doing:
-    """A status line on stderr, erased before other output.
+    """A status line on stderr that is erased before other output.
 
-    On a terminal without styles it prints a plain line for each text, which stays. It prints
-    nothing if stderr is no terminal or a dumb one.
+    On a terminal without styles each new text is printed as a plain line and stays. Nothing is
+    printed if stderr is not a terminal or a dumb one.
     """
 
     def __init__(self) -> None:
@@ -44,20 +44,21 @@ class Doing:
         self._began: float | None = None
 
     def waits_from(self, began: float | None) -> None:
-        """Set when the user began to wait, as `time.monotonic`; None for the call of `begin`.
-        Loading a command is part of the wait.
+        """Set the time at which the user began to wait, in seconds of `time.monotonic`, since
+        loading the command is part of the wait. None means that the wait begins with the call of
+        `begin`.
         """
         self._began = began
 
     def begin(self) -> None:
-        """Begin to show the line."""
+        """Start to show the status line."""
         if self._thread is None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             self._end.clear()
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """Erase the line and stop."""
+        """Erase the status line and stop showing it."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()
@@ -71,19 +72,21 @@ class Doing:
 
     @contextmanager
     def erase(self) -> Iterator[None]:
-        """Erase the line while other output is written."""
+        """Erase the status line while the `with` block writes other output."""
         with self._lock:
             self.clear()
             yield
 
     @property
     def is_paused(self) -> bool:
-        """True while the line is paused."""
+        """True while `pause` hides the status line."""
         return self._is_paused
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Pause the line while the user is asked, or while something else shows progress."""
+        """Hide the status line during the `with` block, while the user is asked or other progress
+        is shown.
+        """
         with self._lock:
             self.clear()
             before, self._is_paused = self._is_paused, True

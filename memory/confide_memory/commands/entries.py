@@ -1,4 +1,6 @@
-"""The list of a program's commands for its help, without the library that runs them."""
+"""The list of a program's commands for its help. It can be read without loading the code of the
+commands.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ class Entry(NamedTuple):
 
     Attributes:
         name: the word that a user types.
-        place: `module:attribute` below the program's package of commands: a function, or a
-            `typer.Typer` of commands. The attribute defaults to `name`. "" for a group with
-            `commands`.
+        place: where the code is: `module:attribute` below the program's package of commands. It
+            names a function, or a `typer.Typer` of commands. The attribute defaults to `name`. ""
+            for a group with `commands`.
         line: the summary, one line. The help shows below it all paragraphs of the function's
             docstring but the first. The commands of a `typer.Typer` have their summaries in their
             docstrings, since they are loaded for the help of their group.
         examples: complete command lines, one a line, if the usage alone does not show them; the
             commands of a `typer.Typer` have theirs in `epilog`.
-        is_hidden: it works, but no help lists it.
+        is_hidden: True if the command works but no help lists it.
         commands: the commands of a group, each loaded only when it is used.
-        default: the command of a group that runs if a user types the group's name alone, or with
-            options.
+        default: the command of a group that runs if a user types only the group's name, or that
+            name with options.
     """
 
     name: str
@@ -35,7 +37,9 @@ class Entry(NamedTuple):
     default: str = ""
 
     def below(self, package: str) -> Entry:
-        """Return the entry with its place, and those of its commands, as full module names."""
+        """Return a copy in which `place` is a full module name below `package`, also for the
+        commands of a group.
+        """
         place = f"{package}.{self.place}" if self.place else ""
         return self._replace(place=place, commands=[each.below(package) for each in self.commands])
 
@@ -49,14 +53,15 @@ Moved = Mapping[str, str]
 
 
 class Command(NamedTuple):
-    """A command that an add-on brings to a program.
+    """A command that an add-on adds to a program.
 
     Attributes:
-        heading: its heading in the help; a new one comes after the heading of the command before
-            it.
-        after: the commands before it: the first of these that exists; without any, it comes last.
-        entry: with its place as a full module name.
-        group: the group of the program that the command belongs to; "" for a command of its own.
+        heading: its heading in the help. A new heading is placed after the heading of the command
+            that precedes this one.
+        after: names of commands. This command is placed after the first of them that exists, or
+            last if none exists.
+        entry: the command; its `place` is a full module name.
+        group: the group of the program that the command belongs to; "" if it is in no group.
         moved: its old spellings.
     """
 
@@ -68,7 +73,8 @@ class Command(NamedTuple):
 
 
 def place_addons(groups: Groups, commands: Iterable[Command]) -> Groups:
-    """Return the commands of a program with those of its add-ons, each in its place.
+    """Return the commands of a program together with those of its add-ons, each at the position it
+    asks for.
 
     Of two commands with the same name the first stays, so no add-on replaces a command of the
     program.

@@ -51,19 +51,20 @@ class _Ours:
 
 
 class ProgramCommand(_Ours, TyperCommand):
-    """A command of a program."""
+    """A command of a program, with examples at the end of its help."""
 
 
 class CommandGroup(_Ours, TyperGroup):
-    """A group of commands. Without a command it prints its help; `help COMMAND` is `COMMAND
-    --help`.
+    """A group of commands.
+
+    Without a command it prints its help. `help COMMAND` does the same as `COMMAND --help`.
     """
 
     other_words: OtherWords = MappingProxyType({})
     option_words: OtherWords = MappingProxyType({})
 
     def sections(self) -> Iterator[tuple[str, Sequence[tuple[str, str]]]]:
-        """Yield each heading with its commands and their summaries."""
+        """Yield each heading of the help with its commands, as pairs of name and summary."""
         shown = ((name, each.help or "") for name, each in self.commands.items() if not each.hidden)
         yield "Commands", [(name, text.partition("\n\n")[0].replace("\n", " ")) for name, text in shown]
 
@@ -97,7 +98,9 @@ class CommandGroup(_Ours, TyperGroup):
 
 
 class UnknownCommandError(typer.TyperException):
-    """A command that does not exist; `near` is the command line that was probably meant."""
+    """A user typed a command that does not exist. `near` is the command line that the user probably
+    meant, or None.
+    """
 
     exit_code = 2
 
@@ -109,7 +112,7 @@ class UnknownCommandError(typer.TyperException):
 
 
 class EntryGroup(CommandGroup):
-    """A group of entries, each loaded only when it is used."""
+    """A group of commands that are declared as `Entry`, each loaded only when it is used."""
 
     def __init__(self, entry: Entry, with_addons: Callable[[], Sequence[Entry]]) -> None:
         super().__init__(
@@ -155,7 +158,7 @@ class CommandProgram(CommandGroup):
 
     @property
     def groups(self) -> Groups:
-        """The commands of the program and of its add-ons, as the help shows them."""
+        """The commands of the program and of its add-ons by heading, as the help shows them."""
         if self._all is None:
             commands, words = self.more()
             commands = list(commands)
@@ -203,7 +206,7 @@ class CommandProgram(CommandGroup):
         return None if is_group and not _is_alone(words[1:]) else old
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options; the short help lists only the most used ones."""
+        """Return the program's options. The short help hides all but the most used ones."""
         params = super().get_params(ctx)
         for each in params:
             if {*_COMPLETION} & {*each.opts}:
@@ -282,15 +285,18 @@ def app(
     moved: entries.Moved = MappingProxyType({}),
     everyday: Sequence[str] = (),
 ) -> typer.Typer:
-    """Return a program as typer runs it.
+    """Create a program as a typer app.
 
     Args:
+        name: the name of the program.
         package: the package with the modules of its commands.
-        words: alternative words for its commands, and for options.
-        more: returns the commands of add-ons, and their alternative words; called once, and only if a
-            user may mean one of them.
-        moved: old spellings, which still work.
-        everyday: the commands that `--help` shows; `help all` shows all. Without any, `--help`
+        groups: its commands by the headings of the help.
+        words: alternative words that users may type for commands, and for options.
+        more: returns the commands of add-ons, and their alternative words. It is called at most
+            once, and only if a user may mean one of them.
+        help, epilog: texts at the beginning and the end of the help.
+        moved: old spellings of commands, which still work.
+        everyday: the commands that `--help` shows, while `help all` shows all. If empty, `--help`
             shows all.
     """
     other_words, option_words = map(read_words, words)
@@ -343,7 +349,9 @@ def _of_ours(app: typer.Typer) -> None:
 
 
 def parsed_by(cls: type[ProgramCommand]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that sets the class of a command which parses its arguments itself."""
+    """Return a decorator that makes a command use the class `cls`, which parses the command's
+    arguments itself.
+    """
 
     def mark(run: Callable[..., None]) -> Callable[..., None]:
         run.__dict__["command_class"] = cls
@@ -353,7 +361,7 @@ def parsed_by(cls: type[ProgramCommand]) -> Callable[[Callable[..., None]], Call
 
 
 def long_options(context: typer.Context) -> list[str]:
-    """Return the options of a context's command that begin with two hyphens, without the hyphens."""
+    """Return the long options (`--name`) of the command that is being run, without the hyphens."""
     known = context.command.get_params(context)
     names = (name for each in known for name in (*each.opts, *each.secondary_opts))
     return [name.removeprefix("--") for name in names if name.startswith("--")]

@@ -1,4 +1,6 @@
-"""Progress of a long command: a bar on a terminal, elsewhere a plain line from time to time."""
+"""Progress of a long command: shown as a bar on a terminal, elsewhere as a plain line from time to
+time.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,9 @@ class _Rate(ProgressColumn):
 
 
 class Progress:
-    """The progress of one command through its parts, used with `with`. `follow` is cheap enough to
-    be called for every file.
+    """Shows the progress of a command through its parts; use it with `with`.
+
+    `follow` is cheap enough to be called for every file.
     """
 
     def __init__(self, console: Console | None = None, *, name: str = "confide", is_quiet: bool = False) -> None:
@@ -69,7 +72,9 @@ class Progress:
         self._quiet.close()
 
     def follow(self, done: float, total: float | None, part: str) -> None:
-        """Report how much of a part is done; a total of None means unknown."""
+        """Report that `done` of `total` units of a part are done. None means that the total is
+        unknown.
+        """
         now = time.monotonic()
         part = one_line(part[:_MOST_PART])
         if total:
@@ -85,7 +90,9 @@ class Progress:
             sys.stderr.write(f"{self._name}: {self._line(done, total, now)}\n")
 
     def step(self, part: str, done: int, total: int) -> None:
-        """Report that `done` of `total` units of a part are done; a `total` of 0 means unknown."""
+        """Report that `done` of `total` units of a part are done. 0 means that the total is
+        unknown.
+        """
         self.follow(done, total or None, part)
 
     def _line(self, done: float, total: float, now: float) -> str:

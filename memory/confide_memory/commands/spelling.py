@@ -1,4 +1,6 @@
-"""Suggestions for misspelled commands and options: known alternative words, and typing errors."""
+"""Suggestions for mistyped commands and options, from known alternative words and similar
+spellings.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Words = Mapping[str, str]
 
 
 def read_words(words: Words) -> OtherWords:
-    """Return the commands or options of each alternative word, in the order of their declaration."""
+    """Return for each alternative word the commands or options that it can mean, in the order in
+    which they were declared.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for name, tried in words.items():
         for word in tried.split():
@@ -32,8 +36,8 @@ def read_words(words: Words) -> OtherWords:
 
 
 def nearest_name(word: str, names: Collection[str], other_words: OtherWords) -> str | None:
-    """Return the name that `word` probably means: by its alternative words, or by a similar
-    spelling; else None.
+    """Return the command or option in `names` that `word` probably means, by an alternative word or
+    a similar spelling. None if it is not clear.
     """
     word = word.strip().lower()[:_MOST_CHARS]
     known: dict[str, str] = {}

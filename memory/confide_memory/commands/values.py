@@ -40,8 +40,10 @@ class _Argument(_Plain, TyperArgument):
 
 @cache
 def plain(parameter: Any) -> Any:
-    """Return a copy of a typer parameter whose values this module converts. The class of a parameter
-    decides that, and typer chooses the class itself.
+    """Return a copy of a typer parameter whose values this module converts instead of pydantic.
+
+    It is a copy because the class of a parameter decides who converts its values, and typer chooses
+    the class itself.
     """
     kind = _Option if isinstance(parameter, TyperOption) else _Argument
     made = kind.__new__(kind)
