@@ -1,7 +1,7 @@
-"""Forms of the fields in requests and answers (PROTOCOL.md 9): each reads one field of a body by
-its name, and checks its bounds.
+"""Field readers for requests and answers (PROTOCOL.md 9). A reader, called form here, takes one
+field of a body by its name and checks type and bounds.
 
-A field of another form raises a `RequestError`, which is reported to the sender.
+It raises a `RequestError`, which is reported to the sender, if the field is not valid.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ Fields = Mapping[str, Kind]
 
 
 class Coded:
-    """A form for values without a JSON type: read from a text or a list, and written as one."""
+    """A field reader for values without a JSON type, with a function that writes the value back as
+    JSON.
+    """
 
     __slots__ = ("_read", "write")
 
@@ -63,7 +65,7 @@ class Coded:
 
 
 def project(body: Carried, name: str = "project") -> str:
-    """Read the name of a project. Raises RequestError if it is not valid."""
+    """Read the field with the name of a project. Raises RequestError if that is not a valid name."""
     value = text({"project": body.get(name)}, "project")
     if not value.strip() or len(value) > MAX_PROJECT_CHARS or not value.isprintable():
         hint = f"1 to {MAX_PROJECT_CHARS} printable characters"
@@ -72,7 +74,7 @@ def project(body: Carried, name: str = "project") -> str:
 
 
 def text(body: Carried, name: str) -> str:
-    """Read a text. Raises RequestError if it is not a string."""
+    """Read a field that must be a string. Raises RequestError if it is not."""
     value = body.get(name)
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be a string")
@@ -80,22 +82,22 @@ def text(body: Carried, name: str) -> str:
 
 
 def whole(body: Carried, _name: str) -> dict[str, Any]:
-    """Return the body unchanged; the code that answers the request checks it."""
+    """Return all fields of the body unchecked; the code that answers the request checks them."""
     return dict(body)
 
 
 def raw(body: Carried, name: str) -> Any:
-    """Return a field unchanged."""
+    """Return a field unchecked; None if it is missing."""
     return body.get(name)
 
 
 def is_true(body: Carried, name: str) -> bool:
-    """Return True if the field is true; anything else is False."""
+    """Return True if the field is exactly `true`; any other or missing value counts as False."""
     return body.get(name) is True
 
 
 def flag(*, default: bool = False) -> Kind:
-    """Return the form of a boolean."""
+    """Return a field reader that accepts a boolean. A missing field has the value `default`."""
 
     def flag_of(body: Carried, name: str) -> bool:
         value = body.get(name, default)
@@ -107,7 +109,9 @@ def flag(*, default: bool = False) -> Kind:
 
 
 def optional(kind: Kind, default: Any = None) -> Kind:
-    """Return the form of a field that may be missing."""
+    """Return a field reader like `kind` that also accepts a missing or null field, and reads it as
+    `default`.
+    """
     write = _writer(kind)
 
     def optional_of(body: Carried, name: str) -> Any:
@@ -133,17 +137,19 @@ place: Final = _whole_number("a whole number from 0 on", 0, 2**53 - 1, default=0
 
 
 def number(most: int) -> Kind:
-    """Return the form of a number from 1 to `most`."""
+    """Return a field reader that accepts a whole number from 1 to `most`."""
     return _whole_number(f"a number between 1 and {most:,}", 1, most)
 
 
 def count(most: int, *, least: int = 0) -> Kind:
-    """Return the form of a number from `least` to `most`."""
+    """Return a field reader that accepts a whole number from `least` to `most`."""
     return _whole_number(f"a number from {least} to {most}", least, most)
 
 
 def hex_of(size: int, *, or_empty: bool = False) -> Kind:
-    """Return the form of `size` bytes in lower-case hex; with `or_empty` also of none."""
+    """Return a field reader that accepts `size` bytes in lower-case hex; if `or_empty` is true,
+    also an empty string.
+    """
 
     def hexed_of(body: Carried, name: str) -> bytes:
         value = body.get(name)
@@ -157,13 +163,13 @@ def hex_of(size: int, *, or_empty: bool = False) -> Kind:
 
 
 def data(most: int) -> Kind:
-    """Return the form of at most `most` bytes, in base64."""
+    """Return a field reader that accepts at most `most` bytes in base64."""
     return Coded(lambda body, name: from_base64(body.get(name), name, most), to_base64)
 
 
 def from_base64(value: object, name: str, most: int) -> bytes:
-    """Decode a base64 text of at most `most` bytes. Raises RequestError if it is malformed or
-    longer.
+    """Decode base64 to at most `most` bytes. Raises RequestError, which names the field `name`, if
+    the text is malformed or longer.
     """
     if not isinstance(value, str):
         raise RequestError("invalid", f"'{name}' must be base64")
@@ -179,7 +185,7 @@ def from_base64(value: object, name: str, most: int) -> bytes:
 
 
 def bytes_of(size: int) -> Kind:
-    """Return the form of exactly `size` bytes, in base64."""
+    """Return a field reader that accepts exactly `size` bytes in base64."""
 
     def sized_of(body: Carried, name: str) -> bytes:
         found = from_base64(body.get(name), name, size)
@@ -191,7 +197,7 @@ def bytes_of(size: int) -> Kind:
 
 
 def choice(choices: tuple[str, ...]) -> Kind:
-    """Return the form of a word out of `choices`."""
+    """Return a field reader that accepts one of the words in `choices`."""
 
     def choice_of(body: Carried, name: str) -> str:
         value = text(body, name)
@@ -203,7 +209,9 @@ def choice(choices: tuple[str, ...]) -> Kind:
 
 
 def items(most: int, item: Callable[[Any], Any] | None = None) -> Kind:
-    """Return the form of a list of at most `most` entries, each read by `item`."""
+    """Return a field reader that accepts a list of at most `most` entries. If `item` is given, it
+    converts and checks each entry.
+    """
 
     def items_of(body: Carried, name: str) -> list[Any]:
         value = body.get(name)
@@ -228,21 +236,26 @@ buckets: Final = Coded(_buckets, sorted)
 
 
 def content_hash(body: Carried, name: str) -> str:
-    """Read the hash of a document's text, in hex."""
+    """Read a field with the hash of a document's text, in hex. Raises RequestError if it is not
+    valid.
+    """
     found: bytes = hex_of(HASH_CHARS // 2)(body, name)
     return found.hex()
 
 
 def fields_of(body: Carried, fields: Fields, *, with_others: bool = False) -> Any:
-    """Read the values of these fields; with `with_others` add all other fields of the body.
+    """Read the values of these fields from a body. If `with_others` is true, add all other fields
+    of the body unchecked.
 
-    Raises RequestError if a field is missing, of another form, or out of its bounds.
+    Raises RequestError if a field is missing, has the wrong type, or is out of its bounds.
     """
     return (dict(body) if with_others else {}) | {name: kind(body, name) for name, kind in fields.items()}
 
 
 def to_json(body: Carried, fields: Fields) -> dict[str, object]:
-    """Return a request or an answer in its JSON form."""
+    """Return a request or an answer as a JSON object: the fields whose readers can write are
+    converted.
+    """
     return {name: write(value) if (write := _writer(fields.get(name))) else value for name, value in body.items()}
 
 
@@ -251,7 +264,7 @@ def _writer(kind: Kind | None) -> Callable[[Any], object] | None:
 
 
 def record(**fields: Kind) -> Kind:
-    """Return the form of an object with these fields."""
+    """Return a field reader that accepts an object with these fields."""
 
     def record_of(body: Carried, name: str) -> Any:
         return _item(body.get(name), fields)
@@ -261,12 +274,12 @@ def record(**fields: Kind) -> Kind:
 
 
 def records(most: int, **fields: Kind) -> Kind:
-    """Return the form of a list of at most `most` objects with these fields."""
+    """Return a field reader that accepts a list of at most `most` objects with these fields."""
     return list_of(most, record(**fields))
 
 
 def list_of(most: int, kind: Kind) -> Kind:
-    """Return the form of a list of at most `most` entries of this form."""
+    """Return a field reader that accepts a list of at most `most` entries, each read by `kind`."""
     write, read = _writer(kind), items(most, each(kind))
     return Coded(read, lambda values: [write(value) for value in values]) if write else read
 
@@ -284,16 +297,18 @@ form.
 
 
 def fields_of_type(carried: type) -> dict[str, Kind]:
-    """Return the forms of a `TypedDict`'s fields, by name: see `form_of`."""
+    """Return the field readers for a `TypedDict`, by the names of its fields. `form_of` chooses
+    each by the type of the field.
+    """
     return {name: form for name, hint in carried.__annotations__.items() if (form := form_of(hint)) is not None}
 
 
 def form_of(hint: Any) -> Kind | None:
-    """Return the form of a field of this type; None for a field that is not read.
+    """Return the reader for a field with this type hint; None for a field that is never read.
 
-    The last mark of an `Annotated` gives the form, or the most entries of a list. Without a mark,
-    `bool` is a `flag`, `str` any `text`, a `TypedDict` an object with its fields, and a type with
-    None is optional.
+    The last item of an `Annotated` is the reader itself, or the greatest length of a list. Without
+    one, `bool` is read by `flag`, `str` by `text`, a `TypedDict` as an object with its fields, and
+    a union with None is optional.
     """
     match get_origin(hint):
         case typing.NotRequired:
@@ -322,12 +337,14 @@ def each(kind: Kind) -> Callable[[Any], Any]:
 
 
 def printable_text(body: Carried, name: str) -> str:
-    """Read a text to show to users, made printable."""
+    """Read a text that will be shown to users, and replace its characters that are not safe to
+    print.
+    """
     return printable(text(body, name))
 
 
 def moment(body: Carried, name: str) -> str:
-    """Read a time, ISO 8601 with its zone."""
+    """Read a time, which must be ISO 8601 with a time zone. Raises RequestError if it is not."""
     value = text(body, name)
     try:
         parsed = datetime.fromisoformat(value)
@@ -351,7 +368,7 @@ def text_up_to(most: int) -> Kind:
 
 
 def to_base64(data: bytes) -> str:
-    """Return bytes as base64."""
+    """Encode bytes as base64."""
     return base64.b64encode(data).decode()
 
 

@@ -38,18 +38,21 @@ _TAGGED = re.compile(r"[:-][ \t]+!")
 
 
 class FrontMatterError(ValueError):
-    """Front matter that is not YAML, is not a mapping, or is too large; the message says which,
-    without quoting it.
+    """Front matter that is not YAML, is not a mapping, or is too large. The message says which,
+    without quoting the text.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """The parts of a document: `head` with both fences ("" without any), `body` after it, and the
-    fields of the head.
+    """A document split into its parts.
 
-    `problem`: the reason why the head as a whole is unreadable; then `fields` has those that are
-    readable alone.
+    Attributes:
+        head: the front matter with both fences; "" if there is no front matter.
+        body: the text after it.
+        fields: the fields of the front matter.
+        problem: if the front matter as a whole is unreadable, the reason; `fields` then has only
+            the fields that can be read alone. Else None.
     """
 
     head: str
@@ -59,7 +62,9 @@ class FrontMatter:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return the front matter with its fences ("" without any), and the text after it."""
+    """Split a document into its front matter with the fences ("" if it has no front matter) and the
+    text after it.
+    """
     lines = text.split("\n")
     count = front_matter_lines(lines)
     if not count:
@@ -70,7 +75,9 @@ def split(text: str) -> tuple[str, str]:
 
 
 def parse(text: str) -> FrontMatter:
-    """Return the document's parts; never raises."""
+    """Split a document into front matter and body, and read the fields. Never raises: an unreadable
+    front matter sets `problem`.
+    """
     head, body = split(text)
     inside = _parts(head)[1]
     try:
@@ -80,12 +87,13 @@ def parse(text: str) -> FrontMatter:
 
 
 def edit(text: str, changes: Mapping[str, object]) -> str:
-    """Return the document with these fields set, or removed if None. Existing fields stay in place,
-    new ones are appended.
+    """Return the document with the fields in `changes` set; None as a value removes a field.
+    Existing fields stay where they are, new ones are appended.
 
     Raises:
-        FrontMatterError: the front matter is unreadable, or has a form in which single fields cannot
-            be changed; nothing is changed without the author's knowledge.
+        FrontMatterError: the front matter is unreadable, or written so that single fields cannot be
+            changed. The document is not rewritten, so that the author's text is not changed
+            unnoticed.
         InvalidTextError: a value is too large, or nested too deep.
     """
     head, body = split(text)
@@ -118,9 +126,10 @@ def edit(text: str, changes: Mapping[str, object]) -> str:
 
 
 def compose(fields: Mapping[str, object], body: str) -> str:
-    """Return a new document with these fields, without those that are None or empty.
+    """Return a new document with these fields as front matter. Fields that are None or empty are
+    left out.
 
-    Raises InvalidTextError if they are too large, or nested too deep.
+    Raises InvalidTextError if the fields are too large, or nested too deep.
     """
     stated = {name: value for name, value in fields.items() if value not in (None, "", [], (), {})}
     lines = _check_writable(stated)
@@ -327,10 +336,10 @@ _CORE: tuple[tuple[str, str, str], ...] = (
 
 
 def split_fields(text: str) -> tuple[dict[str, object], str, str | None]:
-    """Return the fields of a file by any author, the text after them, and the problem if they are
-    unreadable.
+    """Split a file by any author into its fields and the text after them. The third value is the
+    reason if the front matter is unreadable, else None.
 
-    It accepts more than a note of Confide may have, and loses nothing: unreadable front matter
+    It accepts more than a note of Confide may contain, and loses nothing: unreadable front matter
     stays in the text.
     """
     lines = text.split("\n")

@@ -26,13 +26,13 @@ _FOLDERS: Final = None
 
 
 def is_glob(text: str) -> bool:
-    """Return True if a path has a wildcard, so that it does not name one file or folder."""
+    """Return True if a path contains a wildcard, and so does not name a single file or folder."""
     return any(mark in text for mark in MARKS)
 
 
 def normal(text: str) -> str:
-    """Return a path or glob in the form for comparison: composed, without `./`, empty parts, or a
-    final slash; "" for the whole folder.
+    """Return a path or glob in a normalized form for comparison: Unicode-composed, without `./`,
+    empty parts, or a final slash; "" for the whole folder.
 
     A leading slash stays, and then no document matches.
     """
@@ -41,7 +41,9 @@ def normal(text: str) -> str:
 
 
 def matches(path: str, glob: str) -> bool:
-    """Return True if a path, folder or glob names the document at the composed `path`."""
+    """Return True if `glob`, which is a path, a folder or a glob, matches the document at `path`
+    (in Unicode's composed form).
+    """
     glob = normal(glob)
     if not glob or path == glob:  # also matches a file with a bracket in its name
         return True
@@ -51,8 +53,8 @@ def matches(path: str, glob: str) -> bool:
 
 
 def leaves_out(path: str, glob: str) -> bool:
-    """Return True if an exclusion names the document: here `*` matches across folders too, and a
-    folder excludes everything in it.
+    """Return True if an exclusion applies to the document. Unlike in other globs, `*` also matches
+    across folders, and a folder excludes everything in it.
 
     In doubt more is excluded: a user who writes `memory/*-draft.md` does not expect
     `memory/old/a-draft.md` to be sent.
@@ -64,8 +66,8 @@ def leaves_out(path: str, glob: str) -> bool:
 
 
 def fixed_part(glob: str) -> str:
-    """Return the folder above the first wildcard, where a scan can begin; for a path without
-    wildcards the folder that it names or is in.
+    """Return the folder above the first wildcard of a glob, where a scan can begin. For a path
+    without wildcards, return the folder that it names or is in.
     """
     parts = normal(glob).split("/")
     fixed: list[str] = []
@@ -77,7 +79,9 @@ def fixed_part(glob: str) -> str:
 
 
 def is_deep(glob: str) -> bool:
-    """Return True if the glob can match below its fixed part, not only directly in it."""
+    """Return True if the glob can match files in subfolders of its fixed part, not only files
+    directly in it.
+    """
     glob = normal(glob)
     rest = glob.removeprefix(fixed_part(glob)).removeprefix("/")
     return "/" in rest or "**" in rest or not is_glob(glob)

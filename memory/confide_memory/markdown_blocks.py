@@ -38,7 +38,7 @@ HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]#+)?\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading and the line on which it begins."""
+    """A heading of a text: its line, level and title."""
 
     line: int
     level: int
@@ -47,10 +47,11 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class HeadingBlock:
-    """The first line of a block, its kind, and the line behind it.
+    """The position and kind of a block of markdown: its first line, the line after its end, and its
+    kind.
 
-    A list item ends behind all that is nested in it. A table's rows each name the line of the
-    names of its columns; -1 for other blocks.
+    A list item ends after everything that is nested in it. A table row also has the line with the
+    names of its columns; other blocks have -1 there.
     """
 
     line: int
@@ -86,8 +87,8 @@ def _parser() -> MarkdownIt:
 
 
 def structure(text: str) -> tuple[list[HeadingBlock], list[Heading]]:
-    """Return the blocks and the headings of the text, in order; front matter is one block without
-    headings.
+    """Return the blocks and the headings of the text, in order. The front matter counts as one
+    block without headings.
     """
     lines = text.removeprefix(MARK).split("\n")
     front = front_matter_lines(lines)
@@ -148,13 +149,13 @@ def _blocks_by_line(lines: list[str], front: int, found: list[Heading]) -> list[
 
 
 def headings(text: str) -> list[Heading]:
-    """Return the headings of the text, in order, as the parser reads them."""
+    """Return the headings of the text, in order, found by a markdown parser."""
     return structure(text)[1]
 
 
 def line_headings(text: str) -> list[Heading]:
-    """Return the `#` headings outside of fences, in order, without a parser: for code that must be
-    fast or has none installed.
+    """Return the `#` headings outside of code fences, in order, without a parser. Use it where
+    speed matters or no parser is installed.
     """
     return list(_headings_by_line(text.split("\n"), 0))
 
@@ -172,8 +173,8 @@ def _headings_by_line(lines: list[str], first: int) -> Iterator[Heading]:
 
 
 def front_matter_lines(lines: list[str]) -> int:
-    """Return the number of leading lines that are YAML front matter, fences included; 0 without
-    any.
+    """Return the number of lines that the YAML front matter has, including its fences; 0 if there
+    is no front matter.
     """
     if not lines or lines[0].removeprefix(MARK).rstrip() != "---":
         return 0
@@ -184,13 +185,13 @@ def front_matter_lines(lines: list[str]) -> int:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines without their ends; only "\\n" ends a line."""
+    r"""Return the lines of a text without their line ends. Only "\n" ends a line."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def split_keeping_ends(text: str) -> list[str]:
-    """Return the lines with their "\\n". A last line without one gets it, so that lines of two
-    texts can be joined.
+    r"""Return the lines of a text, each with its "\n". The last line gets one if it has none, so
+    that lines of two texts can be joined.
     """
     return [line + "\n" for line in lines_of(text)]
 
@@ -200,8 +201,8 @@ def is_item(line: str) -> bool:
 
 
 def append_text(text: str, addition: str, *, heading: str | None, read: Reading = headings) -> str:
-    """Return the document with `addition` at its end, or at the end of the named section, which is
-    created if missing.
+    """Return the document with `addition` at the end of the section with this heading, which is
+    created if missing. Without a heading (None), append to the end of the document.
     """
     lines = split_keeping_ends(text)
     added = split_keeping_ends(addition.strip("\n"))
@@ -215,10 +216,10 @@ def append_text(text: str, addition: str, *, heading: str | None, read: Reading 
 
 
 def replace_section(text: str, content: str, *, heading: str, read: Reading = headings) -> str:
-    """Return the document with the lines below the heading replaced, sub-sections included; the
-    heading stays.
+    """Return the document with the text below a heading replaced by `content`, including
+    subsections. The heading stays.
 
-    Raises NotFoundError if no such heading; the hint lists the existing ones.
+    Raises NotFoundError if there is no such heading; the hint lists the existing ones.
     """
     lines = split_keeping_ends(text)
     found = read(text)
@@ -278,10 +279,11 @@ def _plain(title: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Byte order mark and line ends of a text; None where the text is too short to show it.
+    """The byte order mark and the line ends of a text. None stands for a property that the text is
+    too short to show.
 
-    Editors change these silently. So comparisons and merges use the plain form, and restore the
-    style afterwards.
+    Editors change these silently. So comparisons and merges use the text in plain form (`plain`),
+    and restore the style afterwards.
     """
 
     marked: bool | None  # begins with a byte order mark
@@ -289,7 +291,7 @@ class Style:
     ended: bool | None  # its last line has an end
 
     def apply(self, plain: str) -> str:
-        """Return a plain text in this style."""
+        """Return a text in plain form with this byte order mark and these line ends."""
         text = plain
         if self.ended is False:
             text = text.removesuffix("\n")
@@ -307,15 +309,16 @@ def style_of(text: str) -> Style:
 
 
 def plain(text: str) -> str:
-    """Return the text without a byte order mark, with all lines ending in "\\n", the last one too."""
+    r"""Return the text without a byte order mark, with every line ended by "\n", including the last."""
     body = text.removeprefix(MARK).replace("\r\n", "\n")
     return body + "\n" if body and not body.endswith("\n") else body
 
 
 def in_style_of(text: str | None, change: Callable[[str | None], str]) -> str:
-    """Return the result of `change`, with the byte order mark and the line ends that the text had.
+    """Return the result of `change(text)` with the byte order mark and the line ends that `text`
+    had.
 
-    If these are special, `change` gets the plain form of the text.
+    If the text has a byte order mark or Windows line ends, `change` gets it without them.
     """
     style = style_of(text or "")
     if text is None or not (style.marked or style.crlf):
@@ -324,8 +327,8 @@ def in_style_of(text: str | None, change: Callable[[str | None], str]) -> str:
 
 
 def merged_style(base: str, ours: str, theirs: str) -> Style:
-    """Return the style of a merge: a side's change wins over no change, and theirs (the user's)
-    over ours.
+    """Return the style that a merge of two changed texts has: if one side changed it, that change;
+    if both did, the change of `theirs`, the user's text.
     """
     before, mine, incoming = style_of(base), style_of(ours), style_of(theirs)
     return Style(
@@ -358,13 +361,17 @@ _LINE: Final = re.compile(
 
 
 def end_of_front_matter(text: str) -> int:
-    """Return the index after the front matter; 0 without any."""
+    """Return the index at which the text after the front matter begins; 0 if there is no front
+    matter.
+    """
     found = _FRONT_MATTER.match(text)
     return found.end() if found else 0
 
 
 def is_sensitive(text: str) -> bool:
-    """Return True if the front matter marks the text as sensitive."""
+    """Return True if the front matter says `sensitive: true`, so that the whole text must be
+    encrypted. In doubt, such as in unreadable YAML, the result is also True.
+    """
     if not text.startswith(("---", f"{MARK}---")) or "sensitive" not in text.lower():
         return False
     found = _FRONT_MATTER.match(text)

@@ -49,8 +49,8 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """The mentions of one file, each once, as written. A link is its target path or name, without
-    heading, alias and `.md`.
+    """The tags, aliases and links of one file, as written and without duplicates. A link is given
+    as its target path or name, without heading, alias and `.md`.
     """
 
     tags: tuple[str, ...] = ()
@@ -59,7 +59,9 @@ class Mentions:
 
 
 def read(path: str, text: str) -> Mentions:
-    """Return the mentions of a file, at most the first `MAX_…` of each kind. Never raises."""
+    """Return the mentions in a file; of each kind, at most the first `MAX_TAGS`, `MAX_ALIASES` and
+    `MAX_LINKS`. Never raises.
+    """
     parts = front_matter.parse(text)
     tags = _listed_words(parts.fields, "tags", "tag")
     # Links occur in properties too, between quotes.
@@ -91,8 +93,8 @@ def read(path: str, text: str) -> Mentions:
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """Return the properties above the text of a page, as Logseq writes them: `name:: value` a line;
-    values are without marks of tags and links.
+    """Return the properties at the beginning of a page in Logseq's format, one `name:: value` on
+    each line. The values are without the marks of tags and links.
     """
     found: dict[str, str] = {}
     for line in text.lstrip("\n").split("\n", MAX_PROPERTIES)[:MAX_PROPERTIES]:
@@ -143,8 +145,8 @@ def _plain(value: str | None) -> str:
 
 
 def names_in(question: str) -> list[str]:
-    """Return the names that a question is, or asks about: the whole of it, and what follows words
-    such as "what is". None for a text that is too long for a name.
+    """Return the names that a question may be about: its whole text, and the text after words such
+    as "what is". Empty if the text is too long for a name.
     """
     text = " ".join(question.split()).strip(" ?？!.\"'“”„«»[]#")
     if not text or len(text) > MAX_NAME:
@@ -153,9 +155,11 @@ def names_in(question: str) -> list[str]:
 
 
 def target_of(path: str, written: str) -> str:
-    """Return the name or path that a link's text names; "" for a link to its own file.
+    """Return the file name or path that a link points to; "" for a link within the same file.
 
-    `path` is the path of the file that contains the link.
+    Args:
+        path: the path of the file that contains the link.
+        written: the text between the brackets of the link.
     """
     return _target_path(path, re.split(r"\\?\||#|\^", written, maxsplit=1)[0].strip())
 
@@ -168,7 +172,9 @@ def _target_path(path: str, name: str) -> str:
 
 
 def fold_name(word: str) -> str:
-    """Return a tag or a name in the form for comparison."""
+    """Return a tag or a name in a normalized form for comparison, without differences of case and
+    blanks.
+    """
     return " ".join(word.casefold().split())
 
 

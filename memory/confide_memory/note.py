@@ -81,25 +81,25 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation of a note to another one, stated by the note."""
+    """A relation to another note, stated in a note's front matter."""
 
     kind: str
     other: str  # the id of that note
 
     def as_field(self) -> dict[str, str]:
-        """Return the relation as it is written in the front matter."""
+        """Return the relation as the value that the front matter contains."""
         return {"relation": self.kind, "id": self.other}
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The data of a note; texts are None if the document does not state them.
+    """A note's content and fields. Text fields that the document does not state are None.
 
     Attributes:
         body: the markdown below the front matter.
         importance: 0 to 1.
         created, updated: seconds since 1970.
-        digest: hash of the body without blank space at its ends; equal for notes with the same text.
+        digest: hash of the body without blanks at its ends; equal for notes with the same text.
         problems: one sentence for each field that was not understood, for the user who wrote it.
     """
 
@@ -126,19 +126,19 @@ class Note:
 
     @property
     def digest(self) -> bytes:
-        """A hash that two notes with the same text share."""
+        """A hash of the body; equal for two notes with the same text."""
         return digest_of(self.body)
 
     @property
     def words(self) -> str:
-        """Text that is searched in addition to the body, without the title, which is indexed with
-        the headings.
+        """Text that a search also finds besides the body: tags, keywords, entity, category and
+        type. The title is not included, since it is indexed with the headings.
         """
         return " ".join(filter(None, [*self.tags, *self.keywords, self.entity, self.category, self.type]))
 
 
 def seen_of(value: Any) -> dict[str, str]:
-    """Return the entries of a field `seen` that have its form, at most `MAX_SEEN`."""
+    """Return the valid entries of the front matter field `seen`, at most `MAX_SEEN`."""
     entries = value.items() if isinstance(value, dict) else ()
     found = {
         name: said
@@ -153,22 +153,26 @@ def seen_of(value: Any) -> dict[str, str]:
 
 
 def digest_of(body: str) -> bytes:
-    """Return a hash of a note's content, 16 bytes."""
+    """Return a hash of a note's text, 16 bytes, that ignores line ends and blanks at both ends of
+    the text.
+    """
     return hashlib.blake2b(body.replace("\r\n", "\n").strip().encode(), digest_size=16).digest()
 
 
 def status_of(fields: Mapping[str, object]) -> object:
-    """Return the status that a note's fields state: `superseded` if they name a successor."""
+    """Return the status of a note from its fields. It is `superseded` if they name a successor."""
     return "superseded" if any(fields.get(name) for name in _SUCCEEDED_BY) else fields.get("status")
 
 
 def level_of(importance: float) -> str:
-    """Return the word for an importance: the nearest of core, high, normal, low."""
+    """Return the word for an importance between 0 and 1: the nearest of core, high, normal, low."""
     return min(IMPORTANCE, key=lambda word: (abs(IMPORTANCE[word] - importance), -IMPORTANCE[word]))
 
 
 def importance_of(value: Any) -> float | None:
-    """Return the number for an importance given as word or number; None if it is not valid."""
+    """Return the importance (0 to 1) for a value given as a word or number; None if it is not
+    valid.
+    """
     if isinstance(value, str):
         return IMPORTANCE.get(value.strip().lower())
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -177,8 +181,8 @@ def importance_of(value: Any) -> float | None:
 
 
 def moment_of(value: Any) -> float | None:
-    """Return an ISO date or time (UTC if it has no zone) as seconds since 1970; None if it is
-    malformed, or not in the years 1 to 9999 in UTC.
+    """Parse an ISO date or time into seconds since 1970; without a zone it is taken as UTC. None if
+    it is malformed, or outside of the years 1 to 9999 in UTC.
     """
     if not isinstance(value, str):
         return None
@@ -193,12 +197,16 @@ def moment_of(value: Any) -> float | None:
 
 
 def scope_of(project: str, task_id: str | None) -> str:
-    """Return the scope, out of `SCOPES`, of notes of a project, or of a task in it."""
+    """Return the scope (one of `SCOPES`) of notes in a project, or of notes of a task if `task_id`
+    is given.
+    """
     return "task" if task_id else "global" if project == GLOBAL_PROJECT else "project"
 
 
 def read(project: str, path: str, text: str) -> Note:
-    """Read a document as a note. Never raises: its `problems` list what cannot be understood."""
+    """Parse a document as a note. Never raises: fields that cannot be understood are listed in
+    `problems`.
+    """
     return _FieldReader(front_matter.parse(text)).note(project, path)
 
 

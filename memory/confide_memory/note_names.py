@@ -38,42 +38,48 @@ _SHOWN_TITLE = 80
 
 
 def folder_of(task_id: str | None) -> str:
-    """Return the folder for notes of a task, or of no task."""
+    """Return the folder for the notes of a task, or, without a task id, for notes that belong to no
+    task.
+    """
     return NOTES if task_id is None else f"{TASKS}{task_id}/"
 
 
 def new_id(entity: str | None, title: str, *, created: float, seed: bytes) -> str:
-    """Return the id of a new note; the same seed gives the same id."""
+    """Return the id of a new note. The same arguments and `seed` always give the same id."""
     return f"mem_{slug(entity or title) or 'note'}_{int(created)}_{hashlib.sha256(seed).hexdigest()[:8]}"
 
 
 def id_of_path(project: str, path: str) -> str:
-    """Return the id of a note whose file has none; it stays the same until the file is renamed."""
+    """Return an id for a note whose file states none. It stays the same until the file is renamed."""
     name = path.rsplit("/", 1)[-1].removesuffix(".md")
     digest = hashlib.sha256(f"{project}\0{path}".encode()).hexdigest()[:8]
     return f"mem_{slug(name) or 'note'}_0_{digest}"
 
 
 def file_of(said: str) -> str:
-    """Return the path of a note's file, or its end, from a text given instead of an id:
-    `memory/notes/jwt.md`, `jwt.md` or `jwt`.
+    """Return the path, or the end of the path, of the note that a user or model has named by its
+    file instead of its id: `memory/notes/jwt.md`, `jwt.md` or `jwt`.
     """
     path = to_nfc(said.strip()).removeprefix("./")
     return path if path.endswith(".md") else f"{path}.md"
 
 
 def digits_of(identity: str) -> str:
-    """Return the hex digits at the end of an id, which its short form begins with."""
+    """Return the hex digits at the end of a note's id. Its short form consists of the first of
+    these digits.
+    """
     return identity.rsplit("_", 1)[-1]
 
 
 def short_of(identity: str, before: str | None, after: str | None) -> str:
-    """Return the short form of a note's id; the full id if another note's digits begin with all of
-    its digits.
+    """Return a short form of a note's id that fits no other note. If the digits of another note
+    begin with all of this id's digits, return the full id.
 
     Args:
-        before, after: the digits of its neighbours among the other notes, in sort order; None if there
-            is no neighbour, and equal digits may be given as either.
+        identity: the full id.
+        before, after: the digits of the other notes that precede and follow this id's digits in
+            sort order; None if there is no such note. A note with equal digits may be given as
+            either.
     """
     digits = digits_of(identity)
     shared = max(_common_prefix(digits, other or "") for other in (before, after))
@@ -89,12 +95,12 @@ def _common_prefix(digits: str, other: str) -> int:
 
 
 def is_id(said: str) -> bool:
-    """Return True if a text has the form of a note's id, full or short."""
+    """Return True if a text looks like a note's id, full or short."""
     return bool(ID.fullmatch(said) or SHORT.fullmatch(said))
 
 
 def may_mean(said: str, identity: str) -> bool:
-    """Return True if a full or short id can mean the note of `identity`."""
+    """Return True if `said`, a full or short id, can refer to the note with the id `identity`."""
     short = SHORT.fullmatch(said)
     return digits_of(identity).startswith(short[1]) if short else said == identity
 
@@ -105,9 +111,10 @@ def path_of(identity: str, title: str, task_id: str | None) -> str:
 
 
 def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[str, str]:
-    """Return id and path of the note that `memory_store` creates from these arguments.
+    """Return the id and the path of the note that `memory_store` creates from these arguments.
 
     Args:
+        arguments: the arguments of the tool call.
         said: time of the request, ISO 8601 with the time zone.
         operation: the id of the call.
     """
@@ -119,8 +126,8 @@ def names_of(arguments: Mapping[str, Any], said: str, operation: str) -> tuple[s
 
 
 def is_named(path: str, said: str) -> bool:
-    """Return True if a file has the name that `path_of` gives a note of this id, full or short,
-    with any title.
+    """Return True if the file's name is one that `path_of` gives to a note with the id `said`, full
+    or short, whatever its title.
     """
     if short := SHORT.fullmatch(said):
         return path.endswith(".md") and path.rpartition("-")[2].startswith(short[1])
@@ -128,19 +135,21 @@ def is_named(path: str, said: str) -> bool:
 
 
 def mark_of(path: str) -> str:
-    """Return the part that all file names of one id share: the folder and the end of the name."""
+    """Return the part of a note's path that does not depend on its title: the folder, and the
+    digits of the id at the end of the name.
+    """
     folder, _, name = path.rpartition("/")
     return f"{folder}/{name.rpartition('-')[2]}"
 
 
 def heading_of(title: str | None, body: str) -> str:
-    """Return the title of a new note: the given one, or one from its text."""
+    """Return the title of a new note: the given one, or else a title made from its text."""
     return (title or title_of(body) or "Note")[:MAX_TITLE]
 
 
 def title_of(body: str) -> str:
-    """Return a title for a text without one: its first line with words, without markdown marks and
-    cut to the length of a title. Sealed text gives none.
+    """Return a title for a text: its first line with words, without markdown marks and shortened.
+    "" if no line qualifies, such as in a text of placeholders for sealed secrets.
     """
     for line in body.splitlines():
         words = _strip_marks(line)
@@ -152,8 +161,8 @@ def title_of(body: str) -> str:
 
 
 def first_words(body: str, *, besides: str) -> str:
-    """Return the first line of a text that says more than its title, without markdown marks; "" if
-    no line does.
+    """Return the first line of a text that is not the same as `besides` (its title), without
+    markdown marks; "" if there is no such line.
     """
     for line in body.splitlines():
         words = _strip_marks(line)
@@ -172,8 +181,8 @@ def _says_something(words: str) -> bool:
 
 
 def slug(text: str) -> str:
-    """Return the text as a part of a file name: lower-case letters and digits joined by `-`; other
-    scripts are kept. May be empty.
+    """Return the text in a form for file names: lower-case letters and digits, joined by `-`.
+    Letters of other scripts are kept. The result may be empty.
     """
     plain = unicodedata.normalize("NFKD", text)
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter)).lower()

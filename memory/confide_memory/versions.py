@@ -25,15 +25,14 @@ _FORM: Final = re.compile(r"(\d{1,6})\.(\d{1,6})(?:[.a-z+-][0-9a-z.+-]*)?", re.I
 
 
 def parse_version(version: str) -> tuple[int, int] | None:
-    """Return major and minor version; None if the text is not a version."""
+    """Return the major and the minor version; None if the text is not a version."""
     match = _FORM.fullmatch(version)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def is_behind(version: str, other: str) -> bool:
-    """Return True if a version is too much older than another for the two to work together.
-
-    Return False if a text is not a version.
+    """Return True if `version` is so much older than `other` that the two are not supported
+    together. False if either is not a valid version.
     """
     ours, theirs = parse_version(version), parse_version(other)
     if ours is None or theirs is None or ours >= theirs:

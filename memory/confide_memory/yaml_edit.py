@@ -1,7 +1,7 @@
-"""Edits of a YAML mapping as edits of its text: unchanged parts stay the same byte for byte,
-comments and order included.
+"""Edits a YAML mapping by changing only its text: unchanged parts stay the same byte for byte,
+including comments and order.
 
-The first attempt is the smallest edit (an item of a list, a field within a field); the caller
+The first attempt is the smallest edit (an item of a list, a field within a field); the calling code
 checks it by parsing the result. If that is not the wanted value, the next attempt replaces whole
 fields. If that fails too, the text stays unchanged.
 """
@@ -23,7 +23,9 @@ _BLANK = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Replacement text for the characters [start, end)."""
+    """An edit of a text: `text` replaces the characters from `start` up to, but not including,
+    `end`.
+    """
 
     start: int
     end: int
@@ -32,11 +34,12 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """A YAML text, with the functions to read and write its values.
+    r"""A YAML text, with functions for changing it.
 
     Attributes:
-        dumped: returns a value as YAML with lines that end in "\\n".
-        ends: the line end of this text.
+        text: the text itself.
+        dumped: a function that returns a value as YAML with lines that end in "\n".
+        ends: the line end that this text uses.
     """
 
     text: str
@@ -44,22 +47,28 @@ class YamlText:
     ends: str
 
     def patch(self, patches: Sequence[Patch]) -> str:
-        """Return the text with all patches applied; none may overlap."""
+        """Return the text with all patches applied. Patches must not overlap."""
         text = self.text
         for patch in sorted(patches, key=lambda patch: -patch.start):
             text = text[: patch.start] + patch.text + text[patch.end :]
         return text
 
     def lines(self, text: str, indent: int) -> str:
-        """Return new lines with the indent and the line ends of this text."""
+        """Return `text` as lines to insert: with this indent, and with the line ends that the YAML
+        text uses.
+        """
         return "".join(" " * indent + line + self.ends for line in text.removesuffix("\n").split("\n"))
 
     def line_start(self, index: int) -> int:
-        """Return the index at which the line of a character begins."""
+        """Return the index of the first character of the line that contains the character at
+        `index`.
+        """
         return max((found.end() for found in _BREAK.finditer(self.text, 0, index)), default=0)
 
     def line_end(self, index: int, *, with_break: bool = False) -> int:
-        """Return the index at which the line of a character ends, before or after its line break."""
+        """Return the index of the end of the line that contains the character at `index`: before
+        its line break, or after it if `with_break` is true.
+        """
         found = _BREAK.search(self.text, index)
         return len(self.text) if found is None else found.end() if with_break else found.start()
 
@@ -67,8 +76,8 @@ class YamlText:
 def edits(
     source: YamlText, node: yaml.MappingNode, old: Mapping[str, object], new: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yield the text with `new` instead of `old`, the smallest edit first; the caller uses the
-    first one that parses to the wanted value.
+    """Yield versions of the text in which `new` replaces `old`, the smallest edit first. Use the
+    first version that parses to the wanted value.
     """
     for is_gentle in (True, False):
         yield source.patch(list(_mapping(source, node, old, new, is_gentle=is_gentle, is_top=True)))

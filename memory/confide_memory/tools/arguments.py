@@ -57,11 +57,13 @@ class Parameters:
     Attributes:
         name: the tool's name.
         properties: the JSON schemas of the parameters, by their names on the wire (camelCase).
-        listed: the names that an error message lists, if not all.
-        is_own: the schemas are this program's. Those of a catalogue may be a newer daemon's, so unknown
-            keywords pass, the daemon checks the sizes of objects, and error messages say less.
-        clears: options that a blank clears; None for a tool of an older daemon that does not say, so
-            that daemon handles blanks.
+        required: the names of the parameters that a call must have.
+        listed: the names that an error message lists; None for all.
+        is_own: True if the schemas are this program's. The schemas of a catalogue may be a newer
+            daemon's: then unknown keywords are accepted, the daemon checks the sizes of objects,
+            and error messages say less.
+        clears: options that a blank value clears. None for a tool of an older daemon that does not
+            say which; then the daemon handles blank values.
     """
 
     name: str
@@ -73,7 +75,7 @@ class Parameters:
 
     @classmethod
     def of_catalogue(cls, tool: Mapping[str, Any]) -> Self:
-        """Return the parameters of a tool in a `tools/list` result."""
+        """Return the parameters of a tool from its entry in a `tools/list` result."""
         schema = tool["inputSchema"]
         listed: Mapping[str, Any] = schema.get("properties", {})
         meta = tool.get("_meta", {})
@@ -84,11 +86,11 @@ class Parameters:
 
 
 def check(parameters: Parameters, given: Any) -> dict[str, Any]:
-    """Return the arguments by their wire names, with the schema's defaults filled in. A JSON string
-    of the arguments is valid too.
+    """Check the arguments of a tool call. Return them by their names on the wire, with defaults
+    filled in. The arguments may also be a JSON string.
 
-    Raises ToolError with all problems: unknown names, missing required ones, values outside their
-    schema.
+    Raises ToolError, which names all problems: unknown names, missing required ones, and values
+    that do not fit their schema.
     """
     named, problems = _by_wire_name(parameters, _object(given))
     checked: dict[str, object] = {}
@@ -165,7 +167,9 @@ def _meant_ones(parameters: Parameters, named: Mapping[str, object]) -> dict[str
 
 
 def all_of(problems: Sequence[ToolError]) -> ToolError:
-    """Join problems into one error: an agent that hears one a call would need as many calls."""
+    """Join several problems into one error, so that an agent can correct all of them with its next
+    call.
+    """
     if len(problems) == 1:
         return problems[0]
     hints = dict.fromkeys(error.hint for error in problems if error.hint)

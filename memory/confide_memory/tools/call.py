@@ -87,7 +87,9 @@ allow it: a full disk has space again, but only a user can free a space that has
 
 
 def said_now() -> str:
-    """Return the time by this device's clock with its time zone, in ISO 8601, as `SAID` states it."""
+    """Return the time by this device's clock in ISO 8601 with its time zone, for the key `SAID` of
+    a call.
+    """
     from datetime import datetime  # imported late: a start needs none
 
     return datetime.now().astimezone().isoformat(timespec="seconds")
@@ -98,18 +100,20 @@ OBJECT_HINT: Final = 'send them as {"name": value, ...}'
 
 
 class ToolAnswer(NamedTuple):
-    """The answer to a call; an error has no `structured` content. It is no dataclass, since
-    creating that class would slow every start.
+    """The answer to a tool call. An error has no `structured` content (None).
+
+    It is not a dataclass, since creating that class would slow every start.
     """
 
     text: str
     structured: dict[str, Any] | None = None
 
     def as_result(self, *, is_modern: bool, is_structured: bool) -> dict[str, object]:
-        """Return the result of `tools/call`, for the 2026-07-28 protocol if `is_modern`, or an
-        earlier one.
+        """Return the answer as a result of MCP's `tools/call`.
 
-        `is_structured`: the call requested `STRUCTURED`.
+        Args:
+            is_modern: True for the protocol version 2026-07-28, False for earlier ones.
+            is_structured: True if the call requested structured content.
         """
         result: dict[str, object] = {"content": [{"type": "text", "text": self.text}]}
         if self.structured is None:
@@ -120,8 +124,8 @@ class ToolAnswer(NamedTuple):
 
 
 def is_blank(value: Any) -> bool:
-    """Return True if a value is empty: null, blanks, an empty object, or a list of nulls and
-    blanks.
+    """Return True if a value counts as blank: null, an empty or blank string, an empty object, or a
+    list that has only nulls and blank strings.
     """
     if isinstance(value, list):
         return all(one is None or (isinstance(one, str) and not one.strip()) for one in value)
@@ -129,7 +133,7 @@ def is_blank(value: Any) -> bool:
 
 
 def spelled_out(arguments: Any) -> Any:
-    """Parse the arguments of a call if a client sent them as a JSON string; return anything else
+    """Parse the arguments of a call if the client sent them as a JSON string; return anything else
     unchanged.
     """
     if not isinstance(arguments, str):
@@ -147,8 +151,8 @@ def canonical(value: Any) -> bytes:
 
 
 def off_sentences(tool: str, toolset: str, shown: Sequence[str]) -> tuple[str, str]:
-    """Return that a tool is in a toolset that is switched off, and how to switch it on beside those
-    that are `shown`.
+    """Return an error message that the tool belongs to a toolset which is switched off, and a hint
+    how to add it to the toolsets in `shown`.
     """
     wanted = ", ".join(f'"{name}"' for name in (*shown, toolset))
     what = f"{tool} is in the toolset {toolset}, which is switched off"
@@ -156,7 +160,7 @@ def off_sentences(tool: str, toolset: str, shown: Sequence[str]) -> tuple[str, s
 
 
 def catalogue_hash(catalogue: Any) -> str:
-    """Return the SHA-256 of a catalogue's canonical JSON, in hex, by which both ends compare
-    catalogues.
+    """Return the SHA-256 of a catalogue (the list of tools) in hex, by which both ends find out if
+    they have the same catalogue.
     """
     return hashlib.sha256(canonical(catalogue)).hexdigest()

@@ -1,8 +1,8 @@
-"""Forms of questions for days that stand in a relation to others: parts of months and years, ranges
-of days, weeks and quarters with their year, days of a week or month that the question only points to.
+"""Patterns for days in questions that are given in relation to others: parts of months and years,
+ranges of days, weeks and quarters with their year, and days of a week or month.
 
-Each form comes with the function that reads it. They are read before dates with a year, which
-would take their last words for a whole month or year: "mid-May 2026", "3-9 May 2026".
+Each pattern has a function that interprets it. These patterns are tried before dates with a year,
+which would otherwise read the last words as a whole month or year: "mid-May 2026", "3-9 May 2026".
 """
 
 from __future__ import annotations
@@ -54,13 +54,17 @@ _VERSION: Final = re.compile(r"(?:version|release|released|ver|build|section|cha
 
 
 def form(pattern: str, read: Reading) -> Form:
-    """Return a form whose words stand for themselves, and are no part of a path, a number or a name."""
+    """Return a pattern that matches only separate words, not parts of a path, a number or a name,
+    together with the function that interprets it.
+    """
     return re.compile(rf"(?<![\w/.-])(?:{pattern})(?![\w/-]|\.\w)", re.IGNORECASE), read
 
 
 @cache
 def leading() -> tuple[Form, ...]:
-    """Return the forms to be read before dates with a year, built when the first question is read."""
+    """Return the patterns that must be tried before dates with a year. They are built at the first
+    call.
+    """
     named = "|".join(_longest_first({*(name for name in month_numbers() if len(name) > 3), *SHORT_MONTHS}))
     # "May" is a verb too: "the early may be".
     month = rf"(?P<month>{named})(?!\s+(?:be|not|have|also|still|need|help|want|use|cause|fail|i|we|you)\b)"

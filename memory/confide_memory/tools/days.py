@@ -1,9 +1,10 @@
-"""Days in a question: "yesterday", "letzte Woche", "on Monday", "in May", "2026-05-03",
-"3 mars 2026", in the forms of 21 languages.
+"""Days in a question: "yesterday", "letzte Woche", "on Monday", "in May", "2026-05-03", "3 mars
+2026", as people write them in 21 languages.
 
 Days only influence the ranking: chunks of those days come first, and no chunk is left out, since a
-text may mention another day than the one it was written on. A question with two different days
-gives none, unless it names all from one to the other; so do the words in quotes or code.
+text may mention another day than the one it was written on. A question with two different days is
+read as having no day, unless it names a range from one to the other. Days in quotes or code do not
+count.
 """
 
 from __future__ import annotations
@@ -64,11 +65,13 @@ _COUNT = r"\d{1,3}|" + "|".join(NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class DayRange:
-    """A range of days, both ends included, and the words that named it.
+    """A range of days, both ends included, and the words of the question that named it.
 
     Attributes:
-        other: the other day that the words can mean, as of 3/4/2026.
-        is_all: the question asks for these days and nothing besides.
+        first, last: the first and the last day.
+        words: the words that named the days.
+        other: a second day that the words can mean, since 3/4/2026 is ambiguous; else None.
+        is_all: True if the question asks for these days and nothing else.
     """
 
     first: date
@@ -79,33 +82,36 @@ class DayRange:
 
     @property
     def name(self) -> str:
-        """Return the range for a reader."""
+        """The range as text for a reader."""
         if self.other is not None:
             return f"{self.first} or {self.other}"
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
     @property
     def span(self) -> tuple[str, str]:
-        """Return the first and the last day in ISO form, of both days if the words can mean two."""
+        """The first and the last day in ISO form. If the words can mean two days, these are both
+        included.
+        """
         days = (self.first, self.last, self.other or self.first)
         return min(days).isoformat(), max(days).isoformat()
 
     def latest(self, most: int) -> list[str]:
-        """List the last days of the range, at most `most`, in ISO form, the latest first."""
+        """List the last `most` days of the range in ISO form, the latest first."""
         days = [self.last - timedelta(back) for back in range(min(most, (self.last - self.first).days + 1))]
         return [day.isoformat() for day in days] + ([self.other.isoformat()] if self.other else [])
 
     def holds(self, first: str, last: str | None = None) -> bool:
-        """Return True if a time, from one ISO day to another (None: just the first), shares a day
-        with the range.
+        """Return True if the time from `first` to `last` (ISO days) has a day in common with this
+        range. Without `last`, the time is the single day `first`.
         """
         other = self.other.isoformat() if self.other else ""
         is_within = self.first.isoformat() <= (last or first) and first <= self.last.isoformat()
         return is_within or bool(other and first <= other <= (last or first))
 
     def phrases(self) -> list[str]:
-        """Return the word sequences by which the index knows texts of these days: each day, or each
-        month of a longer time; none of a time that is longer still.
+        """Return the word sequences by which the search index finds texts of these days: one for
+        each day, or for each month of a longer range. Empty for a range that is too long even for
+        that.
         """
         if self.other is not None:
             return [phrase(DaySpan(day, day)) for day in (self.first, self.other)]
@@ -132,7 +138,9 @@ class _NamedDays:
 
 
 def days_of(text: str, today: date) -> DayRange | None:
-    """Return the days that the text names; None if there are none, or different ones."""
+    """Return the days that a question names, or None if it names no day or several different ones.
+    `today` is the day from which words such as "yesterday" count.
+    """
     text = CONTENT.sub(" | ", " ".join(text.split()))
     text = text if text.isascii() else unicodedata.normalize("NFC", text)
     plain = with_plain_digits(text)

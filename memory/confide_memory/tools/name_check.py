@@ -1,8 +1,9 @@
-"""Names and numbers of a query in a chunk: whether they stand there, whole or in a longer name.
+"""Checks if the names and numbers of a query occur in a chunk of text, whole or as part of a longer
+name.
 
-A text without the name that a query asks for is no certain answer, however much else it has in
+A text without the name that a query asks for is not a certain answer, however much else it has in
 common: ERR_CONN_41 is not ERR_CONN_42, and port 8080 is not port 808. The keyword index finds the
-words of a name in a row; this finds where the name ends.
+words of a name in sequence; this module also checks where the name ends.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ _VERSION = re.compile(r"v?[0-9]")
 
 
 class NameCheck:
-    """The names and numbers of one query, looked for in one chunk after the other.
+    """Checks chunks of text for the names and numbers of one query.
 
     Attributes:
-        terms: the terms that are names or numbers; without any, and without days, nothing is lacking.
+        terms: the terms of the query that are names or numbers. If the query has no such terms and
+            no days, no chunk lacks anything.
     """
 
     def __init__(self, asked: SearchQuestion) -> None:
@@ -66,18 +68,21 @@ class NameCheck:
 
     @property
     def is_needed(self) -> bool:
-        """Return True if the query has names, numbers or days in digits."""
+        """True if the query has names, numbers or numeric dates, so that chunks must be checked."""
         return bool(self.terms or self._dates or self._numbered)
 
     def lacking(self, text: str, holds: Callable[[int], bool], *, is_dated: bool = False) -> float:
-        """Return how much of the query a chunk lacks, 0 to 1: 0 if of each kind of names one stands
-        there, `PARTLY` if one stands only in a longer name, else the share of these names in the
+        """Return how much of the query's names and numbers a chunk lacks, from 0 to 1.
+
+        It is 0 if the chunk has at least one name of each kind (name, identifier, number), `PARTLY`
+        if it has one only as part of a longer name, else the share of the missing kind in the
         query's weight.
 
         Args:
             text: the chunk with its headings and neighbours.
-            holds: reports of each of `terms`, by its place, if the words of it stand there in a row.
-            is_dated: the chunk is of the days that the query names.
+            holds: returns True for an index in `terms` if the words of that term occur in the chunk
+                in sequence.
+            is_dated: True if the chunk belongs to the days that the query names.
         """
         folded = join_groups(fold(text))
         lower = GROUPED.sub(ungroup, folded.lower())

@@ -1,8 +1,9 @@
-"""Notes of the past, by their status, and whether a question asks for them: for what a newer note
-supersedes ("what did we use before?"), or for what is done ("how did we fix the timeout?").
+"""Detects outdated notes by their status, and questions that ask for such notes: for things that a
+newer note supersedes ("what did we use before?"), or that are done ("how did we fix the timeout?").
 
-The words of English, German, French and Spanish are known, and the commonest of Russian, Chinese,
-Japanese and Korean. A question that names such a word by chance is shown more, never less.
+It knows the words for this in English, German, French and Spanish, and the most common ones in
+Russian, Chinese, Japanese and Korean. A question that has such a word by chance only gets more
+results, never fewer.
 """
 
 from __future__ import annotations
@@ -62,19 +63,21 @@ _OVER = frozenset(
 
 
 def is_over(status: str | None) -> bool:
-    """Return True if a note of this status is superseded, resolved, done or closed. Only its first
-    word counts: `superseded by ADR-7`.
+    """Return True if the status of a note means superseded, resolved, done or closed. Only the
+    first word of the status counts, as in `superseded by ADR-7`.
     """
     words = (status or "").casefold().replace("'", "").split()
     return bool(words) and (words[0].strip(".,:;()[]*_") in _OVER or words[:2] == ["wont", "fix"])
 
 
 def asks_for_former(text: str) -> bool:
-    """Return True if a question asks for what held before, which newer notes supersede."""
+    """Return True if a question asks for an earlier state, which newer notes supersede."""
     text = text[:_MOST_CHARS]
     return bool(_FORMER.search(text)) or (bool(_USED_TO.search(text)) and not _BE_USED_TO.search(text))
 
 
 def asks_for_done(text: str) -> bool:
-    """Return True if a question asks for what is done, resolved or closed, or for what held before."""
+    """Return True if a question asks for things that are done, resolved or closed, or for an
+    earlier state.
+    """
     return bool(_DONE.search(text[:_MOST_CHARS])) or asks_for_former(text)

@@ -1,5 +1,5 @@
-"""Search queries: parses a query into an FTS5 query and weighted terms. The same code runs on a
-device and on its daemon.
+"""Search queries: parses a query into an FTS5 query and weighted terms. A device and its daemon run
+the same code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ ENDING = 2
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term that a relevant chunk should contain: a word, a name, a pair of letters."""
+    """A term that a relevant chunk should contain: a word, a name, or a pair of letters in a script
+    without blanks.
+    """
 
     ways: tuple[tuple[str, ...], ...]  # alternative word sequences: get_user_by_id is also written getUserById
     weight: float
@@ -71,7 +73,7 @@ class Term:
 
     @property
     def match(self) -> str:
-        """The FTS5 query of the rows that contain the term."""
+        """The FTS5 query that finds the rows that contain this term."""
         own = [_quote(way) + (" *" if self.is_beginning else "") for way in self.ways]
         return " OR ".join([*own, *map(_quote, self.shorter)])
 
@@ -88,8 +90,11 @@ class SearchQuestion:
     numbered: tuple[tuple[str, str], ...] = ()  # kind and number: another number is another thing
 
     def with_day(self, share: float) -> float:
-        """Return the share of the terms of a chunk that is of the query's days, or names one: these
-        count like one more term that it has. Other chunks lose nothing.
+        """Return a term share that is raised for a chunk that belongs to the query's days or names
+        one of them.
+
+        `share` is the share of the query's terms that the chunk contains. The day counts as one
+        more term that it contains. Other chunks are not rated lower.
         """
         total = sum(term.weight for term in self.terms)
         held: float = share * total + DAY_WEIGHT
@@ -97,7 +102,9 @@ class SearchQuestion:
 
     @property
     def identifiers(self) -> tuple[Term, ...]:
-        """The identifiers among the terms: a text without any of them is about another thing."""
+        """The terms that identify a single thing, such as a ticket number. A text without any of
+        them is about something else.
+        """
         return tuple(term for term in self.terms if term.is_identifier)
 
 
@@ -116,13 +123,13 @@ PARTLY, MOST_OF_IT = 0.1, 0.5
 
 
 def words_score(keyword: float, terms: float, *, is_named: bool = False, lacking: float = 0.0) -> float:
-    """Return the probability, from words alone, that a chunk answers the query.
+    """Return the probability that a chunk answers the query, estimated from words alone.
 
     Args:
-        keyword: its BM25 score, saturated.
-        terms: the share of the query's terms that occur in it or around it.
-        is_named: it contains a name or a quoted phrase of the query exactly.
-        lacking: as `NameCheck.lacking` returns it.
+        keyword: the chunk's BM25 score, mapped to 0 to 1 by `saturate`.
+        terms: the share of the query's terms that occur in the chunk or near it.
+        is_named: True if the chunk contains a name or a quoted phrase of the query exactly.
+        lacking: how much of the query's names the chunk lacks, as `NameCheck.lacking` returns it.
     """
     least, most = bounds(is_named=is_named, lacking=lacking)
     value = KEYWORD["constant"] + KEYWORD["keyword"] * keyword + KEYWORD["terms"] * terms
@@ -130,7 +137,9 @@ def words_score(keyword: float, terms: float, *, is_named: bool = False, lacking
 
 
 def bounds(*, is_named: bool, lacking: float) -> tuple[float, float]:
-    """Return the least and the greatest logit of a score that names of the query allow."""
+    """Return the lowest and the highest logit that a chunk's score may have, given the names of the
+    query that it contains or lacks. The arguments are as in `words_score`.
+    """
     if not lacking:
         most = math.inf
     elif lacking <= PARTLY:
@@ -141,8 +150,10 @@ def bounds(*, is_named: bool, lacking: float) -> tuple[float, float]:
 
 
 def unknown_share(asked: SearchQuestion, is_there: Callable[[Term], bool]) -> float:
-    """Return the share, by weight, of proper nouns in the query that occur nowhere: no match for
-    the other words can make up for them. `is_there` reports if a term occurs anywhere.
+    """Return the share, by weight, of the query's proper nouns that occur in no text; matches of
+    other words cannot make up for them.
+
+    `is_there` returns True if a term occurs in any text.
     """
     unknown = sum(1 for term in asked.terms if term.is_proper and not is_there(term))
     if not unknown:
@@ -152,7 +163,9 @@ def unknown_share(asked: SearchQuestion, is_there: Callable[[Term], bool]) -> fl
 
 
 def saturate(bm25: float) -> float:
-    """Map a BM25 score to 0 to 1, so that scores of different queries are comparable."""
+    """Map a BM25 score to the range 0 to 1, so that the scores of different queries can be
+    compared.
+    """
     bm25 = max(0.0, bm25)
     return bm25 / (bm25 + SATURATION)
 
@@ -163,20 +176,22 @@ def logistic(value: float) -> float:
 
 
 def keyword_query(text: str, keywords: Sequence[str] = ()) -> str:
-    """Return the FTS5 query of the keyword search, "" if the text has no words."""
+    """Return the FTS5 query for a keyword search, or "" if the text has no words."""
     return question(text, keywords).match
 
 
 def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: Sequence[str] = ()) -> SearchQuestion:
-    """Parse the query.
+    """Parse a search query.
 
-    Every term is quoted and they are joined by OR, so that no text acts as syntax. A quoted term is
-    matched as a phrase of its parts: `ERR_CONN_42`, `src/app.py` and `retry-after` are searched
-    exactly, and by each of their parts. Text in double quotes stays one phrase.
+    Every term is quoted, and the terms are joined by OR, so that no text acts as query syntax. A
+    quoted term is matched as a phrase of its parts: `ERR_CONN_42`, `src/app.py` and `retry-after`
+    are searched exactly, and by each of their parts. Text in double quotes stays one phrase.
 
     Args:
+        text: the query as a user or model wrote it.
+        keywords: further words to search for.
         aside: words of the text that a relevant chunk need not contain, such as "last week".
-        days: dates that these words mean, as `DayRange.phrases` gives them.
+        days: dates that these words mean, as `DayRange.phrases` returns them.
     """
     raw, text = text, GROUPED.sub(_in_one, join_groups(fold(text)))
     forming = _Forming({}, {}, {})
@@ -365,8 +380,8 @@ def _telling(plain: list[str]) -> list[str]:
 
 
 def is_unstemmed(word: str) -> bool:
-    """Return True if a word is in a script (such as Cyrillic, Greek, Arabic) without a stemmer:
-    neither Porter's nor most models know its endings.
+    """Return True if a word is in a script without a stemmer, such as Cyrillic, Greek or Arabic.
+    Neither the Porter stemmer nor most models know the endings of such words.
     """
     return not word[0].isascii() and not unicodedata.name(word[0], "").startswith("LATIN ")
 

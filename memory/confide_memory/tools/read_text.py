@@ -1,8 +1,8 @@
 """The part of a document that `memory_read` shows to a model, limited in lines and characters.
 
-Clients write a longer result to a file and show their model its beginning; of a part with long
-lines the model would read little, and not know where to continue. Programs request the structured
-result, which has all the lines they name.
+Clients write a longer result to a file and show their model only its beginning. If the lines are
+long, the model would then read little and not know where to continue. Programs request the
+structured result, which has all the lines that they ask for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class TextPart(NamedTuple):
     """A part of a document.
 
     Attributes:
-        text: its lines, or a part of a line that is too long.
+        text: the lines of the part, or a piece of a single line that is too long.
         told: a description of the part: which lines of how many, and where to continue.
     """
 
@@ -29,8 +29,13 @@ class TextPart(NamedTuple):
 
 
 def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) -> TextPart:
-    """Return the part of `shown` that fits; `shown` is the `lines` of a document from line `first`
-    on (counted from 1), beginning at character `at` of that line.
+    """Return as much of a document as fits into one answer.
+
+    Args:
+        lines: all lines of the document.
+        shown: the lines to show.
+        first: the number of the first line in `shown`, from 1.
+        at: the character of that line at which `shown` begins, from 1.
     """
     total, count, size = len(lines), 0, 0
     for line in shown:
@@ -48,8 +53,8 @@ def page(lines: Sequence[str], shown: Sequence[str], first: int, at: int = 1) ->
 
 
 def with_lines_split(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a read; a path in the form of a search hit (`memory/plan.md:3-7`) is
-    split into path and lines.
+    """Return the arguments of a read with lines split from the path. Search results give locations
+    as `memory/plan.md:3-7`, which is split into path and lines.
     """
     match = _PLACE.fullmatch(arguments["path"])
     if match is None:

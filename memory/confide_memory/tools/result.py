@@ -1,7 +1,7 @@
-"""Validation of a tool's structured result against its output schema.
+"""Validation of a tool's structured result by its output schema.
 
-Fields in the schema must have its types, at any depth. A missing field raises an error only when it
-is read, since an older daemon may lack it; unknown fields stay unchanged.
+A field that is in the schema must have the schema's type, at any depth. A missing field raises an
+error only when it is read, since an older daemon may lack it. Unknown fields stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class ResultFields(dict[str, object]):
-    """A JSON object of the daemon; reading a missing field raises UnfitAnswerError."""
+    """A JSON object from the daemon. Reading a missing field raises UnfitAnswerError."""
 
     def __missing__(self, key: str) -> Any:
         raise UnfitAnswerError
 
 
 def read(schema: Mapping[str, Any], content: Any) -> Any:
-    """Validate a tool's structured content by its output schema. Raises UnfitAnswerError on a wrong
-    type.
+    """Validate a tool's structured result by its output schema, and return it. Raises
+    UnfitAnswerError if a value has the wrong type.
     """
     said = schema.get("type", ())
     kinds = [kind for name in ([said] if isinstance(said, str) else said) for kind in _KINDS.get(name, (object,))]

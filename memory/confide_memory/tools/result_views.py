@@ -1,12 +1,13 @@
 """Pages of add-ons that a client shows beside the results of tools, by MCP's extension for apps
 (SEP-1865, version 2026-01-26).
 
-Only a client that declares the extension sees any of it: `_meta.ui` at the tools whose results a
-page shows, the page itself as a resource, and the tools that only the page calls. The client has to
-keep those from its model. Since a server cannot know who calls, they do only what the agent's own
-tools could do as well.
+Only a client that declares the extension gets any of it: a link from a tool to its page
+(`_meta.ui`), the page itself as a resource, and the tools that only the page calls. The client has
+to hide those tools from its model. Since a server cannot know who calls, they do only things that
+the agent's own tools could do as well.
 
-Standard library only, and little of it: a client's first answer waits for this module to load.
+The module uses little of the standard library and nothing else, since a client's first answer waits
+for it to load.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _OPENINGS: Final = frozenset({"initialize", "server/discover"})
 
 
 def shows_views(capabilities: object) -> bool:
-    """Return True if a client that declares these capabilities shows pages beside results."""
+    """Return True if `capabilities`, which a client declares, say that it shows pages beside
+    results.
+    """
     extensions = capabilities.get("extensions") if isinstance(capabilities, Mapping) else None
     said = extensions.get(EXTENSION) if isinstance(extensions, Mapping) else None
     types = said.get("mimeTypes") if isinstance(said, Mapping) else None
@@ -38,12 +41,12 @@ def shows_views(capabilities: object) -> bool:
 
 
 class ViewTool(NamedTuple):
-    """A tool that a view calls, and no model sees.
+    """A tool that only a page calls. Models do not see it.
 
     Attributes:
         definition: its entry of `tools/list`.
-        answer: `async (arguments, place) -> ToolAnswer`, as `module:attribute`; `place` is the
-            device's `DecisionPlace`. Raises ConfideError.
+        answer: the function that answers it, as `module:attribute`: `async (arguments, place) ->
+            ToolAnswer`. `place` is the device's `DecisionPlace`. It raises ConfideError.
     """
 
     definition: Mapping[str, object]
@@ -55,10 +58,11 @@ class ResultView(NamedTuple):
 
     Attributes:
         uri: its address, which begins with `ui://`.
-        title: what a person calls it.
-        html: `() -> str`, the whole page, as `module:attribute`. Blocks.
-        shows: names of the tools whose results it shows.
-        tools: further tools, for its buttons. Only a device has them.
+        title: its name for people.
+        html: the function `() -> str` that returns the whole page, as `module:attribute`. It may
+            block.
+        shows: names of the tools whose results the page shows.
+        tools: further tools, which buttons of the page call. Only a device has them.
     """
 
     uri: str
@@ -69,7 +73,7 @@ class ResultView(NamedTuple):
 
 
 class ResultViews:
-    """The pages of all add-ons, and their tools."""
+    """The result pages of all add-ons, and the tools that the pages call."""
 
     def __init__(self, views: Sequence[ResultView]) -> None:
         self._views = {view.uri: view for view in views}
@@ -78,20 +82,20 @@ class ResultViews:
         self._pages: dict[str, str] = {}
 
     def without_tools(self) -> ResultViews:
-        """Return the same pages for a client that may not use their tools."""
+        """Return the same pages without their tools, for a client that may not use these."""
         return ResultViews([view._replace(tools=()) for view in self._views.values()])
 
     def concerns(self, tool: object) -> bool:
-        """Return True if a page shows or requests the structured result of a tool."""
+        """Return True if a page shows the structured result of this tool, or calls the tool itself."""
         return isinstance(tool, str) and (tool in self._uris or tool in self._tools)
 
     def has(self, tool: object) -> bool:
-        """Return True if only a page calls this tool."""
+        """Return True if this tool is one that only a page calls."""
         return isinstance(tool, str) and tool in self._tools
 
     def extend(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a method that describes a server, for a client that shows pages; any
-        other result unchanged.
+        """Add the pages and their tools to the `result` of an MCP method that describes the server,
+        such as `tools/list`. The result of any other method is returned unchanged.
         """
         if method in _OPENINGS and self._views:
             capabilities = result["capabilities"]
@@ -114,8 +118,8 @@ class ResultViews:
         ]
 
     def resource(self, uri: object) -> dict[str, Any] | None:
-        """Return the result of `resources/read` for a page; None for any other address, and for a
-        page that cannot be loaded or is too large. Blocks at the first call.
+        """Return the result of `resources/read` for a page. None if there is no page at this
+        address, or it cannot be loaded or is too large. The first call for a page blocks.
         """
         view = self._views.get(uri) if isinstance(uri, str) else None
         if view is None:
@@ -129,7 +133,7 @@ class ResultViews:
         return {"contents": [{"uri": view.uri, "mimeType": MEDIA_TYPE, "text": page, "_meta": {"ui": ui}}]}
 
     def answer_of(self, tool: str) -> str:
-        """Return the function that answers a tool that `has` names, as `module:attribute`."""
+        """Return, as `module:attribute`, the function that answers a tool that only a page calls."""
         return self._tools[tool][0].answer
 
 

@@ -1,8 +1,8 @@
-"""The text of search results: each hit's location, date and lines, in as few tokens as possible,
-and the scores to show.
+"""The text of search results: the location, date and lines of each hit in as few tokens as
+possible, and the scores to show.
 
-The text is written from the structured result, by the daemon and by a device that answers for it. A
-heading, a class or a number appears only if it adds information.
+The text is made from the structured result, either by the daemon or by a device that answers while
+the daemon is unreachable. A heading, a trust class or a number appears only if it adds information.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LEAST_STEM: Final = 4
 
 
 class Beside(TypedDict):
-    """A note that a hit refers to, or a file that is not a note."""
+    """A note that a search hit refers to, or a file that is not a note."""
 
     id: NotRequired[str]
     shortId: NotRequired[str]  # missing from older daemons
@@ -56,8 +56,8 @@ _OfClass = TypedDict("_OfClass", {"class": NotRequired[str]})
 
 
 class ResultHit(_OfClass):
-    """A hit in the structured result of `memory_search`; a hit that a device found locally has no
-    class.
+    """A hit in the structured result of `memory_search`. A hit that a device found locally has no
+    trust class.
     """
 
     path: str
@@ -85,10 +85,11 @@ class ResultHit(_OfClass):
 
 
 def limits(arguments: Mapping[str, Any]) -> list[str]:
-    """Return a warning that names the options that limited a search; empty if none did.
+    """Return a warning that names the options that limited a search, as a list of one; empty if no
+    option did.
 
-    It is for a search without hits. Clients fill in values such as "any" or "*.md", and a reader
-    must not take "nothing matches" for "nothing is stored".
+    The warning is for a search without hits. Clients fill in values such as "any" or "*.md", and a
+    reader must not take "nothing matches" for "nothing is stored".
     """
     given = {name: arguments.get(name) for name in _LIMITS}
     said = []
@@ -105,20 +106,22 @@ def limits(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def falling(scores: Sequence[float]) -> list[float]:
-    """Return scores that never rise: each is at most the one before it.
+    """Return the scores, each lowered to the one before it if it is higher, so that they never
+    rise.
 
-    None is raised, so none says more than it would alone. They stay at or above the lowest of the
-    input, so they pass any threshold that all inputs passed.
+    No score is raised, so none claims more than it did. None falls below the lowest of the input,
+    so all pass any threshold that all inputs passed.
     """
     return list(accumulate(scores, min))
 
 
 def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> str:
-    """Return the structured result of `memory_search` as text.
+    """Return the structured result of `memory_search` as text for a model.
 
     Args:
-        project: the session's project, which is not repeated for its own hits.
-        nothing: the text if there is no hit.
+        found: the structured result.
+        project: the session's project, whose name is left out for its own hits.
+        nothing: the text to return if there is no hit.
     """
     hits, explanation = found["results"], found.get("explain")
     lines = [f"{WARNING}{warning}" for warning in found["warnings"]]
@@ -136,7 +139,7 @@ def text_of(found: Mapping[str, Any], *, project: str | None, nothing: str) -> s
 
 
 def reference_of(one: Mapping[str, object]) -> str:
-    """Return the name by which a model refers to a note, or to a file that is not a note."""
+    """Return the name by which a model can refer to a note, or to a file that is not a note."""
     return str(one.get("shortId") or one.get("id") or one["path"])  # older daemons send no short id
 
 
@@ -203,8 +206,8 @@ def _related_lines(hit: ResultHit) -> Iterator[str]:
 
 
 def wanted_words(query: str) -> re.Pattern[str] | None:
-    """Return a pattern for the words of a query, in all their forms, without stop words; None if
-    only these are in it.
+    """Return a pattern that matches the words of a query in all their forms, without stop words.
+    None if the query has only stop words.
     """
     words = [word for word in re.findall(r"\w+", query.casefold()) if word not in STOP_WORDS]
     stems = {stem if len(stem := _ENDINGS.sub("", word)) >= _LEAST_STEM else word for word in words}

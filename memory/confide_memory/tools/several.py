@@ -1,7 +1,8 @@
-"""Questions that ask for several things at once: "what port does the API use, and who owns billing?"
+"""Splits a question that asks for several things: "what port does the API use, and who owns
+billing?"
 
-A text is split only where each part stands for itself: it has words of its own, and none that
-points back to another part, such as "it". Everything else stays one question.
+A text is split only if each part can be understood alone: it has words of its own, and none such as
+"it" that refers to another part. Everything else stays one question.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ _LEAST_UNSPACED: Final = 4
 
 
 def parts_of(text: str) -> list[str]:
-    """Return the questions of a text, at most MOST_PARTS, in their order; the text alone if it asks
-    for one thing, or for things that do not stand for themselves.
+    """Return the separate questions in a text, in order and at most `MOST_PARTS`. A text with one
+    question, or with parts that cannot be understood alone, is returned as a whole.
     """
     text = text.strip()
     if not text or len(text) > _MOST_CHARS:

@@ -72,8 +72,8 @@ _SPELLED_OUT = re.compile(r"(?<![aeiouq])(ae|oe|ue)(?=[a-z])")
 
 
 def fold(text: str) -> str:
-    """Return the text with one spelling of each letter, where FTS5 does not do that itself. Words
-    keep their order.
+    """Return the text with one spelling for letters that have several, where FTS5 does not unify
+    them itself. The order of the words stays.
     """
     if text.isascii():
         return text
@@ -110,7 +110,9 @@ def _name_of_emoji(emoji: re.Match[str]) -> str:
 
 
 def spelled_otherwise(word: str) -> str | None:
-    """Return a word with ae, oe, ue for ä, ö, ü, or the reverse; None if it has no other spelling."""
+    """Return a word with ae, oe, ue instead of ä, ö, ü, or the reverse; None if it has no other
+    spelling.
+    """
     out = word.translate(_UMLAUTS)
     if out != word:
         return out
@@ -135,8 +137,8 @@ SHORTEST_MIXED = 4  # characters of mixed letters and digits: `s01` says little,
 
 
 def humps(word: str) -> list[str]:
-    """Return the parts of a word in camel case, in lower case: getUserById gives get, user, by, id.
-    Empty for any other word.
+    """Split a word in camel case into lower-case parts: getUserById gives get, user, by, id. Empty
+    for any other word.
     """
     if not _HUMP.search(word) or not word.isascii():
         return []
@@ -145,13 +147,13 @@ def humps(word: str) -> list[str]:
 
 
 def parts(compound: str) -> list[str]:
-    """Return the words into which FTS5 splits a compound, in lower case."""
+    """Return the lower-case words into which FTS5 splits a compound such as `src/app.py`."""
     return [word.lower() for word in PLAIN.findall(compound)]
 
 
 def is_name(compound: str) -> bool:
-    """Return True if a compound looks like the name of a thing, which is searched exactly, not like
-    a word of a sentence.
+    """Return True if a compound looks like the name of a thing, which is searched exactly, and not
+    like an ordinary word.
     """
     if "_" in compound.strip("_") or "::" in compound or "->" in compound or "@" in compound or "\\" in compound:
         return True
@@ -194,15 +196,15 @@ def is_hash(word: str) -> bool:
 
 
 def may_go_on(word: str) -> bool:
-    """Return True if a name that ends in this word may be searched as a prefix: a longer number is
-    another number.
+    """Return True if a name that ends in this word may be searched as a prefix. A number may not,
+    since a longer number is a different number.
     """
     return not word[-1].isdigit() or is_hash(word)
 
 
 def is_identifier(compound: str) -> bool:
-    """Return True if a name identifies one of many things, so that a text without it is about
-    another: a ticket, an address, a hash.
+    """Return True if a name identifies a single thing among many, such as a ticket, an address or a
+    hash. A text without it is about something else.
     """
     words = parts(compound)
     if _LOOSE_NUMBER.fullmatch(compound):
@@ -214,8 +216,8 @@ def is_identifier(compound: str) -> bool:
 
 
 def numbered_things(compounds: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the things of a query that a short number distinguishes, as kind and
-    number in lower case: chapter 3, KW 4, Q3, B12.
+    """Return the things in a query that a short number distinguishes, such as chapter 3, KW 4, Q3
+    and B12, each as a pair of kind and number in lower case.
     """
     found = [(pair[1].lower(), pair[2]) for one in compounds if (pair := _NUMBERED.fullmatch(one))]
     for kind, number in pairwise(compounds):
@@ -235,9 +237,10 @@ MOST_JOINED = 40  # letters of a name that is also searched in one word
 
 
 def other_spellings(compound: str) -> list[str]:
-    """Return other spellings as word sequences: the parts of camel case, all parts in one word, a
-    version without its v, an address without its scheme, a number without its groups, a number and
-    its unit or its kind (RFC7230) apart, a note's name without its extension.
+    """Return other spellings of a compound, each as words separated by blanks: the parts of camel
+    case, all parts in one word, a version without its v, an address without its scheme, a number
+    without its groups, a number apart from its unit or its kind (RFC7230), a note's name without
+    its extension.
     """
     # 1B in an address has humps too, and says nothing alone.
     split = (humps(word) for word in PLAIN.findall(compound))
@@ -260,7 +263,7 @@ def other_spellings(compound: str) -> list[str]:
 
 
 def ungroup(number: re.Match[str]) -> str:
-    """Return the digits of a number that was written in groups."""
+    """Return the digits of a matched number without the separators between groups, as in 1,000."""
     return re.sub("[^0-9]", "", number[0])
 
 
@@ -313,14 +316,18 @@ def _is_iban(word: str) -> bool:
 
 
 def join_groups(text: str) -> str:
-    """Return the text with phone numbers and IBANs each in one word, however they were grouped."""
+    """Return the text with each phone number and IBAN joined into one word, however its digits were
+    grouped.
+    """
     if not _DIGITS.search(text):
         return text
     return _IN_GROUPS.sub(lambda number: next(iter(_in_one_word(number)), number[0]), text)
 
 
 def others_in(text: str) -> list[str]:
-    """Return the other spellings of the names and dates in a text, as word sequences."""
+    """Return other spellings of the names, numbers and dates in a text, each as words separated by
+    blanks.
+    """
     # The check is fast since most texts have no such names, nor do most of their words: a search
     # reads a hundred texts.
     words = _ASCII_WORD.findall(text) if _HUMP.search(text) else []
@@ -342,35 +349,35 @@ RUN = re.compile(f"[{UNSPACED}]+")
 
 
 def runs(text: str) -> list[str]:
-    """Return the runs of letters of scripts without blanks. Marks above or below letters are left
-    out, since FTS5 splits words at them.
+    """Return each sequence of letters in scripts without blanks between words, such as Han and
+    Thai. Marks above or below letters are left out, since FTS5 splits words at them.
     """
     found = ("".join(character for character in run if character.isalnum()) for run in RUN.findall(text))
     return [run for run in found if run]
 
 
 def bigrams(run: str) -> list[str]:
-    """Return the pairs of neighbouring letters of a run, in order; a run of one letter gives
-    itself.
+    """Return the pairs of neighbouring letters in `run`, in order. A single letter is returned as
+    it is.
     """
     return [one + other for one, other in pairwise(run)] or [run]
 
 
 def index_terms(run: str) -> list[str]:
-    """Return the index terms of a run: its pairs, and its last letter, so that every single letter
-    begins a term.
+    """Return the index terms for a sequence of letters in a script without blanks: its pairs of
+    letters, and its last letter, so that every single letter begins a term.
     """
     return [*bigrams(run), run[-1]] if len(run) > 1 else [run]
 
 
 def index_words(text: str) -> str:
-    """Return the terms to index beside a chunk's text, for the parts of what FTS5 treats as one
-    word.
+    """Return additional terms to index with a chunk's text, for searches that FTS5 would miss
+    because it treats a longer sequence as one word.
 
     These are the parts of camel case, versions without their v, numbers without groups or units,
-    phone numbers and IBANs in one word, folded words, and pairs of letters in scripts without blanks. When this changes,
-    `ChunkSettings.name` must change too: then the rows of older documents are rebuilt in the
-    background.
+    phone numbers and IBANs in one word, folded words, and pairs of letters in scripts without
+    blanks. When this changes, `ChunkSettings.name` must change too: then the rows of older
+    documents are rebuilt in the background.
     """
     return " ".join(dict.fromkeys(_other_spellings(text)))
 

@@ -1,10 +1,10 @@
-"""Days that a stored text states: in its path, its front matter, its headings, at the beginning of
-its entries, and anywhere in its lines.
+"""Reads the dates that a stored text states: in its path, its front matter, its headings, at the
+beginning of its entries, and anywhere in its lines.
 
-A day is read if it exists in the calendar, from 1970 to 2099, and if its form leaves no doubt: the
-year has four digits. `3/4/2026` may be two days and is read as both where a text mentions it, and
-as none where it would date a text. Reading costs the same for any text: at most `MOST_DATES` are
-read of one.
+A date is read only if it exists in the calendar, is from 1970 to 2099, and has a year of four
+digits. The ambiguous `3/4/2026` is read as both days if a text mentions it, and ignored if it would
+date the text. At most `MOST_DATES` dates are read from one text, so reading costs the same for any
+text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _DIGITS: Final = {first + value: str(value) for first in (0x660, 0x6F0, 0x966, 0
 
 
 class DaySpan(NamedTuple):
-    """Some days in a row, both ends included."""
+    """Consecutive days, from the first to the last, both included."""
 
     first: date
     last: date
@@ -78,12 +78,14 @@ class DaySpan(NamedTuple):
         return self == month_of(self.first.year, self.first.month)
 
     def within(self, other: DaySpan) -> bool:
-        """Return True if the other span holds all of this one."""
+        """Return True if all days of this span are in the other span."""
         return other.first <= self.first and self.last <= other.last
 
 
 class WrittenDay(NamedTuple):
-    """A date in a text, from `start` to `end`; `spans` are the one or two that it can mean."""
+    """A date in a text, from the character `start` to `end`. `spans` has the one or two meanings
+    that the date can have.
+    """
 
     start: int
     end: int
@@ -91,7 +93,7 @@ class WrittenDay(NamedTuple):
 
 
 def day_span(year: int, month: int, day: int) -> DaySpan | None:
-    """Return the span of one day, or None if the calendar has no such day."""
+    """Return the span of one day, or None if this day does not exist in the calendar."""
     if not _FIRST_YEAR <= year <= _LAST_YEAR:
         return None
     try:
@@ -102,14 +104,14 @@ def day_span(year: int, month: int, day: int) -> DaySpan | None:
 
 
 def month_of(year: int, month: int) -> DaySpan | None:
-    """Return the span of a month, or None if there is none of that number."""
+    """Return the span of a month, or None if the month or the year is out of range."""
     if not (_FIRST_YEAR <= year <= _LAST_YEAR and 1 <= month <= 12):
         return None
     return DaySpan(date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1]))
 
 
 def week_of(year: int, week: int) -> DaySpan | None:
-    """Return the span of an ISO week, Monday to Sunday, or None if the year lacks it."""
+    """Return the span of an ISO week, Monday to Sunday, or None if the year has no such week."""
     if not _FIRST_YEAR <= year <= _LAST_YEAR:
         return None
     try:
@@ -120,30 +122,34 @@ def week_of(year: int, week: int) -> DaySpan | None:
 
 
 def quarter_of(year: int, quarter: int) -> DaySpan | None:
-    """Return the span of a quarter of a year, 1 to 4, or None if the year is out of range."""
+    """Return the span of a quarter (1 to 4) of a year, or None if the quarter or the year is out of
+    range.
+    """
     first, last = month_of(year, 3 * quarter - 2), month_of(year, 3 * quarter)
     return DaySpan(first.first, last.last) if first and last else None
 
 
 @cache
 def month_numbers() -> dict[str, int]:
-    """Return the number of each month's name, from 1, by the name in lower case."""
+    """Return the names of the months in lower case, each with its number from 1."""
     return {name.replace("_", " "): number for number, names in enumerate(MONTHS, 1) for name in names.split()}
 
 
 @cache
 def weekday_numbers() -> dict[str, int]:
-    """Return the number of each weekday's name, Monday as 0, by the name in lower case."""
+    """Return the names of the weekdays in lower case, each with its number; Monday is 0."""
     return {name: number for number, names in enumerate(WEEKDAYS) for name in names.split()}
 
 
 def with_plain_digits(text: str) -> str:
-    """Return the text with digits of other scripts as ASCII ones, character by character."""
+    """Return the text with digits of other scripts replaced by ASCII digits. The positions of
+    characters do not change.
+    """
     return text if text.isascii() else text.translate(_DIGITS)
 
 
 def dates_in(text: str, *, most: int = MOST_DATES) -> list[WrittenDay]:
-    """Return the dates that a text states with their year, in order, `most` of them: days, and
+    """Return the dates with a year that a text states, in order and at most `most`: days, and
     months such as "October 2026".
     """
     text = with_plain_digits(text)
@@ -221,12 +227,12 @@ def _of_numbers(one: int, other: int, year: int, mark: str) -> tuple[DaySpan, ..
 
 
 def phrase(span: DaySpan) -> str:
-    """Return the words by which the index knows a day or a month: "2026 03 03", "2026 03"."""
+    """Return the words under which the index has a day or a month: "2026 03 03", "2026 03"."""
     return f"{span.first:%Y %m %d}" if span.is_day else f"{span.first:%Y %m}"
 
 
 def other_forms(text: str) -> list[str]:
-    """Return the index words of the dates that a text states in another form than 2026-03-03."""
+    """Return the index words of the dates in a text that are not written like 2026-03-03."""
     if not _YEAR.search(text) and (text.isascii() or not _YEAR.search(with_plain_digits(text))):
         return []
     found = [phrase(span) for one in dates_in(text) for span in one.spans if not _is_plain(text[one.start : one.end])]
@@ -276,9 +282,9 @@ _PATH_YEAR = re.compile(r"(?:^|[/_ -])((?:19[7-9]|20[0-9])[0-9])(?=$|[/_ -])")
 
 
 def days_of_path(path: str) -> DaySpan | None:
-    """Return the day, week or month that a path names: `memory/2026-11-21.md`,
-    `journals/2025_01_15.md`, `log/2025/01/19.md`, `2025/January/19.md`, `2025-W07.md`, `2025-02.md`,
-    `2025-Q1.md`; or the quarter.
+    """Return the day, week, month or quarter that a path names, or None. Examples:
+    `memory/2026-11-21.md`, `journals/2025_01_15.md`, `log/2025/01/19.md`, `2025/January/19.md`,
+    `2025-W07.md`, `2025-02.md`, `2025-Q1.md`.
     """
     stem = with_plain_digits(path.removesuffix(".md"))
     if not re.search(r"[0-9]{4}", stem):
@@ -339,7 +345,9 @@ def _named_month_of(match: re.Match[str]) -> DaySpan | None:
 
 
 def year_of_path(path: str) -> DaySpan | None:
-    """Return the year that a folder or a file is named after, for headings that state none."""
+    """Return the year that the name of a folder or file states, or None. It completes headings
+    without a year.
+    """
     found = _PATH_YEAR.findall(with_plain_digits(path.removesuffix(".md")))
     return DaySpan(date(int(found[-1]), 1, 1), date(int(found[-1]), 12, 31)) if found else None
 
@@ -359,8 +367,10 @@ _NOTE_FIELDS = ("updated", "created")
 
 
 class StatedDay(NamedTuple):
-    """The days that a document is about. `moment`: seconds since 1970 where a program stated a
-    moment in UTC, so that the day depends on the reader's zone.
+    """The days that a document states it is about.
+
+    `moment`: the time in seconds since 1970 if a program stated a time in UTC, so that the day
+    depends on the reader's time zone; else None.
     """
 
     span: DaySpan
@@ -368,7 +378,7 @@ class StatedDay(NamedTuple):
 
     @property
     def in_local_time(self) -> DaySpan:
-        """The days in the time zone of this machine."""
+        """The days in this computer's time zone."""
         if self.moment is None:
             return self.span
         day = datetime.fromtimestamp(self.moment).astimezone().date()
@@ -376,10 +386,11 @@ class StatedDay(NamedTuple):
 
 
 def day_of_matter(text: str, fields: Sequence[str] = _FIELDS) -> StatedDay | None:
-    """Return the day that the first of some fields of the front matter states (YAML, TOML or
-    Logseq's properties), or None.
+    """Return the day that the front matter (YAML, TOML or Logseq's properties) states in the first
+    of `fields` that it has, or None.
 
-    A time with an offset is of the day that its author wrote; a time in UTC is a moment.
+    A time with an offset belongs to the day that its author wrote. For a time in UTC, the day
+    depends on the reader's time zone.
     """
     head = text[:_MATTER_CHARS].removeprefix("\ufeff").replace("\r\n", "\n")
     matter = _MATTER.match(head)
@@ -420,9 +431,10 @@ def _parse_moment(value: str) -> StatedDay | None:
 
 
 def stated_day(path: str, text: str) -> StatedDay | None:
-    """Return the days that a document states: the day in its path, else that of its front matter,
-    else the week or month in its path; None if it states none. A note is of the day on which its
-    fields say that it was changed.
+    """Return the days that a document states, or None.
+
+    They are the day in its path, else the day in its front matter, else the week or month in its
+    path. For a note, the day on which it was changed according to its fields comes first.
     """
     if is_note(path) and (changed := day_of_matter(text, _NOTE_FIELDS)):
         return changed
@@ -447,8 +459,8 @@ def days_of_headings(heading: str, around: DaySpan | None) -> DaySpan | None:
     """Return the days that the headings above a chunk state, or None.
 
     Args:
-        heading: the titles, as "Outer > Inner".
-        around: the days of the document, which complete titles such as "Nov 24".
+        heading: the titles of the headings, as "Outer > Inner".
+        around: the days of the document, which complete titles such as "Nov 24"; None if unknown.
     """
     found: DaySpan | None = None
     for title in heading.split(" > "):
@@ -528,8 +540,9 @@ _ENTRY = re.compile(r"[ \t]*(?:[-*+•|>][ \t]+|[0-9]{1,3}[.)][ \t]+)*(?:\[[ xX]
 
 
 def days_of_entries(text: str) -> DaySpan | None:
-    """Return the days with which the lines of a chunk begin, as in a log: `- 2026-11-24: …`,
-    `[24.11.2026] …`; None if no line does, or if they are more than a month apart.
+    """Return the span of the dates with which lines of a chunk begin, as in a log: `- 2026-11-24:
+    …`, `[24.11.2026] …`. None if no line begins with a date, or the dates are more than a month
+    apart.
     """
     if not _YEAR.search(text) and (text.isascii() or not _YEAR.search(with_plain_digits(text))):
         return None
@@ -554,7 +567,7 @@ def _leads(before: str) -> bool:
 
 
 def days_of_chunk(heading: str, text: str, around: DaySpan | None) -> DaySpan | None:
-    """Return the days that a chunk states by its entries, else by its headings; None: it is of its
-    document's days.
+    """Return the days that a chunk states at the beginning of its lines, or else in its headings.
+    None if it states none, so that the days of its document apply.
     """
     return days_of_entries(text) or (days_of_headings(heading, around) if heading else None)

@@ -152,8 +152,8 @@ class CompareAnswer(TypedDict):
 
 
 class Upon(TypedDict):
-    """The state that an edit of a file is based on: a revision, the hash of its text to check that,
-    and the hashes of texts sent since.
+    """The state that an edit of a file is based on: a revision, the hash of that revision's text,
+    and the hashes of the texts that the device has sent since without an answer.
     """
 
     base: Revision
@@ -162,7 +162,9 @@ class Upon(TypedDict):
 
 
 class PutRequest(OfDocument, Upon, _FromAgent):
-    """A file to store; `others` are its lines that another person wrote, first and last, from 1."""
+    """A request to store a file. `others` lists the lines that another person wrote, as pairs of
+    first and last line, from 1.
+    """
 
     text: str
     hash: str
@@ -170,7 +172,9 @@ class PutRequest(OfDocument, Upon, _FromAgent):
 
 
 class PutAnswer(TypedDict):
-    """The result of sending a file; `text` is set if the stored text differs."""
+    """The result of sending a file. `text` is set if the daemon stored a text that differs from the
+    one sent.
+    """
 
     revision: Revision
     text: NotRequired[str | None]
@@ -183,7 +187,7 @@ class PutAnswer(TypedDict):
 
 
 class RemoveRequest(OfDocument, Upon):
-    """A request to delete a document after its file was deleted."""
+    """A request to delete a document because its file was deleted."""
 
 
 class PullRequest(OfDocument):
@@ -196,8 +200,8 @@ _Begins = TypedDict("_Begins", {"from": NotRequired[Annotated[int, UNREAD]]})
 
 
 class TranscriptRequest(OfProject, _Begins):
-    """Messages of a session, or a query for its position. `documents.transcripts` of the daemon
-    reads the other fields.
+    """A request to store messages of an agent's session, or to ask how far the session is stored.
+    The daemon's `documents.transcripts` reads the other fields.
     """
 
     agent: NotRequired[Annotated[str, UNREAD]]
@@ -235,7 +239,9 @@ class ApplyRequest(OfDocument):
 
 
 class Applied(TypedDict):
-    """A device's answer that it has applied a change, or else the current content of its file."""
+    """A device's answer to a change that the daemon sent: that the device has applied it, or else
+    the current content of its file.
+    """
 
     applied: bool
     text: NotRequired[Annotated[str, _if_not_applied(text)]]

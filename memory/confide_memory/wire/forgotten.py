@@ -38,12 +38,13 @@ _Of = Annotated[str, optional(printable_text, "")]
 
 
 class ForgetPlanRequest(TypedDict):
-    """Ask what a record would contain: for names of a project, or for the parts of a text.
+    """A request for the content of a future record of forgotten texts: for names in a project, or
+    for the parts of a text.
 
     Attributes:
-        project: "" where parts are given.
-        paths: none for the whole project.
-        parts: packed, with the key of an earlier answer.
+        project: the project of the names; "" if parts are given.
+        paths: names of documents and folders; empty for the whole project.
+        parts: hashed runs of words, packed, made with the key of an earlier answer.
     """
 
     project: NotRequired[_Of]
@@ -77,11 +78,11 @@ ForgetTaken = TypedDict("ForgetTaken", {"documents": Size, "done": Annotated[boo
 
 
 class ForgetSyncRequest(TypedDict):
-    """Compare the records of a device with the daemon's.
+    """A request to exchange records of forgotten texts between a device and the daemon.
 
     Attributes:
-        have: ids of the device's records, in hex.
-        done: ids of those that it has applied to its own files.
+        have: ids of the records that the device has, in hex.
+        done: ids of the records that it has applied to its own files.
     """
 
     have: NotRequired[_Ids]
@@ -96,8 +97,8 @@ class ForgetItem(TypedDict):
 
 
 class ForgetSynced(TypedDict):
-    """Answer with records that the device lacks, as many as fit, and the ids of those that the
-    daemon lacks.
+    """The answer to an exchange of records of forgotten texts: the records that the device lacks,
+    as many as fit, and the ids of the records that the daemon lacks.
     """
 
     records: Annotated[list[ForgetItem], MAX_LISTED]
@@ -106,7 +107,9 @@ class ForgetSynced(TypedDict):
 
 
 class ForgetUndoRequest(TypedDict):
-    """Let names of a project, or parts of a text, be stored again."""
+    """A request to allow forgotten names of a project, or forgotten parts of a text, to be stored
+    again.
+    """
 
     project: NotRequired[_Of]
     paths: NotRequired[Annotated[list[str], optional(items(MAX_LISTED, _name), ())]]
@@ -146,12 +149,12 @@ FORGET_BACKUPS: Final[Operation[ForgetReceiptRequest, ForgetBackups]] = Operatio
 
 
 def packed_hashes(hashes: Iterable[bytes]) -> bytes:
-    """Return hashes of different lengths as one value."""
+    """Join hashes of different lengths into one value, each after a byte with its length."""
     return b"".join(bytes([len(one)]) + one for one in sorted(hashes))
 
 
 def hashes_of(value: bytes) -> frozenset[bytes]:
-    """Return the hashes of such a value; what does not fit is left out."""
+    """Split a value that `packed_hashes` made into its hashes."""
     found, at = set(), 0
     while at < len(value):
         size = value[at]

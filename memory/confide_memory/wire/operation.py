@@ -58,12 +58,13 @@ class Nothing(TypedDict):
 
 
 class Operation(Generic[_Request, _Answer]):
-    """A request by its name.
+    """A kind of request: its name, and the fields of the request and its answer.
 
     Attributes:
-        text_follows: a long text may be sent as a body of its own (`send_text`).
-        is_free: the function that answers gets all fields, also those without a form.
-        is_large: it may be larger than `MAX_REQUEST` (PROTOCOL.md 7.2).
+        name: the name on the wire.
+        text_follows: True if a long text may be sent as a separate body (`send_text`).
+        is_free: True if the function that answers gets all fields, including undeclared ones.
+        is_large: True if the request may be larger than `MAX_REQUEST` (PROTOCOL.md 7.2).
     """
 
     def __init__(
@@ -96,17 +97,18 @@ class Operation(Generic[_Request, _Answer]):
         return fields_of_type(self._answer)
 
     def read(self, body: Carried, *, without: Collection[str] = ()) -> _Request:
-        """Read a request that was received; `without` names fields that are not there yet.
+        """Read the fields of a received request. `without` names fields to skip because they are
+        not there yet.
 
-        Raises RequestError if a field is missing, of another form, or out of its bounds.
+        Raises RequestError if a field is missing, has the wrong type, or is out of its bounds.
         """
         fields = {name: form for name, form in self.request_fields.items() if name not in without}
         found: _Request = fields_of(body, fields, with_others=self.is_free)
         return found
 
     def read_answer(self, body: Carried) -> _Answer:
-        """Read an answer that was received. Raises RequestError if a field is missing or not of its
-        form.
+        """Read the fields of a received answer. Raises RequestError if a field is missing or has
+        the wrong type.
         """
         found: _Answer = fields_of(body, self.answer_fields)
         return found
@@ -114,19 +116,21 @@ class Operation(Generic[_Request, _Answer]):
     async def answer_request(
         self, body: Carried, answer: Callable[[_Request], Awaitable[_Answer]]
     ) -> dict[str, object]:
-        """Answer a request that was received by `answer`, and return the answer in wire form.
+        """Read a received request, call `answer` with it, and return the result as JSON fields.
 
-        Raises RequestError if a field is missing or not of its form; and what `answer` raises.
+        Raises RequestError if a field is missing or has the wrong type, and any error that `answer`
+        raises.
         """
         return to_json(await answer(self.read(body)), self.answer_fields)
 
     def by(
         self, answer: Callable[[_Request], Awaitable[_Answer]], *, may: Callable[[Carried], object] | None = None
     ) -> tuple[str, Answerer]:
-        """Return the operation's name, and the function that answers it.
+        """Return the operation's name and the function that answers it, as a pair for a table of
+        operations.
 
-        `may` raises an error if the caller may not send the request at all. It runs before the
-        request is read, so that the caller does not learn anything about the form of the request.
+        `may` raises an error if the sender may not send this request at all. It runs before the
+        request is read, so that the sender does not learn which fields the request has.
         """
 
         async def answered(body: Carried) -> dict[str, object]:
@@ -139,14 +143,14 @@ class Operation(Generic[_Request, _Answer]):
     async def ask(
         self, link: RequestChannel, body: _Request, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> _Answer:
-        """Send a request to the daemon and return its answer; devices use only this method.
+        """Send a request to the daemon and return its answer. Only devices call this.
 
         Args:
-            whole: a body that is sent with it (PROTOCOL.md 7.4).
+            whole: a body to send with the request (PROTOCOL.md 7.4); None for no body.
 
         Raises:
-            UnfitAnswerError: the answer is not of the agreed form.
-            UnknownRequestError: the daemon is too old for it.
+            UnfitAnswerError: the answer does not have the agreed fields.
+            UnknownRequestError: the daemon is too old to know the request.
             RequestError, ConnectionLost, TimeoutError: as `Connection.request`.
         """
         try:
@@ -162,8 +166,10 @@ class Operation(Generic[_Request, _Answer]):
             raise UnfitAnswerError from None
 
     async def ask_machine(self, machine: Machine, body: _Request, timeout_s: float) -> _Answer:
-        """Send a request to a device and return its answer. Raises RequestError if the device
-        refuses, or its answer is not of the form; ConnectionLost; TimeoutError.
+        """Send a request from the daemon to a device and return its answer.
+
+        Raises RequestError if the device refuses or its answer does not have the agreed fields;
+        ConnectionLost if the connection ends; TimeoutError if there is no answer in time.
         """
         answer: _Answer = await machine(self, body, timeout_s)
         return answer
@@ -171,8 +177,10 @@ class Operation(Generic[_Request, _Answer]):
     async def send_raw(
         self, link: RequestChannel, body: Carried, *, timeout_s: float, bulk: bool = False, whole: bytes | None = None
     ) -> dict[str, object]:
-        """Send a request and return the raw answer. Raises RequestError, ConnectionLost,
-        TimeoutError.
+        """Send a request and return the unchecked answer.
+
+        Raises RequestError if the answer is an error; ConnectionLost if the connection ends;
+        TimeoutError if there is no answer in time.
         """
         said = to_json(body, self.request_fields)
         if whole is not None:

@@ -1,5 +1,5 @@
 """Requests about projects and their history (PROTOCOL.md 9.6, 9.9): lists, revisions, days, links,
-classes.
+trust classes.
 """
 
 from typing import Annotated, Final, NotRequired, TypedDict
@@ -117,10 +117,10 @@ class DocumentsRequest(OfProject):
 
 
 class DocumentItem(Classed):
-    """A document.
+    """A document in a list.
 
     Attributes:
-        current: the document has this text now too; in a list of an earlier time only.
+        current: in a list of an earlier time, True if the document still has this text now.
     """
 
     path: Shown
@@ -140,16 +140,17 @@ FolderRow = TypedDict("FolderRow", {"path": Shown, "documents": Size})
 
 
 class DocumentsPage(TypedDict):
-    """Answer with a page of a list. A daemon of before 0.3.0 leaves out the optional fields, and has one page only.
+    """A page of a list of documents. A daemon older than 0.3.0 leaves out the optional fields, and
+    always sends the whole list as one page.
 
     Attributes:
         total: the number of documents in the whole list.
         offset: the number of documents before this page.
-        at: the time of the list, if one was asked for; None: the daemon is one of before 0.4.0, and the
-            list is of now.
+        at: the time of the list, if one was asked for. None if the daemon is older than 0.4.0; the
+            list then shows the current state.
         lost: how many documents below `path` were deleted after that time and have no text here any
             more. They may have existed then.
-        now: the daemon's time of a list of an earlier time, to the microsecond.
+        now: for a list of an earlier time, the daemon's current time to the microsecond.
     """
 
     documents: Annotated[list[DocumentItem], MAX_LISTED]
@@ -236,11 +237,11 @@ class DaysItem(TypedDict):
 
 
 class RelationsRequest(OfProject):
-    """Ask how documents relate to each other.
+    """A request for the relations between documents.
 
     Attributes:
         path: the document whose links in both directions are wanted; "" for the whole project.
-        links: include `[[wiki links]]`, which lead to files as well as to notes.
+        links: True to include `[[wiki links]]`, which lead to files as well as to notes.
     """
 
     limit: NotRequired[_Listed]
@@ -252,10 +253,10 @@ class RelationItem(TypedDict):
     """A relation or a link from one document to another.
 
     Attributes:
-        id, otherId: ids of notes; "" for a file.
-        path, otherPath: paths of both.
-        target: a wiki link's target, folded, as `confide_memory.mentions` reads it; "" for a stated
-            relation.
+        id, otherId: the ids of both notes; "" for a file that is not a note.
+        path, otherPath: the paths of both.
+        target: the target of a wiki link, normalized for comparison by `confide_memory.mentions`;
+            "" for a relation that a note states.
     """
 
     id: Shown
@@ -289,24 +290,27 @@ class BriefingAnswer(TypedDict):
 
 
 class ActionsRequest(OfProject):
-    """Ask for the entries of a project's memory that concern actions of an agent.
+    """A request for the entries of a project's memory that may concern an agent's actions.
 
     Attributes:
-        known: the `version` of an earlier answer; an answer that would be the same has no entries.
+        known: the `version` of an earlier answer. If nothing has changed since, the answer has no
+            entries.
     """
 
     known: NotRequired[_Below]
 
 
 class TriggerItem(TypedDict):
-    """A trigger of an entry: a `path`, a `command` or an `error` (`confide_memory.actions`)."""
+    """A trigger of an entry: a `path`, a `command` or an `error` that makes the entry relevant
+    (`confide_memory.actions`).
+    """
 
     kind: Shown
     key: Shown
 
 
 class ActionEntry(Classed):
-    """An entry, in the words of its text, with what it concerns."""
+    """An entry of a memory that concerns actions: a piece of text with its triggers."""
 
     project: Shown
     path: Shown

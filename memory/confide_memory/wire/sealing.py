@@ -1,6 +1,6 @@
 """Requests about a space's devices, sealed records and unsealed texts (PROTOCOL.md 9.7, 10).
 
-The content of an entry, a card, a record or a wrap is checked by its reader in
+The content of roster entries, cards, records and wraps is checked by the code in
 `confide_crypto.sealing`.
 """
 
@@ -149,11 +149,12 @@ EndedCaller = TypedDict("EndedCaller", {"key": Key, "name": Shown, "isApp": bool
 
 
 class Extended(TypedDict):
-    """The answer to an entry.
+    """The answer to a new roster entry.
 
     Attributes:
-        ended: the callers whose access the removal of a device has ended, apps by HTTP among them. None:
-            the removed device may still connect, or the daemon is one of before 0.4.0.
+        ended: the callers that lost access because the entry removes a device; apps that use HTTP
+            are included. None if the removed device may still connect, or the daemon is older than
+            0.4.0.
     """
 
     number: NotRequired[Annotated[int, UNREAD]]
@@ -161,7 +162,9 @@ class Extended(TypedDict):
 
 
 class PairingRequest(TypedDict):
-    """A pairing request of a device with a pair secret, or the card of a device without one."""
+    """A request to join a space: a device with a pair secret sends a pairing request, any other
+    device sends its card (its public keys).
+    """
 
     request: NotRequired[PairRequest | None]
     card: NotRequired[Card | None]
@@ -196,7 +199,9 @@ MOVE_ROSTER: Final = Operation("move-roster", MoveRosterRequest, MovedRoster, is
 
 # Sealed records, and texts that are not sealed yet.
 class RecordsRequest(TypedDict):
-    """Megabytes of base64, which are decoded only after the sender's permission is checked."""
+    """A request to store sealed records. They are megabytes of base64, decoded only after the
+    sender's permission is checked.
+    """
 
     records: Annotated[list[str], raw]
 
@@ -225,8 +230,8 @@ class RecordList(TypedDict):
 
 
 class SensitiveRequest(TypedDict):
-    """A question about a document by its path, or about a note by its id; the answering code reads
-    the fields.
+    """A request about a document by its path, or a note by its id; the answering code reads the
+    fields.
     """
 
     project: NotRequired[Annotated[str, UNREAD]]

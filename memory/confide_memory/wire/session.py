@@ -72,8 +72,8 @@ class CatalogueAnswer(TypedDict):
 
 
 class RotationStatement(TypedDict):
-    """The statement of a new key, signed by both keys (PROTOCOL.md 7.10), which `verify_rotation`
-    checks.
+    """The statement that a device has a new key, signed by the old and the new key (PROTOCOL.md
+    7.10). `verify_rotation` checks it.
     """
 
     key: str
@@ -91,7 +91,7 @@ class AttachRequest(TypedDict):
 
 
 class Devices(TypedDict):
-    """The state of the space's devices that a device gets when it attaches."""
+    """The state of the space's device list, which a device gets when it attaches to a project."""
 
     number: Annotated[int, count(_MOST, least=-1)]
     head: Annotated[str, optional(text_up_to(256), "")]
@@ -121,7 +121,9 @@ _Waited = TypedDict("_Waited", {"class": NotRequired[Annotated[str, UNREAD]]})
 
 
 class CallRequest(_Waited):
-    """A call that was queued on a device; the code that executes it reads the other fields."""
+    """A tool call that a device has queued to be sent later. The code that executes it reads the
+    other fields.
+    """
 
     project: Project
     operation: NotRequired[Annotated[object, UNREAD]]
