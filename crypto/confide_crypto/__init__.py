@@ -1,1 +1,3 @@
-"""Code that both ends of a Confide channel share: keys, handshake, channel, enrollment, errors."""
+"""Code that both ends of a Confide channel share: keys, the handshake, the encrypted channel,
+joining by invite, and errors.
+"""

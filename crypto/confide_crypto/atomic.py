@@ -1,7 +1,7 @@
 """Atomic file writes: write to a temporary file, then rename it over the target.
 
-All of Confide replaces files this way. The module imports nothing heavy, since each hook of a
-client is a process of its own.
+All of Confide replaces files this way. The module imports nothing heavy, because each hook of a
+client runs it in a new process.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:  # the import would cost a hook a millisecond
 def replacing(
     path: str | os.PathLike[str], *, mode: int = 0o600, is_new: bool = False, is_kept: bool = True, prefix: str = "."
 ) -> Iterator[BinaryIO]:
-    """Yield a file to write that replaces `path` when the block ends; after an error `path` is
-    unchanged.
+    """Yield a file to write. When the `with` block ends, it replaces the file at `path`; after an
+    error, `path` is unchanged.
 
     Args:
         mode: mode of the new file, less the umask.
-        is_new: fail if `path` exists.
-        is_kept: on return, file and name are synced to disk. Turn it off for files whose loss in a
-            power cut does not matter.
-        prefix: prefix of the temporary file's name, for folders where leftovers of a crash are found
-            by it.
+        is_new: True to fail if `path` exists.
+        is_kept: True to sync the file and its name to disk before returning. Turn it off for files
+            whose loss in a power cut does not matter.
+        prefix: prefix of the temporary file's name, so that leftovers of a crash can be recognized.
 
-    Raises OSError; FileExistsError if `path` exists and `is_new` is set.
+    Raises FileExistsError if `path` exists and `is_new` is set; OSError if the file cannot be
+    written.
     """
     folder, name = os.path.split(os.fspath(path))
     part = os.path.join(folder, f"{prefix}{name}.{os.urandom(4).hex()}.tmp")
@@ -55,13 +55,17 @@ def replacing(
 
 
 def write(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600, is_kept: bool = True) -> None:
-    """Replace the file at `path` with `data`, as `replacing` does. Raises OSError."""
+    """Replace the file at `path` with `data` atomically. The arguments are as for `replacing`.
+    Raises OSError if the file cannot be written.
+    """
     with replacing(path, mode=mode, is_kept=is_kept) as file:
         file.write(data)
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Sync a file, or the names in a folder, to disk. Raises OSError."""
+    """Write a file, or the list of names in a folder, from the system's cache to disk. Raises
+    OSError if that fails.
+    """
     if not portable.HAS_DIR_FD and os.path.isdir(path):
         return  # Windows opens no folder, and writes its names with the file
     # Windows flushes only what may be written.

@@ -120,13 +120,13 @@ class KeyTextError(ConfideError):
 
 
 class InviteError(ConfideError):
-    """A pasted text that is not an invite. Never carries the text, which is a secret."""
+    """A pasted text that is not an invite. The error never contains the text, which is a secret."""
 
     exit_code = EXIT_DENIED
 
 
 class HandshakeError(ConfideError):
-    """A failed handshake. The message never says which check failed (PROTOCOL.md 4.6)."""
+    """A failed handshake. The message does not reveal which check failed (PROTOCOL.md 4.6)."""
 
     exit_code = EXIT_DENIED
 
@@ -163,8 +163,8 @@ class DeniedError(ConfideError):
     """The daemon's refusal of a device that has proven its key.
 
     Attributes:
-        reason: one of "unknown", "revoked", "disabled", "expired", "invite", "busy", or a word of a
-            newer daemon.
+        reason: one of "unknown", "revoked", "disabled", "expired", "invite", "busy", or a word that
+            only a newer daemon uses.
         fingerprint: the six words of the device's key (PROTOCOL.md 2.4), "" if not known.
     """
 
@@ -250,7 +250,7 @@ class SealingError(ConfideError):
 
 
 class RecordError(SealingError):
-    """A sealed record that is malformed or was changed."""
+    """A sealed record (an encrypted secret) that is malformed or was changed."""
 
 
 class WrongKeyError(RecordError):
@@ -285,11 +285,11 @@ class ForeignEntryError(RosterError):
 
 
 class ReplayedEntryError(RosterError):
-    """A roster entry that is already known."""
+    """A roster entry that this device has already received."""
 
 
 class MissingEntryError(RosterError):
-    """A roster entry whose predecessor is missing."""
+    """A roster in which an entry is missing before a later one, or that has no entries."""
 
 
 class ForkedRosterError(RosterError):
@@ -305,11 +305,11 @@ class UnknownSignerError(RosterError):
 
 
 class RemovedSignerError(RosterError):
-    """A roster entry signed by a device that had been removed."""
+    """A roster entry signed by a device that was already removed from the space."""
 
 
 class BadSignatureError(RosterError):
-    """A signature that does not verify under the key that it names."""
+    """A signature that is not valid for the key that it names."""
 
 
 class WrongDeviceError(RosterError):
@@ -325,7 +325,7 @@ class WrongWrapsError(RosterError):
 
 
 class OversizedRosterError(RosterError):
-    """A roster with more devices, entries, epochs or bytes than allowed."""
+    """A roster with more devices, entries, epochs or bytes than the limits allow."""
 
 
 class OrderError(SealingError):
@@ -347,6 +347,8 @@ class PairingError(SealingError):
 
 
 class RecoveryCodeError(SealingError):
-    """A typed text that is not a recovery code. Never carries the text, which is a secret."""
+    """A typed text that is not a recovery code. The error never contains the text, which is a
+    secret.
+    """
 
     exit_code = EXIT_INPUT

@@ -113,7 +113,7 @@ def _at(fd: int, offset: int, call: Callable[[], object]) -> None:
 
 
 def read_at(fd: int, count: int, offset: int) -> bytes:
-    """Read bytes at an offset. Raises OSError."""
+    """Read `count` bytes at an offset of an open file. Raises OSError if that fails."""
     if hasattr(os, "pread"):
         return os.pread(fd, count, offset)
     found = b""

@@ -1,3 +1,3 @@
-"""The memory format that both programs share: documents, notes, front matter, sections, tools,
-request bodies. No I/O.
+"""The format of memory that both programs share: documents, notes, front matter, sections, tools,
+and the fields of requests. No I/O.
 """

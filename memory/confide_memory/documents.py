@@ -139,12 +139,12 @@ def with_plain_suffix(path: str) -> str:
 
 
 def path_problem(path: str) -> str | None:
-    """Return the reason why no document may be written at this path; None if it may."""
+    """Return the reason why no document may be written at this path, or None if one may."""
     return stored_path_problem(path) or unkept(path)
 
 
 def stored_path_problem(path: str) -> str | None:
-    """Return the reason why users and tools may not change a document at this path; None if they
+    """Return the reason why users and tools may not change a document at this path, or None if they
     may.
 
     Earlier versions allowed some names that `path_problem` refuses. Documents with such names

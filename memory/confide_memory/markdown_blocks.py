@@ -1,10 +1,10 @@
 """Markdown structure: the blocks and sections of a text, edits of a section, line ends, and the
 `sensitive` field.
 
-A parser (markdown-it-py) finds headings, paragraphs, list items, fences and table rows; inline
-markup is left alone. A device that answers for the daemon reads line by line instead
-(`line_headings`), which needs no import and is enough there, since the daemon's reading replaces it
-later. Line numbers count from 0 here.
+A parser (markdown-it-py) finds headings, paragraphs, list items, fences and table rows; it does not
+interpret inline markup. A device that answers while the daemon is unreachable reads line by line
+instead (`line_headings`). This needs no import and is good enough, since the daemon reads the text
+again later. Line numbers count from 0 here.
 """
 
 from __future__ import annotations

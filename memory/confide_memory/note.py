@@ -1,7 +1,7 @@
-"""Notes: markdown documents with front matter fields, written by people and tools alike.
+"""Notes: markdown documents with front matter fields, written by people and by tools.
 
-Fields that a person wrote are accepted as far as they make sense; the others are reported in
-`problems` and left unchanged.
+Fields that a person wrote are used if they can be understood. The others are reported in `problems`
+and left unchanged.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def may_mean(said: str, identity: str) -> bool:
 
 
 def path_of(identity: str, title: str, task_id: str | None) -> str:
-    """Return the path of a new note's file."""
+    """Return the path of a new note's file: the folder of the task, or of notes without a task, and
+    a name made from the title and the id.
+    """
     return f"{folder_of(task_id)}{slug(title) or 'note'}-{digits_of(identity)}.md"
 
 

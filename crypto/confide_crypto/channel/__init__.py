@@ -1,1 +1,3 @@
-"""The open channel without any I/O: frames, streams with credit, requests (PROTOCOL.md 6 and 7)."""
+"""The encrypted channel without any I/O: frames, streams with flow control, and requests
+(PROTOCOL.md 6 and 7).
+"""

@@ -1,9 +1,9 @@
-"""The open channel: records, frames, padding, rekeying, continued messages, streams, closing
+"""The encrypted channel: records, frames, padding, rekeying, continued messages, streams, closing
 (PROTOCOL.md 6 and 7). No I/O.
 
 It turns received records into events, and messages into records to send. Use one object per
-connection, in one event loop. Any error of the peer ends the channel at once: TCP keeps order, so
-loss, replay and reordering can only be an attack or a bug.
+connection, in one event loop. Any error of the peer ends the channel at once: since TCP keeps
+order, loss, replay and reordering can only be an attack or a bug.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ZEROS: Final = bytes(BUCKETS[-1])
 
 
 class FrameType(IntEnum):
-    """The type of frame in a record (PROTOCOL.md 7.1)."""
+    """The type of a frame, the unit of data in an encrypted record (PROTOCOL.md 7.1)."""
 
     OPEN = 1
     DATA = 2

@@ -75,7 +75,9 @@ class Streams:
         return [stream for stream, body in self._bodies.items() if not body.is_ended]
 
     def credit_of(self, stream: int) -> int:
-        """Return the number of bytes that may be sent on this stream now."""
+        """Return the number of bytes that may be sent on this stream now, which the receiver has
+        granted.
+        """
         return min(self._bodies[stream].credit, self.credit)
 
     def spend(self, stream: int, length: int) -> Callable[[bytes], None]:

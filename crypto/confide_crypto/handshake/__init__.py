@@ -1,3 +1,3 @@
-"""Authentication of both ends: Noise with ML-KEM, invites, and statements of new keys (PROTOCOL.md
-3 to 5).
+"""Authentication of both ends: the Noise handshake with ML-KEM, invites, and the replacement of
+keys (PROTOCOL.md 3 to 5).
 """

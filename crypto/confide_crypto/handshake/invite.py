@@ -85,12 +85,14 @@ class Invite:
 
     @property
     def invite_psk(self) -> bytes:
-        """The 32-byte secret that both ends mix into the handshake."""
+        """The 32-byte secret of the invite, which both ends mix into the handshake as pre-shared
+        key.
+        """
         return hashlib.blake2b(self.token, person=_PSK_PERSON, digest_size=32).digest()
 
     @property
     def websocket_url(self) -> str:
-        """The daemon's address for the `websockets` library."""
+        """The daemon's address with ws:// or wss://, as the `websockets` library needs it."""
         return f"{'wss' if self.is_secure else 'ws'}://{self._authority()}{self.path or '/'}"
 
     def to_string(self) -> str:

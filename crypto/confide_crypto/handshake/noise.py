@@ -39,7 +39,9 @@ class NoiseError(Exception):
 
 
 class NoiseToken(Enum):
-    """A token of a message pattern (Noise 7.1)."""
+    """A token of a message pattern (Noise 7.1), such as `e` or `psk`: one step of building a
+    handshake message.
+    """
 
     E = "e"
     S = "s"
@@ -143,7 +145,9 @@ class CipherState:
         return plaintext
 
     def rekey(self) -> None:
-        """Replace the key (Rekey in Noise 4.2, 11.3); the nonce counter continues."""
+        """Replace the key by one derived from it (Rekey in Noise 4.2, 11.3). The nonce counter
+        continues.
+        """
         if self._aead is None:
             raise NoiseError("cipher state is used up")
         self._key = self._aead.encrypt(_nonce(MAX_NONCE), _ZEROS, None)[:32]
@@ -176,7 +180,9 @@ class SymmetricState:
         self.h = self._hash(self.h + data)
 
     def mix_key_and_hash(self, material: bytes) -> None:
-        """Mix in a pre-shared key (MixKeyAndHash, Noise 9.2)."""
+        """Mix a pre-shared key into the chaining key and the handshake hash (MixKeyAndHash, Noise
+        9.2).
+        """
         self._ck, temporary, key = self._hkdf(material, 3)
         self.mix_hash(temporary)
         self._cipher = CipherState(key[:32])

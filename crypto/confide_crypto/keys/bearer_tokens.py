@@ -27,14 +27,14 @@ def new_token() -> tuple[str, bytes]:
 
 
 def following_token(secret: str, salt: bytes, kind: str) -> tuple[str, bytes]:
-    """Return the token derived from a secret text, and its digest; the same input gives the same
-    token.
+    """Return a token that is derived from a secret text, and its digest. The same arguments always
+    give the same token.
 
-    Only a holder of both the text and the salt can derive it.
+    Only someone who has both the text and the salt can derive it.
 
     Args:
-        salt: 32 random bytes, made for this use of the text alone.
-        kind: distinguishes several tokens that are derived from the same text.
+        salt: 32 random bytes, used only for this derivation.
+        kind: a word that distinguishes several tokens derived from the same text.
     """
     return _token(hmac.digest(salt, _FOLLOWS + kind.encode() + b"\0" + secret.encode(), "sha256"))
 

@@ -1,8 +1,8 @@
-"""Bech32m (BIP-350) for keys and invites: a checksum detects a bad paste, a double click selects
-the whole text, and QR codes encode it in capitals.
+"""Bech32m (BIP-350), the text encoding of keys and invites. A checksum detects a damaged paste, a
+double click selects the whole text, and QR codes encode it in capitals.
 
-It has no limit of 90 characters as in BIP-173 (age does the same): longer texts still have errors
-detected, but not every combination of four is guaranteed to be found.
+There is no limit of 90 characters as in BIP-173 (age does the same). In longer texts errors are
+still detected, but not every combination of four is guaranteed to be found.
 """
 
 from __future__ import annotations

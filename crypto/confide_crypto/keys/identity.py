@@ -60,7 +60,9 @@ LONGEST_PASSPHRASE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The secret seed of a device or a daemon. Its repr shows no part of the seed."""
+    """The secret seed of a device or a daemon, from which all its keys are derived. `repr` shows no
+    part of the seed.
+    """
 
     seed: bytes = field(repr=False)
 
@@ -107,11 +109,11 @@ class Identity:
         write_private_file(path, self.to_file())
 
     def to_file(self) -> bytes:
-        """Return the content of an identity file: a comment and the seed as text."""
+        """Return the content of an identity file: a comment line, and the secret seed as text."""
         return f"# Confide identity. Anyone who has this file can act as this device.\n{self.to_line()}\n".encode()
 
     def to_line(self) -> str:
-        """Return the seed as text (PROTOCOL.md 2.3)."""
+        """Return the secret seed as one line of text (PROTOCOL.md 2.3)."""
         return bech32m.encode(SEED_PREFIX, self.seed).upper()
 
     @property
@@ -128,7 +130,9 @@ class Identity:
 
     @property
     def static_key(self) -> bytes:
-        """The X25519 public Noise static key, 32 bytes, which clients pin."""
+        """The X25519 public Noise static key, 32 bytes. Clients remember a daemon's and accept no
+        other (pinning).
+        """
         return bytes(crypto_scalarmult_base(self.static_secret))
 
     def sign(self, label: bytes, data: bytes) -> bytes:
@@ -300,7 +304,9 @@ def word_list() -> tuple[str, ...]:
 
 
 def format_public_key(public_key: bytes, name: str) -> str:
-    """Return the line that a daemon's operator pastes: `confide-ed25519 confide1… name`."""
+    """Return a device's public key as the line that a daemon's operator pastes: `confide-ed25519
+    confide1… name`.
+    """
     return f"{PUBLIC_KEY_WORD} {bech32m.encode(_PUBLIC_PREFIX, public_key)} {name}".rstrip()
 
 

@@ -90,8 +90,8 @@ class Pair:
     def accept(self, message: bytes, identity: Identity, roster: Roster) -> Pin:
         """Return the roster state that the new device must store and trust from now on.
 
-        First check that `roster`, which the daemon sent, contains this device and matches the old
-        device's answer.
+        Before that, check that `roster`, as the daemon sent it, contains this device and matches
+        the old device's answer.
 
         Raises PairingError if the answer is not valid, or this device is not on the roster;
         RosterError if the answer is about another roster.

@@ -53,7 +53,7 @@ class Placeholder(_Fields):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the placeholder if all of `text` is one, else None."""
+        """Return the placeholder if the whole text is a placeholder, else None."""
         found = _FORM.fullmatch(text)
         return cls(found[1], bytes.fromhex(found[2])) if found else None
 
@@ -62,7 +62,7 @@ class Placeholder(_Fields):
 
 
 def find(text: str) -> Iterator[tuple[int, int, Placeholder]]:
-    """Yield start, end (in characters) and content of every placeholder in `text`."""
+    """Yield the start, the end (in characters) and the content of every placeholder in `text`."""
     for found in _FORM.finditer(text):
         yield found.start(), found.end(), Placeholder(found[1], bytes.fromhex(found[2]))
 
@@ -88,8 +88,8 @@ def only(text: str) -> bool:
 
 
 def is_sealed_from(after: str, before: str) -> bool:
-    """Return True if `after` is `before` with some parts replaced by placeholders or redaction
-    marks.
+    """Return True if `after` equals `before` except that some parts are replaced by placeholders or
+    redaction marks.
     """
     first, *others = STANDIN.split(after)
     if not others:

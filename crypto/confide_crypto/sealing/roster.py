@@ -61,12 +61,12 @@ class Pin:
     head: bytes  # its hash, 32 bytes
 
     def to_line(self) -> str:
-        """Return the pin as text, for a file."""
+        """Return the pin as one line of text, to be stored in a file."""
         return bech32m.encode(_PIN_PREFIX, self.space + u32(self.number) + self.head)
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """Parse the pin from its text. Raises ValueError if it is malformed."""
+        """Parse a pin from its line of text. Raises ValueError if it is malformed."""
         prefix, data = bech32m.decode(line.strip())
         if prefix != _PIN_PREFIX:
             raise ValueError("this is no pin of a roster")

@@ -97,7 +97,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Wrap:
-    """An epoch's key, encrypted to one device."""
+    """An epoch's key, encrypted to one device on the roster."""
 
     epoch: int  # epoch of the key
     device: bytes  # the Ed25519 key of the device, 32 bytes

@@ -68,7 +68,9 @@ class SpaceKeys:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, under which all new records are sealed."""
+        """The number of the current epoch. All new records are encrypted with the key of this
+        epoch.
+        """
         return len(self.epochs)
 
     def key(self, epoch: int) -> bytes:

@@ -191,16 +191,16 @@ class Connection:
         """Run the session until the peer closes it, or `close` was called; then return.
 
         Args:
-            on_message: handles each MCP message, one at a time, in order. It may send requests. Without
-                it, messages are ignored.
-            on_request: answers a request, in a task of its own. A `RequestError` is sent to the peer, any
-                other error as "internal".
-            on_stream: the same for a request with a body; without it, all of them are refused as
+            on_message: handles each MCP message, one at a time, in order. It may send requests.
+                Without it, messages are ignored.
+            on_request: answers a request, in a task of its own. A `RequestError` is sent to the
+                peer, any other error as "internal".
+            on_stream: answers a request with a body. Without it, such requests are refused as
                 `invalid`.
             toll: rate limit of the peer, applied before anything is parsed.
 
         Raises:
-            ConnectionLost: it ended without the peer's CLOSE, or the peer fell silent.
+            ConnectionLost: the session ended without the peer's CLOSE, or the peer fell silent.
             ProtocolViolation: the peer broke the protocol.
             Exception: an error raised by `on_message`.
         """

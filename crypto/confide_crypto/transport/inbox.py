@@ -127,7 +127,7 @@ class Body:
     # -- from the connection --------------------------------------------------------------------------------------
 
     def feed(self, piece: bytes) -> None:
-        """Add a piece that was received."""
+        """Add a received piece to the body, for the code that reads it."""
         if self._is_unwanted:
             self._give_credit(len(piece))
             return
@@ -166,7 +166,7 @@ OnStream = Callable[[str, dict[str, object], Body], Awaitable[dict[str, object]]
 
 
 class RateLimit(Protocol):
-    """The limit on the requests and records of a peer, applied before they are parsed (PROTOCOL.md
+    """The limit on a peer's requests and records. It is applied before they are parsed (PROTOCOL.md
     8.2).
     """
 
@@ -188,7 +188,7 @@ class RateLimit(Protocol):
 
 
 class Unlimited:
-    """A rate limit that never limits."""
+    """A rate limit that allows everything."""
 
     def record(self, _price: float) -> float:
         return 0.0

@@ -1,5 +1,5 @@
-"""Opening a channel over a websocket, from both ends (PROTOCOL.md 3 and 4). The result is a
-`connection.Connection`.
+"""Opens an encrypted channel over a websocket, for the client and for the daemon (PROTOCOL.md 3 and
+4). The result is a `connection.Connection`.
 
 `websockets` is the heaviest import here, so its client half is loaded when a client connects, and
 its server half by the daemon itself.
@@ -149,16 +149,18 @@ async def accept(
     Args:
         ws: a websocket opened with `websocket_options()`.
         identity: the daemon's identity.
-        authorize: called once for the invite's secret and once for the caller.
-        previous: the key before `identity`, while it is still valid; a client that uses it learns
-            the new one.
-        timeout_s: limit for the whole handshake, `admit` included; the first message has 5 s.
-        slot: a limit on handshakes, entered once message 1 is valid; it raises BusyError if no slot
-            is free.
+        authorize: decides about the client. It is called once for the invite's secret and once for
+            the client's key.
+        previous: the daemon's key before `identity`, while that is still valid; a client that uses
+            it learns the new one.
+        timeout_s: limit for the whole handshake, including `admit`; the first message must arrive
+            within 5 s.
+        slot: a limit on simultaneous handshakes, entered once message 1 is valid. It raises
+            BusyError if no slot is free.
         timers: keepalive and idle limit.
 
-    Raises HandshakeError if the client did not prove its key in time, and nothing is known about
-    it; DeniedError: `authorize` refused it, and the client has been informed.
+    Raises HandshakeError if the client did not prove its key in time, so that nothing is known
+    about it; DeniedError if `authorize` refused the client, which has been informed.
     """
     try:
         async with asyncio.timeout(timeout_s):

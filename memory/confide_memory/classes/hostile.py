@@ -431,7 +431,9 @@ class SuspiciousLines:
 
 
 def find(text: str) -> list[SuspiciousLines]:
-    """Return the lines that address a model or hide something, in order."""
+    """Return the lines that address a model or hide something from a reader, in order, with a
+    reason for each.
+    """
     lines = text.split("\n")
     return sorted(
         {*_in_hidden(lines), *_in_encoded(lines), *_in_prose([_plain(line) for line in lines])},
@@ -440,7 +442,7 @@ def find(text: str) -> list[SuspiciousLines]:
 
 
 def is_hostile(text: str) -> bool:
-    """Return True if any line addresses a model or hides something."""
+    """Return True if any line of the text addresses a model or hides something from a reader."""
     return bool(find(text))
 
 

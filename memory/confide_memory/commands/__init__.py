@@ -1,1 +1,1 @@
-"""Code that the command lines of both programs share."""
+"""Code that the command line interfaces of both programs share."""

@@ -244,7 +244,9 @@ def _writable(text: str, stream: TextIO) -> str:
 
 
 def note(*warnings: str) -> None:
-    """Print warnings of the daemon or of this device to stderr."""
+    """Print warnings, each on its own line, to stderr. They are from the daemon or from this
+    device.
+    """
     for warning in warnings:
         remark(one_line(warning if warning.startswith(("hint: ", "note: ")) else f"note: {warning}"))
 
@@ -274,13 +276,13 @@ def clock(time_s: float, *, seconds: bool = False) -> str:
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print a command's data as JSON."""
+    """Print a command's result as JSON. With an `indent` of None it is a single line."""
     sys.stdout.write(json_text(value, indent=indent) + "\n")
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON without escapes for other alphabets, as people read it, but with control
-    characters escaped for the terminal.
+    """Return a value as JSON. Letters of other alphabets are not escaped, so that people can read
+    it, but control characters are, so that it is safe to print.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

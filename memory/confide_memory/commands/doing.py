@@ -131,5 +131,5 @@ doing: Final = Doing()
 
 
 def has_styles(stream: Any) -> bool:
-    """Return True if output to the stream may be bold or coloured (https://no-color.org)."""
+    """Return True if output to this stream may use bold text and colours (https://no-color.org)."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -147,7 +147,9 @@ class EntryGroup(CommandGroup):
 
 
 class CommandProgram(CommandGroup):
-    """The commands of a program, each loaded only when it is used; `app` creates it."""
+    """The commands of a whole program, each loaded only when it is used. The function `app` creates
+    it.
+    """
 
     own: Groups
     more: More

@@ -1,1 +1,1 @@
-"""Tool calls for both programs: arguments, results and the keys of `_meta`."""
+"""Tool calls, for both programs: their arguments, their results, and the keys of MCP's `_meta`."""

@@ -1,17 +1,17 @@
-"""Validation of a tool call's arguments against the tool's own input schema.
+"""Validation of a tool call's arguments by the tool's own input schema.
 
-The schemas use few keywords, and an agent needs an error message that it can act on, so this code
-reads the schema itself instead of translating a validator's error tree. Both spellings of a name
-are valid (`maxResults`, `max_results`). Models and inspectors send strings instead of other values;
-a string is converted if it can mean one value only (`_convert`).
+The schemas use few keywords, and an agent needs an error message that it can act on. So this code
+reads the schema itself instead of translating the errors of a validator library. Both spellings of
+a name are valid (`maxResults`, `max_results`). Models and inspectors send strings instead of other
+values; a string is converted if it can mean only one value (`_convert`).
 
-Several clients fill in every option that a tool lists, with null, "", [] or [""] for those that are
-not meant. A blank option counts as missing, and blank entries of a list are dropped. For an option
-that a blank clears (`Parameters.clears`), a blank clears it, unless the call fills in everything: a
-call with a blank in an option that cannot be cleared.
+Several clients fill in every option that a tool lists, and send null, "", [] or [""] for an option
+that they do not use. A blank option counts as missing, and blank entries of a list are dropped. For
+some options (`Parameters.clears`) a blank clears the stored value. It does so only if the call does
+not fill in everything, which a blank in an option that cannot be cleared shows.
 
-The daemon validates every call. A device validates the calls that the daemon does not receive, or
-not yet, with the schemas of its catalogue: a call that would be refused must not be queued.
+The daemon validates every call. A device validates the calls that it answers itself or queues, with
+the schemas of its catalogue, since a call that the daemon would refuse must not be queued.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def spelled_out(arguments: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """Return JSON with sorted keys and no spaces."""
+    """Encode a value as JSON with sorted keys and no spaces, so that equal values have equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -4,16 +4,16 @@ and additional index terms.
 Letters that look or sound alike are folded into one: compatibility forms (full width, ligatures,
 half-width Kana), invisible marks (soft hyphens, zero-width characters), letters with another
 spelling (ß and ss, đ and d, ё and е, a Greek vowel with or without its accent, Katakana and
-Hiragana), digits of other scripts, and Cyrillic or Greek letters that stand in a Latin word. FTS5
-itself removes accents from Latin letters.
+Hiragana), digits of other scripts, and Cyrillic or Greek letters inside a Latin word. FTS5 itself
+removes accents from Latin letters.
 
-FTS5 splits words at the vowel signs of Indian scripts, and knows no emoji. So each vowel sign is
-folded to a letter of a dead script, and each emoji to a word.
+FTS5 splits words at the vowel signs of Indian scripts, and ignores emoji. So each vowel sign is
+replaced by a letter of a script that is no longer in use, and each emoji by a word.
 
 Names from programs (symbols, error codes, paths, versions, ids) are distinguished from words, and
 split into their parts. Scripts without blanks between words are indexed as pairs of neighbouring
-characters: FTS5's `unicode61` treats a whole run of Han, Kana, Hangul or Thai letters as one word,
-so a word inside it would never be found (Lucene's CJKAnalyzer does the same).
+characters. FTS5's `unicode61` treats a whole sequence of Han, Kana, Hangul or Thai letters as one
+word, so a word inside it would never be found (Lucene's CJKAnalyzer does the same).
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""Requests between a device and its daemon (PROTOCOL.md 9): one `Operation` each, shared by both
-ends.
+"""Requests between a device and its daemon (PROTOCOL.md 9). Each is one `Operation`, which both
+ends use.
 """

@@ -1,4 +1,4 @@
-"""Requests about forgotten texts (PROTOCOL.md 9.11)."""
+"""Requests about forgotten texts, which users have deleted for good (PROTOCOL.md 9.11)."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, NotRequired, TypedDict

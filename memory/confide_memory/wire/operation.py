@@ -1,15 +1,15 @@
-"""Operations: a request's name, and a `TypedDict` each for the fields of the request and its
-answer.
+"""Operations: each has a request's name, and two `TypedDict` types for the fields of the request
+and of its answer.
 
     PULL: Final = Operation("pull", PullRequest, Pulled)
 
     answer = await PULL.ask(link, {"project": "p", "path": "MEMORY.md"}, timeout_s=10.0)
     self.operations = dict([PULL.by(self._pull)])    # async def _pull(asked: PullRequest) -> Pulled
 
-The type of each field names the form that reads it (`confide_memory.forms.form_of`). Unknown fields
-are dropped, since the other end may be newer. An invalid request is reported to its sender; an
-invalid answer raises an error, so callers need not validate answers. Callers check only what
-depends on their request (the number of results, the end of a list).
+The type of each field names the function that reads and checks it (`confide_memory.forms.form_of`).
+Unknown fields are dropped, since the other end may be newer. An invalid request is reported to its
+sender; an invalid answer raises an error, so callers need not validate answers. Callers check only
+things that depend on their request (the number of results, the end of a list).
 """
 
 from __future__ import annotations

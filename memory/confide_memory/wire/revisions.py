@@ -96,15 +96,16 @@ History = TypedDict("History", {"revisions": Annotated[list[RevisionItem], MAX_R
 
 
 class DocumentsRequest(OfProject):
-    """Ask for a page of a list of documents.
+    """A request for a page of a list of documents.
 
     Attributes:
-        path: a document, or the folder that the documents lie in; "" for all.
-        offset: how many documents of the list come before the page.
-        around: the path of a document. The page begins with the one before it; `offset` is ignored.
-        folders: also list the folders directly below `path`.
-        at: list the documents as they were at this time, in the order of paths. `sort`, `around` and
-            `folders` are ignored.
+        path: a document, or the folder that contains the documents; "" for all.
+        offset: how many documents of the list precede the page.
+        around: the path of a document. The page begins with the document before it; `offset` is
+            ignored.
+        folders: True to list the folders directly below `path` too.
+        at: a time: list the documents as they were then, in the order of paths. `sort`, `around`
+            and `folders` are ignored.
     """
 
     path: NotRequired[_Below]

@@ -1,5 +1,5 @@
-"""Requests of every connection (PROTOCOL.md 9.1, 9.2): ping, tools, attaching a project, key
-rotation, repeated calls.
+"""Requests that every connection may send (PROTOCOL.md 9.1, 9.2): ping, tools, attaching a project,
+key rotation, queued calls.
 """
 
 from collections.abc import Sequence
