@@ -42,8 +42,8 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 Carried = Mapping[str, object]
 """The content of a request or an answer in its wire form: fields by name."""
 Kind = Callable[[Carried, str], Any]
-"""A function that reads a field of a body by its name. Raises RequestError: the field has another
-form.
+"""A function that reads a field of a body by its name. It raises RequestError if the field is not
+valid.
 """
 Fields = Mapping[str, Kind]
 """The form of each field, by name."""

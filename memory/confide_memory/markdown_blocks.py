@@ -327,8 +327,9 @@ def in_style_of(text: str | None, change: Callable[[str | None], str]) -> str:
 
 
 def merged_style(base: str, ours: str, theirs: str) -> Style:
-    """Return the style that a merge of two changed texts has: if one side changed it, that change;
-    if both did, the change of `theirs`, the user's text.
+    """Return the style for a merge of `ours` and `theirs`, which both come from `base`. If only one
+    of them changed the style, that change is used; if both did, the one in `theirs`, the user's
+    text.
     """
     before, mine, incoming = style_of(base), style_of(ours), style_of(theirs)
     return Style(

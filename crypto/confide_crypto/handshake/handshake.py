@@ -100,7 +100,7 @@ class ClientHandshake:
     ) -> None:
         """Prepare a handshake; `ephemeral` and `kem_key` are for frozen test vectors only.
 
-        Raises ValueError: the hello has more than `MAX_HELLO` bytes of JSON.
+        Raises ValueError if the hello has more than `MAX_HELLO` bytes of JSON.
         """
         self._hello = _encode_hello(hello or {})
         self._identity = identity

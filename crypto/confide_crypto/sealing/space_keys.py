@@ -168,7 +168,7 @@ def expand(seed: bytes) -> tuple[MLKEM768X25519PrivateKey, bytes]:
 
 
 def seal_wrap(key: bytes, wrap_key: bytes, *, space: bytes, epoch: int, device: bytes, head: bytes) -> bytes:
-    """Encrypt an epoch's key to one device, as 1168 bytes; the result differs each time.
+    """Encrypt an epoch's key to one device, as 1168 bytes. The result differs each time.
 
     Args:
         key: the epoch's key, 32 bytes.
@@ -176,9 +176,9 @@ def seal_wrap(key: bytes, wrap_key: bytes, *, space: bytes, epoch: int, device: 
         space: the space's id, 16 bytes.
         epoch: the epoch of the key.
         device: the device's Ed25519 key, 32 bytes.
-        head: the hash, 32 bytes, of the entry before the one that will carry the wrap.
+        head: the hash, 32 bytes, of the roster entry before the one that will carry the wrap.
 
-    Raises WrapError: `wrap_key` is not a valid key.
+    Raises WrapError if `wrap_key` is not a valid key.
     """
     return bytes(_suite().encrypt(key, _wrap_public(wrap_key), info=_wrap_info(space, epoch, device, head)))
 

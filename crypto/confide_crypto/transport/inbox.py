@@ -89,8 +89,8 @@ class Body:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the pieces in order, until the body is complete.
 
-        Raises RequestError: `cancelled`, the sender gave it up, or sent nothing for a minute;
-        ConnectionLost: the connection ended first.
+        Raises RequestError with the code `cancelled` if the sender gave it up or sent nothing for a
+        minute; ConnectionLost if the connection ends first.
         """
         while True:
             while self._pieces:

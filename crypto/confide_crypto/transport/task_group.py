@@ -22,10 +22,10 @@ _Result = TypeVar("_Result")
 class TaskGroup:
     """Tasks of one owner, as an async context manager; `create_task` works as in asyncio.
 
-    The first task that fails cancels the others and the block. The exit waits for all of them. It
-    then raises CancelledError if the owner was cancelled meanwhile, else the error that explains
-    the others: an error of its own before one during cancellation, and any other error before a
-    lost connection.
+    The first task that fails cancels the other tasks and the `with` block. The exit waits for all
+    tasks. It then raises CancelledError if the owner was cancelled meanwhile, else the error that
+    explains the others: it prefers an error that a task raised by itself to one raised during
+    cancellation, and any other error to a lost connection.
     """
 
     def __init__(self) -> None:

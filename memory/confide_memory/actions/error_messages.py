@@ -1,5 +1,5 @@
 """Normalized error messages: two failures with the same cause get the same text, because paths,
-numbers, times, hex digits and quoted names are removed.
+numbers, times, hex digits and quoted names are removed from it.
 """
 
 from __future__ import annotations

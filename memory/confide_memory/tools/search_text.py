@@ -106,8 +106,8 @@ def limits(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def falling(scores: Sequence[float]) -> list[float]:
-    """Return the scores, each lowered to the one before it if it is higher, so that they never
-    rise.
+    """Return the scores such that they never rise from one hit to the next: each is lowered to the
+    score before it if that is lower.
 
     No score is raised, so none claims more than it did. None falls below the lowest of the input,
     so all pass any threshold that all inputs passed.

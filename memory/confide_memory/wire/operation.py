@@ -30,15 +30,15 @@ _Answer = TypeVar("_Answer", bound=Carried)
 Answerer = Callable[[Carried], Awaitable[dict[str, object]]]
 """A function that reads a request, answers it, and returns the answer in wire form.
 
-Raises RequestError: the request is not of the agreed form.
+Raises RequestError if the request does not have the agreed fields.
 """
 
 Machine = Callable[["Operation[Any, Any]", Carried, float], Awaitable[Any]]
 """A function that sends a request to one device and returns its answer within a time limit in
 seconds.
 
-Raises RequestError: the device refuses, or as `Operation.read_answer`; ConnectionLost,
-TimeoutError.
+Raises RequestError if the device refuses, or its answer does not have the agreed fields;
+ConnectionLost; TimeoutError.
 """
 
 OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {}
@@ -78,7 +78,7 @@ class Operation(Generic[_Request, _Answer]):
         is_large: bool = False,
         among: dict[str, Operation[Any, Any]] = OPERATIONS,
     ) -> None:
-        """Register the operation. Raises ValueError: another one has its name."""
+        """Register the operation. Raises ValueError if another one has the same name."""
         if name in among:
             raise ValueError(f"two modules have requests of one name: {name}")
         among[name] = self
