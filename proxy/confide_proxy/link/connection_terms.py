@@ -1,6 +1,6 @@
 """Attach requests and deadlines that commands and agent sessions share.
 
-A module of its own, so that a command imports no more than it needs: users wait for its start.
+This is a separate module so that a command imports no more than it needs: users wait for its start.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ for the daemon's response: some of them are known here.
 
 
 def attach_body(project: str, config: ProxyConfig) -> AttachRequest:
-    """Return this device's `attach` request for a connection that is not notified of changes by
-    other devices.
+    """Return the body of an `attach` request that asks for no notifications about changes by other
+    devices.
     """
 
     return {

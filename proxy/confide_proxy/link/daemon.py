@@ -1,13 +1,14 @@
-"""The daemon of this device: the one that it has joined, or else its own, started at first need.
+"""The daemon that this device uses: the one that it has joined, or else its own, which is started
+when it is first needed.
 
-There is no trust on first use: a pin comes from an invite, from `confide join --pin`, or from the
-address file of a daemon of the same user (PROTOCOL.md 2.6). It changes only if the pinned daemon
-signs its new key (7.11).
+A daemon's key is never trusted on first use. The pinned key comes from an invite, from `confide
+join --pin`, or from the address file of a daemon of the same user (PROTOCOL.md 2.6). It changes
+only if the pinned daemon signs its new key (7.11).
 
-A local daemon serves all sessions of a user. It is found by the address file in its data folder. It
-holds a lock, so that two sessions that start it at once share one. Joining it needs no invite: both
-programs run as the same user, so a key line in the daemon's `authorized/` folder is proof enough,
-as in ssh's authorized_keys.
+A local daemon serves all sessions of a user. The address file in its data folder says where it
+listens. A lock makes two sessions that start it at once share one daemon. Joining it needs no
+invite: both programs run as the same user, so a key line in the daemon's `authorized/` folder is
+proof enough, as in ssh's authorized_keys.
 """
 
 from __future__ import annotations
@@ -64,14 +65,15 @@ _MOST_LOG_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KnownDaemon:
-    """A daemon, from this device's pin or from the address file of a local daemon.
+    """The address and keys of a daemon, from this device's pin or from the address file of a local
+    daemon.
 
     Attributes:
         url: its websocket address.
         daemon_static: its X25519 key, 32 bytes.
         daemon_key: its Ed25519 key, 32 bytes; None until a connection has shown it.
-        pair: id and pair secret of another device's invite that this device joined with
-            (PROTOCOL.md 10.7), until that device has answered.
+        pair: id and secret of the invite with which this device joined (PROTOCOL.md 10.7); None
+            once the inviting device has answered, or if no device made the invite.
     """
 
     url: str
@@ -81,8 +83,9 @@ class KnownDaemon:
 
     @classmethod
     def read(cls, record: Any) -> Self:
-        """Return the daemon from a record of `as_record`. Raises ValueError, KeyError, TypeError,
-        IndexError, KeyTextError.
+        """Parse a record that `as_record` has made.
+
+        Raises ValueError, KeyError, TypeError, IndexError or KeyTextError if it is invalid.
         """
         daemon_key = bytes.fromhex(record["daemonEd25519"]) if "daemonEd25519" in record else None
         if daemon_key is not None and len(daemon_key) != KEY_LENGTH:
@@ -91,7 +94,7 @@ class KnownDaemon:
         return cls(str(record["url"]), parse_daemon_key(str(record["daemonKey"])), daemon_key, pair)
 
     def as_record(self) -> dict[str, str | list[str]]:
-        """Return the JSON object in which the daemon is saved."""
+        """Return the daemon as a JSON object, for the file in which it is saved."""
         record: dict[str, str | list[str]] = {"url": self.url, "daemonKey": format_daemon_key(self.daemon_static)}
         if self.daemon_key is not None:
             record["daemonEd25519"] = self.daemon_key.hex()
@@ -103,7 +106,8 @@ class KnownDaemon:
 def load_pin(path: Path) -> KnownDaemon | None:
     """Return the daemon that this device has joined, or None if it has not joined any.
 
-    Raises KeyFileError: others can write the file, it belongs to another user, or it is damaged.
+    Raises KeyFileError if others can write the file, if it belongs to another user, or if it is
+    damaged.
     """
     if not path.exists():
         return None
@@ -115,15 +119,17 @@ def load_pin(path: Path) -> KnownDaemon | None:
 
 
 def save_pin(path: Path, joined: KnownDaemon) -> None:
-    """Pin a daemon, replacing the present pin."""
+    """Pin a daemon: store its address and keys in place of those of the daemon that was pinned
+    before.
+    """
     write_private_file(path, json.dumps(joined.as_record()).encode(), replace=True)
 
 
 def follow(path: Path, pinned: KnownDaemon, connection: Connection) -> None:
-    """Update the pin from a connection: to the daemon's new keys if it has rotated them, or by the
-    Ed25519 key if that was unknown.
+    """Update the pin with what a connection has proven: the new keys of a daemon that has rotated
+    them, or an Ed25519 key that was unknown before.
 
-    Raises KeyFileError: the new keys cannot be written.
+    Raises KeyFileError if the new keys cannot be written.
     """
     successor = connection.successor
     if successor is None and pinned.daemon_key is not None:
@@ -139,10 +145,11 @@ def follow(path: Path, pinned: KnownDaemon, connection: Connection) -> None:
 
 
 def read_address(data: Path) -> KnownDaemon | None:
-    """Return the address that a running local daemon wrote, or None.
+    """Return the address and keys that a running local daemon wrote to its address file, or None
+    without such a file.
 
-    Raises KeyFileError: others can write the file, or it belongs to another user. The key in it is
-    trusted only because no one else can write it (PROTOCOL.md 2.6).
+    The key in it is trusted only because no one else can write the file (PROTOCOL.md 2.6). Raises
+    KeyFileError if others can write it, or if it belongs to another user.
     """
     try:
         check_private_dir(data)
@@ -157,15 +164,17 @@ def read_address(data: Path) -> KnownDaemon | None:
 
 
 def known_daemon(paths: ProxyPaths) -> KnownDaemon | None:
-    """Return the daemon that this device has joined, or else its own if that was started. Raises
-    KeyFileError.
+    """Return the daemon that this device has joined, or else its own if that was started; None
+    without either.
+
+    Raises KeyFileError if the file that names it is damaged, or others can write it.
     """
     return load_pin(paths.link) or read_address(paths.daemon_data)
 
 
 def authorize(data: Path, identity: Identity) -> None:
-    """Add this identity to the local daemon's authorized keys; the ownership of the file is the
-    proof.
+    """Add a device's public key to the local daemon's authorized keys. Writing to the daemon's
+    folder proves that the device belongs to the same user.
     """
     make_private_dir(data)
     file = _line_of(data, identity.public_key)
@@ -176,7 +185,10 @@ def authorize(data: Path, identity: Identity) -> None:
 
 
 def withdraw(data: Path, public_key: bytes) -> None:
-    """Remove the line of a key that this device has replaced. Raises KeyFileError."""
+    """Remove a replaced public key of this device from the local daemon's authorized keys.
+
+    Raises KeyFileError if the file cannot be deleted.
+    """
     remove_private_file(_line_of(data, public_key))
 
 
@@ -185,8 +197,9 @@ def _line_of(data: Path, public_key: bytes) -> Path:
 
 
 def is_served(data: Path) -> bool:
-    """Return True if a process serves this data folder, even a stopped one: it holds the folder's
-    lock, which the kernel releases when it ends.
+    """Return True if a daemon runs for this data folder, even a suspended one.
+
+    A daemon holds the folder's lock, which the operating system releases when the process ends.
     """
     try:
         descriptor = os.open(data / LOCK_FILE, os.O_RDWR | portable.CLOSED | portable.NO_LINK)
@@ -203,11 +216,13 @@ def is_served(data: Path) -> bool:
 async def ensure(
     data: Path, *, idle_exit_s: int, deadline_s: float = START_DEADLINE_S, tell: Callable[[str], None] | None = None
 ) -> KnownDaemon:
-    """Return the address of the local daemon; start it first if none answers. `tell` prints the
-    progress for the user.
+    """Return the address of the local daemon; start it first if none answers.
 
-    Raises DaemonStartError: the daemon ended at once, or did not start in time; the error names its
-    log. KeyFileError: as `read_address`.
+    Args:
+        tell: prints the progress for the user.
+
+    Raises DaemonStartError, which names the daemon's log, if the daemon ended at once or did not
+    start in time. Raises KeyFileError if others can write the address file.
     """
     if address := await answering(data):
         return address
@@ -295,8 +310,9 @@ def _complaint(log: Path, offset: int) -> str | None:
 
 
 async def answering(data: Path) -> KnownDaemon | None:
-    """Return the local daemon if a program listens at the address that it wrote. Raises
-    KeyFileError: as `read_address`.
+    """Return the local daemon if a program listens at the address that it wrote; otherwise None.
+
+    Raises KeyFileError if others can write the address file, or if it belongs to another user.
     """
     address = read_address(data)
     if address is None:

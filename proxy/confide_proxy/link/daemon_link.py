@@ -1,11 +1,11 @@
-"""The link to the daemon: connect, attach, serve, and reconnect after a break.
+"""The link to the daemon: it connects, attaches, serves, and reconnects after a break.
 
-The link is down, connecting or up, and knows since when and why; every wait for it has a deadline.
-Work that follows a connection (replaying the client's `initialize`, comparing files) is done in the
-callbacks.
+The link is down, connecting or up, and records since when and why. Every wait for it has a
+deadline. Callbacks do the work that follows a connection: to replay the client's `initialize`, and
+to compare files.
 
-Once an hour the link moves to a connection with fresh keys (PROTOCOL.md 7.9): the new connection is
-made and attached first, pending requests finish on the old one, and then the old one is closed.
+Once an hour the link moves to a connection with fresh keys (PROTOCOL.md 7.9). It makes and attaches
+the new connection first, lets pending requests finish on the old one, and then closes that.
 """
 
 from __future__ import annotations
@@ -71,20 +71,21 @@ hardly twice.
 
 
 class Callbacks(NamedTuple):
-    """Callbacks of a link.
+    """The functions that a link calls on its events.
 
     Attributes:
-        on_up: the link is attached; awaited before messages are passed on.
-        on_message: a JSON-RPC message from the daemon.
-        on_request: a request from the daemon (`apply`, `scan`).
-        on_stream: a request from the daemon with a body.
-        on_down: the link broke or could not be made; the reason is a message for users.
-        on_renewed: everything goes over a fresh connection from now on; awaited.
-        on_locked: the connection leads to a locked space; awaited, then the request is repeated.
-        is_waiting: returns True if calls that were sent on a connection, by its session id, still
-            wait for responses.
-        on_retired: a replaced connection has ended, with the reason, or None if all its calls were
-            answered.
+        on_up: the link is attached. It is awaited before messages are passed on.
+        on_message: a JSON-RPC message from the daemon has arrived.
+        on_request: a request from the daemon has arrived (`apply`, `scan`).
+        on_stream: a request from the daemon with a body has arrived.
+        on_down: the link broke or could not be made. The argument is the reason, for users.
+        on_renewed: everything goes over a fresh connection from now on. It is awaited.
+        on_locked: the daemon cannot open the space's database until a device sends the key. It is
+            awaited; then the refused request is sent again.
+        is_waiting: returns True if calls that were sent on the connection with this session id
+            still wait for responses.
+        on_retired: a replaced connection has ended. The arguments are its session id and the
+            reason; no reason (None) if all its calls were answered.
     """
 
     on_up: Callable[[Attached], Awaitable[None]]
@@ -146,11 +147,13 @@ class Link:
 
     @property
     def session_id(self) -> str:
-        """Return the id of the connection for new messages; "" without one."""
+        """Return the session id of the current connection, on which new messages are sent; ""
+        without a connection.
+        """
         return self._connection.session_id if self._connection else ""
 
     async def run(self) -> None:
-        """Keep the link up until cancelled."""
+        """Connect to the daemon, and reconnect after every break, until cancelled."""
         # The back-off equals the time waited since the link last held, so that calls which cut it
         # short do not lengthen it.
         waited_s = 0.0
@@ -174,19 +177,22 @@ class Link:
             waited_s += await self._pause(backoff_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
 
     def poke(self) -> None:
-        """Retry now instead of after the back-off, since a call waits."""
+        """Try to connect now, without waiting for the end of the back-off, since a call waits."""
         self._poke.set()
 
     def abandon(self) -> None:
-        """Abort the connection, since the daemon does not answer on it, and reconnect."""
+        """Abort a connection on which the daemon does not answer; `run` then reconnects."""
         if self._connection is not None:
             self._connection.abort()
 
     async def send_message(self, data: bytes, session_id: str = "") -> None:
-        """Send a JSON-RPC message; one about a call on an older connection names that connection's
-        session.
+        """Send a JSON-RPC message.
 
-        Raises ConnectionLost: the link is down, or that connection has ended.
+        Args:
+            session_id: the connection of the call that the message is about; "" for the current
+                one.
+
+        Raises ConnectionLost if the link is down, or if that connection has ended.
         """
         connection = self._connection
         if session_id and session_id != self.session_id:
@@ -203,14 +209,15 @@ class Link:
 
         Raises:
             RequestError: the response is an error.
-            ConnectionLost: the link is or went down.
-            TimeoutError: no response in time.
+            ConnectionLost: the link is down, or breaks before the response.
+            TimeoutError: no response arrives within `timeout_s`.
         """
         return await self._send(lambda connection: connection.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """Send a request with a body (PROTOCOL.md 7.4). Raises RequestError, ConnectionLost,
-        TimeoutError.
+        """Send a request with a body of bytes, and return the response (PROTOCOL.md 7.4).
+
+        Raises RequestError, ConnectionLost or TimeoutError, as `request` does.
         """
         return await self._send(lambda connection: connection.upload(op, body, data, timeout_s=timeout_s))
 
@@ -231,12 +238,13 @@ class Link:
 
     @property
     def space(self) -> str:
-        """Return the id of the space that the link last led to; "" before."""
+        """Return the id of the space that the link last led to; "" before the first connection."""
         return self.attached["space"] if self.attached is not None else ""
 
     async def also_attach(self, body: AttachRequest) -> None:
-        """Attach another project, now and on each later connection. Raises RequestError,
-        ConnectionLost, TimeoutError.
+        """Attach another project, on this connection and on each later one.
+
+        Raises RequestError, ConnectionLost or TimeoutError, as `request` does.
         """
         if self._connection is None:
             raise ConnectionLost(truncated=False)
@@ -244,7 +252,7 @@ class Link:
         self._more[body["project"]] = body
 
     async def close(self) -> None:
-        """Close all connections in an orderly way, so that the daemon knows that no message is
+        """Close all connections with a closing message, by which the daemon knows that nothing is
         missing.
         """
         open_ones = [*self._retiring.values(), *([self._connection] if self._connection else [])]
@@ -482,9 +490,7 @@ async def attach(
 ) -> Attached:
     """Send an attach request and return the response; unlock the space first if it is locked.
 
-    Raises:
-        RequestError: the daemon refuses.
-        Whatever `on_locked` raises.
+    Raises RequestError if the daemon refuses, and all that `on_locked` raises.
     """
     for _ in range(_UNLOCKS):
         try:
@@ -497,15 +503,16 @@ async def attach(
 
 
 async def end(connection: Connection, serving: asyncio.Task[None]) -> None:
-    """Close a connection and wait for the task that serves it."""
+    """Close a connection, and wait for the end of the task that serves it."""
     await connection.close()
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)  # its holder gets the error
 
 
 class RetryingLink:
-    """A link that repeats requests on `busy` (PROTOCOL.md 8.2), a bounded number of times: a long
-    sync slows down instead of failing. All requests of a replica are idempotent.
+    """A link that repeats a request a limited number of times if the daemon answers `busy`
+    (PROTOCOL.md 8.2). So a long sync slows down instead of failing. Repeating is harmless, since
+    all requests of a sync are idempotent.
     """
 
     def __init__(self, link: RequestChannel, *, pauses_s: tuple[float, ...] = PAUSES_S) -> None:
@@ -515,11 +522,13 @@ class RetryingLink:
     async def request(
         self, op: str, body: dict[str, object], *, timeout_s: float, bulk: bool = False
     ) -> dict[str, object]:
-        """Send a request and return its answer; `timeout_s` applies to each attempt."""
+        """Send a request and return its response; `timeout_s` applies to each attempt."""
         return await self._insist(lambda: self._link.request(op, body, timeout_s=timeout_s, bulk=bulk))
 
     async def upload(self, op: str, body: dict[str, object], data: bytes, *, timeout_s: float) -> dict[str, object]:
-        """Send a request with a body and return its answer; `timeout_s` applies to each attempt."""
+        """Send a request with a body of bytes and return its response; `timeout_s` applies to each
+        attempt.
+        """
         return await self._insist(lambda: self._link.upload(op, body, data, timeout_s=timeout_s))
 
     async def _insist(self, ask: Callable[[], Awaitable[dict[str, object]]]) -> dict[str, object]:

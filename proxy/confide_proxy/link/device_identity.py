@@ -1,14 +1,15 @@
-"""Storage of this device's key: in a plain file, in the operating system's keyring, or under a
-passphrase (PROTOCOL.md 2.5).
+"""Storage of this device's private key: in a plain file, in the operating system's keyring, or
+under a passphrase (PROTOCOL.md 2.5).
 
-In each form, `identity.key` names the form and holds the public key. The seed comes from there,
-from the keyring, or from a file in the user's runtime folder, which is in memory and is emptied
-when the user logs out. `confide device key unlock` writes that file with its expiry time, since
-`confide mcp` has no terminal to ask for a passphrase.
+In each form, the file `identity.key` names the form and holds the public key. The seed of the
+private key is in that file, in the keyring, or, for a key under a passphrase that was unlocked, in
+a file in the user's runtime folder. That folder is in memory and is emptied when the user logs out.
+`confide device key unlock` writes the file with its expiry time, since `confide mcp` has no
+terminal to ask for a passphrase.
 
 The library `keyring` accesses the keyring, in a thread with a deadline: a locked keyring may open a
-dialog that no user sees. A written entry may turn out to be in a plain file, so backends that store
-nothing, or store it unencrypted, are refused.
+dialog that no user sees. Backends of the library that store nothing, or store it unencrypted in a
+file, are refused.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ class Form(enum.StrEnum):
 
 
 class Stored(NamedTuple):
-    """The contents of an identity file.
+    """The contents of this device's identity file.
 
     Attributes:
         path: the file.
         form: how the seed is stored.
-        public_key: Ed25519, 32 bytes; known in every form.
-        identity: the seed, if the file itself holds it.
-        sealed: the seed encrypted under the passphrase, if there is one.
+        public_key: the Ed25519 public key, 32 bytes; known in every form.
+        identity: the key pair, if the file holds the seed in plain; otherwise None.
+        sealed: the seed encrypted under the passphrase; None in the other forms.
     """
 
     path: Path
@@ -87,12 +88,13 @@ class Stored(NamedTuple):
     sealed: SealedKey | None = None
 
     def open(self, passphrase: str | None = None) -> Identity:
-        """Return the identity with its seed.
+        """Return the device's key pair.
 
-        `passphrase`: opens a sealed seed, even if it is unlocked.
+        Args:
+            passphrase: decrypts the seed, also if it is unlocked already.
 
         Raises:
-            KeyLockedError: it is sealed, not unlocked, and no passphrase was given.
+            KeyLockedError: the seed is under a passphrase, is not unlocked, and none was given.
             PassphraseError: the passphrase is wrong.
             KeyringError: the keyring cannot be used, does not answer, or does not have the seed.
         """
@@ -108,10 +110,10 @@ class Stored(NamedTuple):
         return found.identity
 
     def forget(self) -> None:
-        """Delete the copies of the seed outside of the file: the keyring's entry or the unlocked
-        copy.
+        """Delete the copies of the seed outside of the identity file: the keyring's entry, or the
+        unlocked copy.
 
-        Raises KeyringError: the keyring still has it.
+        Raises KeyringError if the keyring's entry cannot be deleted.
         """
         if self.form is Form.KEYRING:
             delete_from_keyring(self.public_key)
@@ -120,18 +122,21 @@ class Stored(NamedTuple):
 
 
 def identity(path: Path) -> Identity:
-    """Return this device's identity; create it as a plain file at first need.
+    """Return this device's key pair; create it in a plain file if there is none.
 
     Raises:
-        KeyFileError: others can read it or its folder, it belongs to another user, or it is
+        KeyFileError: others can read the file or its folder, it belongs to another user, or it is
             damaged.
-        KeyLockedError, KeyringError: as `Stored.open`.
+        KeyLockedError, KeyringError: the key cannot be opened, as for `Stored.open`.
     """
     return load_stored(path).open()
 
 
 def load_stored(path: Path) -> Stored:
-    """Read this device's identity file; create it at first need. Raises KeyFileError."""
+    """Read this device's identity file; create it with a new key if there is none.
+
+    Raises KeyFileError if others can read it, if it is damaged, or if it cannot be created.
+    """
     if not path.exists() and not path.is_symlink():
         with suppress(FileExistsError):  # another session was first
             Identity.generate().save(path)
@@ -139,15 +144,19 @@ def load_stored(path: Path) -> Stored:
 
 
 def read(path: Path) -> Stored:
-    """Read an identity file. Raises KeyFileError: others can read it or its folder, it belongs to
-    another user, or it is damaged.
+    """Read an identity file.
+
+    Raises KeyFileError if others can read it or its folder, if it belongs to another user, or if it
+    is damaged.
     """
     check_private_dir(path.parent)
     return parse(path, read_private_file(path))
 
 
 def parse(path: Path, data: bytes) -> Stored:
-    """Parse the contents of an identity file; `path` is for errors. Raises KeyFileError."""
+    """Parse the contents of an identity file; errors name `path`. Raises KeyFileError if they are
+    invalid.
+    """
     prefix, payload = ("", b"") if is_pem(data) else identity_line(path, data)
     if prefix == SEALED_PREFIX:
         sealed = SealedKey.parse(path, payload)
@@ -159,14 +168,15 @@ def parse(path: Path, data: bytes) -> Stored:
 
 
 def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = None, replace: bool = False) -> None:
-    """Store a key in a form. The file is written last, when the seed can be read from its place.
+    """Store a key pair in one of the forms. The identity file is written last, once the seed can be
+    read back from where it is kept.
 
     Args:
         passphrase: for `Form.PASSPHRASE`.
         replace: overwrite an existing file.
 
-    Raises FileExistsError: the file exists, and `replace` is off; KeyFileError, KeyringError,
-    PassphraseError: the key cannot be stored in this form.
+    Raises FileExistsError if the file exists and `replace` is False; KeyFileError, KeyringError or
+    PassphraseError if the key cannot be stored in this form.
     """
     match form:
         case Form.FILE:
@@ -194,10 +204,10 @@ class Unlocked(NamedTuple):
 
 
 def keep_unlocked(identity: Identity, until: float) -> None:
-    """Keep a seed unlocked until a time.
+    """Keep the seed of a key under a passphrase readable until a time, in seconds since 1970.
 
-    Raises KeyChangeError: the device has no runtime folder in memory; KeyFileError: the seed cannot
-    be written there.
+    Raises KeyChangeError if the device has no runtime folder in memory; KeyFileError if the seed
+    cannot be written there.
     """
     record = {"key": identity.to_line(), "from": time.time(), "until": until}
     path = _runtime_place() / _unlocked_name(identity.public_key)
@@ -205,7 +215,7 @@ def keep_unlocked(identity: Identity, until: float) -> None:
 
 
 def find_unlocked(public_key: bytes) -> Unlocked | None:
-    """Return the unlocked seed of this public key, or None; delete an expired one."""
+    """Return the unlocked seed of the key with this public key, or None. An expired one is deleted."""
     for runtime in runtime_folders():
         path = runtime / _FOLDER / _unlocked_name(public_key)
         try:
@@ -223,8 +233,8 @@ def find_unlocked(public_key: bytes) -> Unlocked | None:
 
 
 def lock(public_key: bytes) -> bool:
-    """Delete the unlocked seed; return True if there was one. Raises KeyFileError: the file cannot
-    be deleted.
+    """Delete the unlocked seed of a key; return True if there was one. Raises KeyFileError if the
+    file cannot be deleted.
     """
     there = [
         path for runtime in runtime_folders() if os.path.lexists(path := runtime / _FOLDER / _unlocked_name(public_key))
@@ -250,8 +260,8 @@ def _unlocked_name(public_key: bytes) -> str:
 
 
 def require_unlocked_place() -> None:
-    """Raise KeyChangeError if there is no place for an unlocked key: a key under a passphrase could
-    never be used.
+    """Raise KeyChangeError if this device has no folder in memory for an unlocked seed: a key under
+    a passphrase could never be used.
     """
     _runtime_place()
 
@@ -299,14 +309,14 @@ def _filesystem(path: Path) -> str:
 
 
 def keyring_entry(public_key: bytes) -> str:
-    """Return the name of this identity's keyring entry: its public key as text."""
+    """Return the name under which the keyring holds the seed of a key: the public key as text."""
     return format_public_key(public_key, "").removeprefix(f"{PUBLIC_KEY_WORD} ")
 
 
 def save_to_keyring(identity: Identity) -> None:
     """Store a seed in the keyring, and check that it can be read back.
 
-    Raises KeyringError: the keyring cannot be used, does not answer, or returns another seed.
+    Raises KeyringError if the keyring cannot be used, does not answer, or returns another seed.
     """
     text = identity.to_line()
     _call_keyring(lambda backend: backend.set_password(KEYRING_SERVICE, keyring_entry(identity.public_key), text))
@@ -315,8 +325,9 @@ def save_to_keyring(identity: Identity) -> None:
 
 
 def load_from_keyring(public_key: bytes) -> Identity:
-    """Load the identity with this public key. Raises KeyringError: the keyring cannot be used, does
-    not answer, or does not have it.
+    """Load the key pair with this public key from the keyring.
+
+    Raises KeyringError if the keyring cannot be used, does not answer, or does not have the seed.
     """
     name = keyring_entry(public_key)
     text = _call_keyring(lambda backend: backend.get_password(KEYRING_SERVICE, name))
@@ -336,8 +347,9 @@ def load_from_keyring(public_key: bytes) -> Identity:
 
 
 def delete_from_keyring(public_key: bytes) -> None:
-    """Delete a seed from the keyring. Raises KeyringError: the keyring cannot be used, or does not
-    answer.
+    """Delete the seed of a key from the keyring.
+
+    Raises KeyringError if the keyring cannot be used, or does not answer.
     """
     _call_keyring(lambda backend: backend.delete_password(KEYRING_SERVICE, keyring_entry(public_key)))
 

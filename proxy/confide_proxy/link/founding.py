@@ -1,13 +1,14 @@
 """Setup state of this device. Only a deliberate act sets it up; commands that only show something
 create no key, daemon, space or folder.
 
-A device is set up once it has joined a daemon (`link.json`), or once its own daemon may run (its
-data folder exists). `confide quickstart`, `join` and `pin` do that, and so does `confide mcp`: a
-user who configured an agent's client to start it wants it to remember. But if an attempt to join a
-daemon failed, `confide mcp` does not create a space on this device instead: the attempt is recorded
-until a join works, or until `confide quickstart` confirms that this device uses its own daemon. Nor
-does it if this user already has a memory elsewhere that the environment does not lead to: it would
-create a second one by accident.
+A device is set up once it has joined a daemon (`link.json` exists), or once its own daemon may run
+(that daemon's data folder exists). `confide quickstart` and `confide join` set it up. So does
+`confide mcp`: a user who configured an agent's client to start it wants it to remember.
+
+In two cases `confide mcp` does not set up a daemon of this device. If an attempt to join a daemon
+failed, a record of the attempt prevents it until a join works, or until `confide quickstart`
+confirms that this device uses its own daemon. And if this user already has a memory elsewhere that
+the environment variables do not lead to, a second one would be an accident.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ def is_set_up(paths: ProxyPaths) -> bool:
 
 
 def require(paths: ProxyPaths, config: ProxyConfig) -> None:
-    """Check that this device is set up. Raises NotSetUpError; NotJoinedError: it has not joined a
-    daemon, and may not start its own.
+    """Check that this device is set up.
+
+    Raises NotSetUpError if it is not; NotJoinedError if it has not joined a daemon, and the
+    configuration forbids a daemon of its own.
     """
     if is_set_up(paths):
         _remember()
@@ -52,8 +55,9 @@ def require(paths: ProxyPaths, config: ProxyConfig) -> None:
 
 
 def allow_own_daemon(paths: ProxyPaths) -> None:
-    """Allow this device to run its own daemon from now on. Raises KeyFileError: its folder cannot
-    be created, or others can write there.
+    """Allow this device to run its own daemon from now on.
+
+    Raises KeyFileError if the daemon's folder cannot be created, or if others can write there.
     """
     if not is_set_up(paths):
         make_private_dir(paths.daemon_data)
@@ -61,11 +65,11 @@ def allow_own_daemon(paths: ProxyPaths) -> None:
 
 
 def found_for_agent(paths: ProxyPaths, config: ProxyConfig) -> None:
-    """Allow it for an agent's session, unless a join failed, the configuration forbids it, or this
-    user's memory is elsewhere.
+    """Allow this device to run its own daemon, on behalf of an agent's session.
 
-    A full or read-only disk does not end the session: its calls report that nothing is set up, and
-    where nothing can be written (`require`).
+    Does nothing if an attempt to join a daemon failed, if the configuration forbids a daemon of
+    this device, or if this user's memory is in another folder. Nor does a full or read-only disk
+    end the session: `require` then reports to each call that nothing is set up.
     """
     if other_memories() and not is_chosen_place():
         return
@@ -75,9 +79,7 @@ def found_for_agent(paths: ProxyPaths, config: ProxyConfig) -> None:
 
 
 def note_failure(paths: ProxyPaths, error: ConfideError | TimeoutError) -> None:
-    """Record the reason of a failed join if the device is not set up; one that is set up stays as
-    it is.
-    """
+    """Record why an attempt to join a daemon failed. Does nothing on a device that is set up."""
     if is_set_up(paths):
         return
     told = str(error) if isinstance(error, ConfideError) else "the daemon did not answer in time"
@@ -88,7 +90,7 @@ def note_failure(paths: ProxyPaths, error: ConfideError | TimeoutError) -> None:
 
 
 def settle(paths: ProxyPaths) -> None:
-    """Delete the record of a failed join. Raises KeyFileError."""
+    """Delete the record of a failed join. Raises KeyFileError if it cannot be deleted."""
     if _is_noted(paths.failed_join):
         remove_private_file(paths.failed_join)
     _remember()
@@ -106,7 +108,7 @@ def _remember() -> None:
 
 
 def why_failed(paths: ProxyPaths) -> str | None:
-    """Return the reason of the failed first join, or None."""
+    """Return why the last attempt to join a daemon failed; None if no failure is recorded."""
     if not _is_noted(paths.failed_join):
         return None
     try:

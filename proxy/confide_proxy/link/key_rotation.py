@@ -46,12 +46,14 @@ class KeysOnDisk(NamedTuple):
 
     @property
     def public_keys(self) -> tuple[bytes, bytes | None]:
-        """Return both public keys, to detect a change."""
+        """Return the public keys of the present and the next key, to detect a change; None for no
+        next key.
+        """
         return self.current.public_key, self.following.public_key if self.following else None
 
 
 class MachineKeys:
-    """This device's keys, for one connection."""
+    """This device's keys, as one connection uses them."""
 
     def __init__(self, paths: ProxyPaths, *, passphrase: str | None = None, is_locked: bool = False) -> None:
         """Args:
@@ -66,10 +68,10 @@ class MachineKeys:
         """The daemon's name for this device at the last connection; "" before."""
 
     def identity(self) -> Identity:
-        """Return the identity of the last connection, or the present key before the first one, so
-        that a passphrase is not asked for twice.
+        """Return the key pair of the last connection, or the present one before the first
+        connection. So a passphrase is asked for once.
 
-        Raises KeyFileError, KeyLockedError, KeyringError: the key cannot be used.
+        Raises KeyFileError, KeyLockedError or KeyringError if the key cannot be used.
         """
         if self._identity is None:
             self._identity = self.read_keys().current.open(self._passphrase)
@@ -77,8 +79,8 @@ class MachineKeys:
 
     @contextmanager
     def hold_settled(self) -> Iterator[bool]:
-        """Yield True if this device has only one key, and no other process changes that before the
-        block ends.
+        """Hold the lock on the key files for a `with` block, if possible. Yield True if this device
+        has only one key, and no other process can change that within the block.
         """
         if self._is_locked:
             yield self.read_keys().following is None
@@ -92,7 +94,9 @@ class MachineKeys:
             yield is_settled
 
     def read_keys(self) -> KeysOnDisk:
-        """Read the keys from the disk; create one if there are none. Raises KeyFileError."""
+        """Read the keys from the disk; create one if there are none. Raises KeyFileError if a file
+        cannot be used.
+        """
         # The next key first: it may replace the present one in between, and then both are the same.
         path = self._paths.next_identity
         following = identities.read(path) if path.exists() or path.is_symlink() else None
@@ -100,11 +104,13 @@ class MachineKeys:
         return KeysOnDisk(current, following if following and following.public_key != current.public_key else None)
 
     async def connect(self, dial: Dial) -> Connection:
-        """Connect with the key that the daemon accepts; finish an interrupted rotation.
+        """Connect with the key that the daemon accepts, and complete an interrupted rotation.
 
-        Raises:
-            KeyFileError, KeyLockedError, KeyringError: a key cannot be used.
-            Whatever `dial` raises.
+        Args:
+            dial: makes a connection with a key.
+
+        Raises KeyFileError, KeyLockedError or KeyringError if a key cannot be used, and all that
+        `dial` raises.
         """
         held = await asyncio.to_thread(self.read_keys)
         try:
@@ -175,9 +181,11 @@ class MachineKeys:
 
 @contextmanager
 def exclusive(paths: ProxyPaths, *, wait_s: float) -> Iterator[None]:
-    """Hold the lock on this device's key files; it is released if the process ends.
+    """Hold the lock on this device's key files for a `with` block, after waiting for it up to
+    `wait_s` seconds. The lock is also released if the process ends.
 
-    Raises KeyChangeError: another process holds it; KeyFileError: the lock cannot be created.
+    Raises KeyChangeError if another process holds it; KeyFileError if the lock file cannot be
+    created.
     """
     make_private_dir(paths.state)
     try:

@@ -1,8 +1,9 @@
-"""The local daemon that Confide starts at need: check if it runs, and stop it.
+"""The local daemon that Confide starts when it is needed: check that it runs, and stop it.
 
-Before a signal is sent, the target is proven: process id and key are in one file, which that daemon
-wrote, and the program at its address has proven in a handshake that it has the key. After a crash
-the file may name a process id that another program has by now.
+Before a signal is sent, the daemon proves its identity: its process id and its key are in one file,
+which only it wrote, and the program at its address has shown in a handshake that it holds the key.
+Without that proof, the process id in the file could by now belong to another program, after a
+crash.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """The running local daemon: its address, its process id, and its version as it reports it."""
+    """A running local daemon: its address, its process id, and the version that it reports."""
 
     joined: KnownDaemon
     pid: int
@@ -43,8 +44,10 @@ class RunningDaemon:
 
 
 def require_own(paths: ProxyPaths) -> None:
-    """Raise NotHereError if this device has joined a daemon, which is started and stopped
-    elsewhere; KeyFileError.
+    """Check that this device uses its own daemon.
+
+    Raises NotHereError if it has joined a daemon, which is started and stopped elsewhere;
+    KeyFileError if the pin cannot be read.
     """
     pinned = daemon.load_pin(paths.link)
     if pinned is not None:
@@ -52,10 +55,10 @@ def require_own(paths: ProxyPaths) -> None:
 
 
 async def running(paths: ProxyPaths) -> RunningDaemon | None:
-    """Return the local daemon if it runs and has proven its key; never start it.
+    """Return the local daemon if it runs and has proven its key; otherwise None. Never starts it.
 
-    Raises DaemonStopError: the program at its address does not prove the key. KeyFileError,
-    KeyLockedError: this device's key, or the address file, cannot be used.
+    Raises DaemonStopError if the program at its address does not prove the key; KeyFileError or
+    KeyLockedError if this device's key, or the address file, cannot be used.
     """
     joined = await asyncio.to_thread(daemon.read_address, paths.daemon_data)
     if joined is None or await daemon.answering(paths.daemon_data) is None:
@@ -75,8 +78,9 @@ async def running(paths: ProxyPaths) -> RunningDaemon | None:
 
 
 async def stop(paths: ProxyPaths, *, deadline_s: float = STOP_DEADLINE_S) -> RunningDaemon | None:
-    """Stop the local daemon and wait for its end; return it, or None if it did not run. Raises
-    DaemonStopError: it did not end in time.
+    """Stop the local daemon and wait for its end; return it, or None if it did not run.
+
+    Raises DaemonStopError if it does not end in time.
     """
     found = await running(paths)
     if found is None:

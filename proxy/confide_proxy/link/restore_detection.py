@@ -1,9 +1,11 @@
-"""Detection of a daemon that was restored from an older copy of its data folder, by the newest
-receipt that it gave (PROTOCOL.md 9.2), and a record of what happened to this device's files.
+"""Detection of a daemon that was restored from an older copy of its data folder, and the record of
+what this changed in this device's files (PROTOCOL.md 9.2).
 
-A daemon that gets a receipt which its copy cannot have given counts a restore. A device that sees
-the count grow records that. The first process that serves a folder then compares it once, reading
-every file, and records the result for `confide status`.
+The daemon gives each device receipts, and a device shows its newest one when it connects. A daemon
+that is shown a receipt which its copy of the data cannot have given has been restored, and
+increases its count of restores. A device that sees a higher count records a restore. The next
+process that serves a folder then compares it once, reading every file, and records the result for
+`confide status`.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _MOST_PATHS: Final = 1000
 
 
 class LinkStats(RequestChannel, Protocol):
-    """A link with a count of its messages."""
+    """A link that counts its messages."""
 
     is_up: bool | None
     message_count: int
@@ -49,8 +51,8 @@ class LinkStats(RequestChannel, Protocol):
 
 
 class DaemonReceipts:
-    """The receipts of this device, for its one space. Methods access the disk briefly; all
-    processes of the device share the files.
+    """The daemon's receipts for this device's space, in files that all processes of the device
+    share. Methods access the disk briefly.
     """
 
     def __init__(self, paths: ProxyPaths) -> None:
@@ -58,16 +60,16 @@ class DaemonReceipts:
         self._restores = paths.restores
 
     def newest(self) -> str:
-        """Return the newest receipt, or ""."""
+        """Return the newest receipt that the daemon has given this device; "" without one."""
         return str(self._read().get("receipt", ""))
 
     def space(self) -> str:
-        """Return the space that gave the newest receipt, or ""."""
+        """Return the id of the space that the newest receipt is about; "" without a receipt."""
         return str(self._read().get("space", ""))
 
     def take(self, attached: Attached) -> None:
-        """Save the receipt in an `attach` response, and record a restore if the daemon's count has
-        grown.
+        """Save the receipt from the response to an `attach` request. Record a restore of the daemon
+        if the response counts more restores than the last one.
         """
         space, receipt, restores = attached["space"], attached["receipt"], attached["restores"]
         if not _is_receipt(receipt):
@@ -80,13 +82,15 @@ class DaemonReceipts:
         self._write({"space": space, "receipt": receipt, "restores": restores})
 
     def keep(self, space: str, receipt: str) -> None:
-        """Save a newer receipt of the same space."""
+        """Save a newer receipt, if it is about the same space as the saved one."""
         known = self._read()
         if known.get("space") == space and _is_receipt(receipt):
             self._write({**known, "receipt": receipt})
 
     async def keep_fresh(self, link: LinkStats) -> None:
-        """Request a receipt whenever messages have passed over the link, until cancelled."""
+        """Request a new receipt at intervals, if messages have passed over the link since the last
+        one. Runs until cancelled.
+        """
         passed = 0
         while True:
             await asyncio.sleep(FRESH_S)
@@ -101,7 +105,9 @@ class DaemonReceipts:
                 raise_if_cancelled()
 
     def uncompared_folders(self, space: str, folders: Iterable[Path]) -> set[Path]:
-        """Return the folders that were not compared since the daemon's last restore."""
+        """Return those of the folders that were not yet compared with the daemon since its last
+        restore.
+        """
         newest = max((line["restores"] for line in self._lines(space) if "noticed" in line), default=None)
         if newest is None:
             return set()
@@ -109,8 +115,11 @@ class DaemonReceipts:
         return {folder for folder in folders if os.fspath(folder) not in done}
 
     def record_comparison(self, space: str, folder: Path, *, again: list[str], back: list[str]) -> None:
-        """Record the comparison of a folder after a restore: `again` are files that were sent again
-        unchanged, `back` are deleted files that came back.
+        """Record that a folder was compared with the daemon after a restore.
+
+        Args:
+            again: paths of unchanged files that were sent again, since the daemon had lost them.
+            back: paths of deleted files that came back.
         """
         newest = max((line["restores"] for line in self._lines(space) if "noticed" in line), default=None)
         if newest is not None:
@@ -118,9 +127,12 @@ class DaemonReceipts:
             self._note(space, newest, folder=os.fspath(folder), **named)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the report for users about the last restore, for a month: `backTo` (None if
-        unknown) and `noticed`, ISO 8601, `sentAgain`, a number of files, and `cameBack`, their
-        paths. None without a recent restore.
+        """Return a report on the daemon's last restore, for users; None if there was none within a
+        month.
+
+        Its keys are `backTo`, the time of the restored copy (None if unknown), and `noticed`, both
+        in ISO 8601; `sentAgain`, a number of files; and `cameBack`, the paths of deleted files that
+        came back.
         """
         space = str(self._read().get("space", ""))
         lines = list(self._lines(space))

@@ -1,9 +1,9 @@
-"""Background services of a process: each restarts after an error, and none of them ends the
+"""Background services of a process. Each restarts after an error, and none of them ends the
 process.
 
 A problem is logged once. While it lasts, `memory_status`, `confide status` and `confide doctor`
-show it: the process writes it to a file that it keeps locked; other processes delete such a file
-when they find it unlocked.
+show it: the process writes it to a file that it keeps locked. If another process finds such a file
+unlocked, its writer has ended, and the file is deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PREFIX: Final = "services-"
 
 
 class ServiceProblem(NamedTuple):
-    """A problem of a service.
+    """A problem of a background service.
 
     Attributes:
         what: a sentence for users.
@@ -72,19 +72,19 @@ class ServiceRunner:
 
     @property
     def troubles(self) -> list[ServiceProblem]:
-        """Return the present problems of this process."""
+        """Return the present problems of this process's services."""
         return list(self._troubles.values())
 
     def problems_of(self, projects: Collection[str]) -> list[str]:
-        """Return a sentence for each problem that affects these projects: all problems of this
-        process, and the lasting ones of other processes. Blocks briefly.
+        """Return a sentence for each problem of a background service that affects these projects:
+        all problems of this process, and the lasting ones of other processes. Blocks briefly.
         """
         others = [each for each in lasting(self._folder) if each.project in {"", *projects}]
         return list(dict.fromkeys(each.what for each in (*self.troubles, *others)))[:MOST]
 
     async def keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a service until it returns; restart it after each error. The report of a problem
-        starts with `name`.
+        """Run a service until it returns, and restart it after each error. `name` begins the
+        sentence that reports its problem.
         """
         pause_s = FIRST_PAUSE_S
         while True:
@@ -106,7 +106,7 @@ class ServiceRunner:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def attempt(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run some work once; log its error."""
+        """Run a piece of work once; log its error instead of raising it."""
         try:
             await work()
         except Exception as error:
@@ -114,8 +114,8 @@ class ServiceRunner:
             log.warning("%s failed: %s", name, reason(error))
 
     def note(self, name: str, what: str, *, project: str = "", is_logged: bool = True) -> None:
-        """Record a problem of a service; the same sentence is logged once until the service is
-        healthy again.
+        """Record and log a problem of the service `name`. The same sentence is logged again only
+        after the service has worked.
         """
         what = printable(what)[:MOST_CHARS]
         if is_logged and self._logged_problems.get(name) != what:
@@ -127,13 +127,13 @@ class ServiceRunner:
             self._write()
 
     def well(self, name: str) -> None:
-        """Delete the recorded problem of a service, which works again."""
+        """Delete the recorded problem of a service that works again."""
         self._logged_problems.pop(name, None)
         if self._troubles.pop(name, None) is not None:
             self._write()
 
     def close(self) -> None:
-        """Delete this process's file of problems."""
+        """Delete the file in which this process reports its problems."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.unlink()
@@ -160,8 +160,8 @@ class ServiceRunner:
 
 
 def reason(error: BaseException) -> str:
-    """Return the reason for an error without quoting data: for a bug, its class and place in the
-    code.
+    """Describe an error for a log without quoting data. For a bug, the description is the error's
+    class and the line of code.
     """
     if isinstance(error, ConfideError):
         return str(error)
@@ -173,8 +173,8 @@ def reason(error: BaseException) -> str:
 
 
 def lasting(folder: Path) -> list[ServiceProblem]:
-    """Return the problems that have lasted for a while in other processes of this device, each
-    once. Blocks briefly.
+    """Return the problems that other processes of this device have had for a while, without
+    duplicates. Blocks briefly.
     """
     found: dict[str, ServiceProblem] = {}
     before = time.time() - LASTING_S

@@ -1,10 +1,10 @@
-"""Values of sealed secrets for `confide run`, from a running session of this device, which has its
-link and its keys open already.
+"""Values of sealed secrets for `confide run`, from a running agent session of this device, which
+has its link and its keys open already.
 
-They come over the socket of the hooks, encrypted with a key that derives from the seed of this
-device's identity. A process without the seed gets nothing, and with it could open the sealed
-records itself. So the session need not judge who asks: only the asker knows whether a person or a
-rule allows the use.
+The values come over the Unix socket of the hooks, encrypted with a key that derives from the seed
+of this device's private key. A process without the seed gets nothing; one with the seed could open
+the sealed records itself. So the session need not check who asks. Only `confide run` knows whether
+a person or a rule allows the use.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ class SessionValues(NamedTuple):
     """Secrets as a session has opened them. The repr shows no value.
 
     Attributes:
-        secrets: the secret that each reference means.
+        secrets: the secret that each requested reference names.
         values: the values, in the order of `secrets`.
         space: the id of their space, 16 bytes.
-        first_key: the key of the space's first epoch, by which a device finds the values that it
-            knows (`sealing.known_values`).
-        following: of a page of all secrets: after which id the next one begins; None for the last.
+        first_key: the key of the space's first epoch, by which a device recognizes secret values
+            that it has seen (`sealing.known_values`).
+        following: for one page of all secrets: the id after which the next page begins; None for
+            the last page.
     """
 
     secrets: Mapping[str, Placeholder]
@@ -60,30 +61,36 @@ class SessionValues(NamedTuple):
 
 
 def request(references: Sequence[str], nonce: bytes, cwd: str) -> bytes:
-    """Return the line that asks a session for the values of secrets.
+    """Return the request, as one JSON line, for the values of some secrets.
 
-    `nonce` binds the answer to this request: `NONCE_BYTES` random bytes.
+    Args:
+        nonce: `NONCE_BYTES` random bytes, which bind the answer to this request.
+        cwd: the working folder of the command that uses them.
     """
     asked = {"kind": KIND, "cwd": cwd, "references": list(references), "nonce": b64encode(nonce).decode()}
     return json.dumps(asked).encode() + b"\n"
 
 
 def page_request(after: str, nonce: bytes, cwd: str) -> bytes:
-    """Return the line that asks a session for a page of the values of all secrets.
+    """Return the request, as one JSON line, for a page of the values of all secrets.
 
-    `after`: the hex digits of the id that it begins after; empty for the first page.
+    Args:
+        after: the id after which the page begins, in hex; "" for the first page.
+        nonce: `NONCE_BYTES` random bytes, which bind the answer to this request.
     """
     asked = {"kind": KIND, "cwd": cwd, "after": after, "nonce": b64encode(nonce).decode()}
     return json.dumps(asked).encode() + b"\n"
 
 
 def time_for(asked: Mapping[str, object]) -> float:
-    """Return the seconds for the answer to one of these requests."""
+    """Return how many seconds to wait for the answer to a request for values or for a page of them."""
     return PAGE_S if "after" in asked else ANSWER_S
 
 
 def seal_values(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, object]:
-    """Return the answer of a session: what it has opened, for a holder of the seed alone."""
+    """Encrypt a session's answer with a key from this device's seed, so that only a holder of the
+    seed can read it.
+    """
     secrets = [
         [reference, one.kind, one.secret_id.hex(), b64encode(value).decode()]
         for (reference, one), value in zip(found.secrets.items(), found.values, strict=True)
@@ -102,8 +109,8 @@ def seal_values(found: SessionValues, seed: bytes, nonce: bytes) -> dict[str, ob
 
 
 def open_values(answer: Mapping[str, Any], seed: bytes, nonce: bytes) -> SessionValues | None:
-    """Return the values of an answer to the request with this nonce; None if it has none, or was
-    not made with the seed.
+    """Decrypt a session's answer to the request with this nonce. Return None if it contains no
+    values, or was not encrypted with this seed and nonce.
     """
     try:
         data = b64decode(answer.get("values", ""), validate=True)

@@ -1,4 +1,6 @@
-"""The session of one agent in the event loop: the link, the tunnel, and the files of its project."""
+"""The session of one agent in the event loop: the link to the daemon, the tunnel for its messages,
+and the files of its project.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ SETTLED_S = 0.25
 
 
 class AgentSession:
-    """The session of one agent. It runs until cancelled; all its parts live in one task group."""
+    """The session of one agent. It runs until cancelled; all its parts are tasks of one task group."""
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project, tunnel: Tunnel) -> None:
         self._paths = paths
@@ -160,7 +162,9 @@ class AgentSession:
         await pending.DecisionDesk(place, questions, finders).run()
 
     async def decision_place(self) -> DecisionPlace:
-        """Return where the decisions of this session are looked for."""
+        """Return what this session's search for pending decisions needs: paths, project, and a way
+        to connect.
+        """
         pending, client = await _import_module("hooks.server.pending_decisions"), await _import_module("mcp.client")
         connect = partial(client.CommandClient, self._paths, self._config)
         notify = self._notes_to_agent.append

@@ -74,16 +74,16 @@ class ToolCatalogue:
 
     Attributes:
         data: the catalogue in that form.
-        digest: the daemon's digest of its own catalogue, by which this one was selected; "" if none
-            was.
-        unknown: names that the daemon has but this version does not know, for users; other than
-            tools with `prompts:` or `resources:`.
+        digest: the digest of the daemon's catalogue that selected these tools; "" if no daemon's
+            catalogue was used.
+        unknown: names in the daemon's catalogue that this version does not know, to be shown to
+            users. Names of prompts and resources begin with `prompts:` or `resources:`.
         tools: the tools as `tools/list` returns them, by name.
         outputs: the schemas of their structured results, by name.
         offline: how a tool's calls are handled while the daemon is unreachable: "queue", "local" or
             "fail".
         long_jobs: tools whose calls may take longer than the ten seconds of all others.
-        read_only: tools whose calls may be sent twice without harm.
+        read_only: tools that change nothing, so that their calls may be sent twice.
     """
 
     def __init__(self, data: Mapping[str, Any], *, digest: str = "", unknown: tuple[str, ...] = ()) -> None:
@@ -96,8 +96,8 @@ class ToolCatalogue:
         self.read_only = {name for name, tool in self.tools.items() if tool.get("annotations", {}).get("readOnlyHint")}
 
     def answer(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Return the result for one of `LOCAL_METHODS`, or None if the protocol era of the client
-        does not have the method.
+        """Return the result of a request for one of `LOCAL_METHODS`; None if the client's protocol
+        version does not have the method.
         """
         meta = (params or {}).get("_meta")
         is_modern = isinstance(meta, Mapping) and VERSION_KEY in meta
@@ -123,8 +123,8 @@ class ToolCatalogue:
         }
 
     def add_cache_fields(self, result: dict[str, Any]) -> dict[str, object]:
-        """Return a result with the fields of every cacheable one in the 2026-07-28 era, with the
-        defaults of the SDK.
+        """Return a result with the fields for caching that the 2026-07-28 version of MCP requires,
+        with the SDK's default values.
         """
         return {
             **result,
@@ -136,7 +136,9 @@ class ToolCatalogue:
 
 
 def packaged_catalogue(toolsets: Collection[str] = ALL) -> ToolCatalogue:
-    """Return the packaged catalogue for these groups of tools; unknown groups are ignored."""
+    """Return the catalogue of this package, with the tools of these groups. Unknown groups are
+    ignored.
+    """
     data = _packaged_data(toolsets)
     shown = {name for names in data["toolsets"].values() for name in names}
     data["tools"] = [tool for tool in data["tools"] if tool["name"] in shown]
@@ -144,20 +146,20 @@ def packaged_catalogue(toolsets: Collection[str] = ALL) -> ToolCatalogue:
 
 
 def with_tasks(capabilities: Mapping[str, object]) -> dict[str, object]:
-    """Return the capabilities with the extension for calls that take long."""
+    """Return the server's capabilities with the one for handles of long calls (`task_handles`)."""
     return {**capabilities, "extensions": {TASKS_EXTENSION: {}}}
 
 
 def unknown_toolsets(toolsets: Collection[str]) -> list[str]:
-    """Return the names that are not groups of tools. They are ignored; `core` is used if no name is
-    left.
+    """Return those of the names that are not groups of tools. Confide ignores them, and uses the
+    group `core` if no other name is left.
     """
     return [name for name in toolsets if name not in TOOLSETS and name not in ALL]
 
 
 def switched_off(tool: str, toolsets: Collection[str]) -> tuple[str, str] | None:
-    """Return that a tool is in a toolset that is not among these, and how to switch it on; None if it
-    is in one of these, or unknown.
+    """Explain that a tool is in a group that is switched off: return a sentence, and a hint how to
+    switch the group on. Return None if the tool is switched on, or unknown.
     """
     shown = _packaged_data(toolsets)["toolsets"]
     of = next((name for name, tools in _packaged_data(ALL)["toolsets"].items() if tool in tools), None)
@@ -167,10 +169,11 @@ def switched_off(tool: str, toolsets: Collection[str]) -> tuple[str, str] | None
 
 
 def common_catalogue(listing: Any, toolsets: Collection[str], digest: str) -> ToolCatalogue:
-    """Return the catalogue of a session whose daemon sent `listing`: the entries that both know,
-    with the packaged texts.
+    """Return the catalogue for a session: the tools that are both in the daemon's catalogue,
+    `listing`, and in the packaged one, with the packaged texts.
 
-    Raises KeyError, TypeError or ValueError: it is not a catalogue, or contains no known tool.
+    Raises KeyError, TypeError or ValueError if `listing` is not a catalogue, or contains no known
+    tool.
     """
     known = _packaged_data(toolsets)
     listed, unknown, data = _names(listing), [], {**known}
@@ -187,8 +190,8 @@ def common_catalogue(listing: Any, toolsets: Collection[str], digest: str) -> To
 
 
 def load(cache: Path, toolsets: Collection[str]) -> ToolCatalogue:
-    """Return the catalogue of tools that was saved from the last connection, or the packaged one if
-    none was saved for these toolsets.
+    """Return the catalogue that was saved at the last connection; the packaged one if none was
+    saved for these groups of tools.
     """
     try:
         kept = json.loads(cache.read_bytes())
@@ -200,9 +203,10 @@ def load(cache: Path, toolsets: Collection[str]) -> ToolCatalogue:
 
 
 def save(cache: Path, catalogue: ToolCatalogue) -> None:
-    """Save which tools the daemon has, atomically. Only names are kept, since the file may have
-    been written by an earlier version under the influence of its daemon, and its texts must not
-    reach an agent.
+    """Save the names of the daemon's tools, atomically.
+
+    Their texts are not saved: an earlier version may have written the file under the influence of
+    its daemon, and those texts must not reach an agent.
     """
     names = {field: [entry["name"] for entry in catalogue.data[field]] for field, _ in _NAMED}
     names["of"] = list(catalogue.data["toolsets"])

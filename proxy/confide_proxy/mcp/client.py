@@ -1,8 +1,8 @@
-"""The MCP client of the command line: one connection, a few tool calls, and the files that belong
-to them.
+"""The MCP client of the command line: one connection, a few tool calls, and the sync of the files
+that the calls concern.
 
-It uses the 2026-07-28 era of MCP, in which every request carries its own envelope, so that one call
-takes one message.
+It uses the 2026-07-28 version of MCP, in which every request carries its own capabilities. So one
+call takes one message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Progress = Callable[[float, float | None, str], None]
 
 
 class CommandClient:
-    """An attached connection for one command; use it with `async with`.
+    """A connection to the daemon for one command, attached to a project; use it with `async with`.
 
     Raises, on entry, what `open_connection` raises.
 
@@ -56,9 +56,9 @@ class CommandClient:
         connection: the open connection.
         since: when the connection was made, in seconds since 1970.
         space: the id of the space that the connection leads to.
-        gives_receipts: True if the daemon gives receipts (PROTOCOL.md 9.2).
-        round_trip_s: the shortest round trip of its attach requests, which cost the daemon next to
-            nothing.
+        gives_receipts: True if the daemon gives receipts for its writes (PROTOCOL.md 9.2).
+        round_trip_s: the shortest round trip of its attach requests, in seconds. These take the
+            daemon next to no time.
     """
 
     def __init__(
@@ -137,8 +137,7 @@ class CommandClient:
         is_long: bool = False,
         more_meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Call a tool and return the structured content of its result. `more_meta` is added to the
-        call's `_meta`.
+        """Call a tool and return the structured content of its result.
 
         Raises:
             BlockedError, UnsealableError: the arguments may not leave this device, or cannot be
@@ -181,8 +180,9 @@ class CommandClient:
         return _content_of(tool, reply)
 
     async def keep_receipt(self) -> None:
-        """Request and store a receipt of the writes over this connection. Raises RequestError,
-        ConnectionLost, TimeoutError.
+        """Request and store a receipt of the writes over this connection.
+
+        Raises RequestError, ConnectionLost or TimeoutError if the request fails.
         """
         answer = await RECEIPT.ask(self.connection, {}, timeout_s=ATTACH_DEADLINE_S)
         await asyncio.to_thread(self._receipts.keep, self.space, answer["receipt"])
@@ -247,10 +247,10 @@ def _content_of(tool: str, reply: Mapping[str, object]) -> dict[str, object]:
 
 
 def background_services(paths: ProxyPaths, config: ProxyConfig) -> dict[str, Callable[[], Awaitable[None]]]:
-    """Return the background services of the add-ons by name; a report of their errors starts with
-    that name. Blocks.
+    """Return the add-ons' background services by name; a report of their errors starts with that
+    name. Blocks.
 
-    They use connections of their own, for as long as they have work: their projects are seldom the
+    Each service uses a connection of its own while it has work, since its projects are seldom the
     session's.
     """
 

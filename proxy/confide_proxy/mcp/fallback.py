@@ -1,7 +1,8 @@
-"""Answers to a session's calls while the daemon is unreachable, and the replay of its queued calls
-afterwards.
+"""Local answers to a session's calls while the daemon is unreachable, and the sending of its queued
+calls afterwards.
 
-Every session loads these few lines; journal, search and replay are imported at first need.
+Every session loads this small module. Journal, search and replay are imported when they are first
+needed.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ LONGEST_PAUSE_S: Final = 30.0
 
 
 class Fallback:
-    """The fallback of one session, used in its event loop. `sealed` seals the arguments of its
-    calls.
+    """Answers a session's calls on this device, or queues them there. Used in the session's event
+    loop. `sealed` seals the arguments of its calls.
     """
 
     tools_here = TOOLS_HERE
@@ -107,8 +108,8 @@ class Fallback:
 
     @property
     def is_joined(self) -> bool:
-        """Return True if this device has joined a daemon. Otherwise it starts its own, which takes
-        longer.
+        """Return True if this device has joined a daemon, and False if it starts its own, which
+        takes longer.
         """
         return self._paths.link.exists()
 
@@ -122,10 +123,12 @@ class Fallback:
         return os.path.exists(self.queue_file)  # noqa: PTH110 - at each store; no path object is made
 
     async def answer(self, call: PendingCall, tool: Mapping[str, Any], trouble: Facts) -> ToolAnswer | None:
-        """Answer a `tools/call` on this device; None if its client cancelled it before anything was
-        done.
+        """Answer a tool call on this device, or queue it. Return None if the client cancelled the
+        call before anything was done.
 
-        `tool`: its entry in the catalogue.
+        Args:
+            tool: the tool's entry in the catalogue.
+            trouble: why the daemon is unreachable.
         """
         from confide_proxy.offline.offline_calls import OfflineCall
 
@@ -144,10 +147,11 @@ class Fallback:
         return answer
 
     async def answer_here(self, call: PendingCall, progress: Callable[[int, int], None]) -> ToolAnswer | None:
-        """Answer a call of one of `TOOLS_HERE`, with the daemon's help; None if its client
-        cancelled it.
+        """Answer a call of a tool that runs on this device (`TOOLS_HERE`), with requests to the
+        daemon. Return None if the client cancelled the call.
 
-        `progress`: reports to the client how much is done, and of how much.
+        Args:
+            progress: reports to the client how much is done, and of how much.
         """
         if not self._offered[str(call.tool)]:
             return ToolAnswer("\nhint: ".join(switched_off(str(call.tool), self._config.toolsets) or ("unknown tool",)))
@@ -156,7 +160,7 @@ class Fallback:
         return await (self._secret(call) if call.tool == SECRET else self._import(call, progress))
 
     async def answer_view(self, call: PendingCall, views: ResultViews) -> ToolAnswer:
-        """Answer a call of a tool that only a page in the client calls."""
+        """Answer a call of a tool that only an add-on's page in the client calls, not the agent."""
         calls = await asyncio.to_thread(importlib.import_module, "confide_proxy.mcp.features.view_calls")
         place = await self.decision_place()
         answer: ToolAnswer = await calls.answer(views, str(call.tool), call.params.get("arguments"), place)
@@ -170,15 +174,19 @@ class Fallback:
         return task
 
     def send_queue(self, sent: Callable[[], None]) -> None:
-        """Start to send queued calls in the background, for as long as the link is up. `sent` is
-        called once the queue is empty, or only calls are left that wait for keys.
+        """Start to send this device's queued calls in the background, for as long as the link is
+        up.
+
+        Args:
+            sent: called once the queue is empty, or once its remaining calls wait for this device
+                to get the space's keys.
         """
         if self._sending is None or self._sending.done():
             self._sending = self.spawn(self._send(sent))
 
     async def is_silent(self, seconds: float) -> bool:
-        """Return True if the daemon does not answer a ping in time, although the link is not known
-        to be down.
+        """Return True if the daemon does not answer a ping within so many seconds, although the
+        link seems to be up.
         """
         try:
             await PING.ask(self._link, {}, timeout_s=seconds)
@@ -189,7 +197,7 @@ class Fallback:
         return False
 
     def on_up(self) -> None:
-        """Schedule the release of the local search, since the link is up."""
+        """Release the local search index after a while, since the link is up."""
         if self._offline is not None and self._forgetting is None:
             self._forgetting = asyncio.get_running_loop().call_later(KEEP_S, self._forget)
 

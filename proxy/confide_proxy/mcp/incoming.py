@@ -63,11 +63,12 @@ _MAX_ID: Final = 256
 
 
 class ResponseMessage(NamedTuple):
-    """A response from the daemon. `outcome` holds `result` or `error` under its name; None if the
-    response has neither in MCP's form.
+    """A response from the daemon.
 
     Attributes:
-        line: the message's own bytes if they may pass unchanged.
+        outcome: the JSON-RPC `result` or `error` under that name; None if the response has neither
+            in MCP's form.
+        line: the message's own bytes, if they may be passed on unchanged.
     """
 
     identifier: Any
@@ -76,7 +77,7 @@ class ResponseMessage(NamedTuple):
 
 
 class NotificationMessage(NamedTuple):
-    """A notification from the daemon, of a method in `NEWS`."""
+    """A notification from the daemon that the client may get: its method is in `NEWS`."""
 
     method: str
     params: dict[str, object]
@@ -102,9 +103,9 @@ class RequestMessage(NamedTuple):
 
 
 def read(data: bytes) -> ResponseMessage | NotificationMessage | RequestMessage | None:
-    """Parse a message from the daemon; None for a notification that does not pass.
+    """Parse a message from the daemon. Return None for a notification that is not passed on.
 
-    Raises ProtocolViolation: it is not a JSON-RPC 2.0 message, or it is a batch.
+    Raises ProtocolViolation if it is not a JSON-RPC 2.0 message, or if it is a batch.
     """
     doubled: list[bool] = []
 
@@ -135,7 +136,7 @@ def read(data: bytes) -> ResponseMessage | NotificationMessage | RequestMessage 
 
 
 def is_result_of_tool(result: dict[str, Any]) -> bool:
-    """Return True if `result` has the form of a tool's result, which a client relies on."""
+    """Return True if `result` has the form of a tool's result in MCP, which clients rely on."""
     content = result.get("content")
     return (
         isinstance(content, list)
@@ -146,8 +147,8 @@ def is_result_of_tool(result: dict[str, Any]) -> bool:
 
 
 def refusal_of(result: dict[str, object]) -> RequestError | None:
-    """Return the error in a tool's result: NotNowError if the call may be repeated later; None
-    without an error or a code.
+    """Return the error in a tool's result, as a NotNowError if the call may be repeated later.
+    Return None if the result is no error, or has no error code.
     """
     meta, content = result.get("_meta"), result.get("content")
     meta = meta if isinstance(meta, dict) else {}
@@ -166,8 +167,8 @@ def as_text(result: dict[str, object]) -> bool:
     """Remove the structured content from the result of a call that did not ask for it; return True
     if there was any.
 
-    Only an older or a malicious daemon sends it. Many clients show their model this content alone,
-    without the text that says whose data it is.
+    Only an older or a malicious daemon sends it. Many clients then show their model this content
+    alone, without the text that says whose data it is.
     """
     names = [name for name in result if name.casefold() == STRUCTURED.casefold()]  # Go's parser takes any case
     for name in names:
@@ -176,10 +177,12 @@ def as_text(result: dict[str, object]) -> bool:
 
 
 def is_wanted(news: NotificationMessage, calls: Mapping[str, PendingCall], subscribed: Subscriptions) -> bool:
-    """Return True if the client is to get the notification. One about a call must be about a call
-    that was sent to the daemon: progress of another one, or of one that this device answers, would
-    be forged. One about a resource must be about a subscribed one: clients read the named address
-    without asking their user.
+    """Return True if the client may get a notification.
+
+    A notification about a call must name a call that was sent to the daemon: progress of another
+    one, or of one that this device answers, would be forged. A notification about a resource must
+    name one that the client is subscribed to: clients read the named resource without asking their
+    user.
     """
     if news.method == PROGRESS:
         token = key(news.params.get("progressToken"))

@@ -126,8 +126,9 @@ def key(identifier: Any) -> str:
 
 
 def below(root: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Return tool parameters in which an absolute `path` below the folder `root` is relative to it,
-    and that of the folder itself is "", for all; the same object if nothing changes.
+    """Return tool parameters whose absolute `path` is made relative to the folder `root`; the path
+    of the folder itself becomes "", which means all of it. Return the same object if nothing
+    changes.
     """
     arguments = params.get("arguments")
     path = arguments.get("path") if isinstance(arguments, dict) else None
@@ -137,10 +138,11 @@ def below(root: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_operation(message: dict[str, Any], operation: str | None = None) -> dict[str, object]:
-    """Return a tool call with an operation id and the time of the call (PROTOCOL.md 7.12), in place
-    of the client's own.
+    """Return a tool call with a new operation id and the time of the call, instead of those that
+    the client stated (PROTOCOL.md 7.12).
 
-    `operation`: the id, if this device has assigned one already.
+    Args:
+        operation: the id, if this device has assigned one already.
     """
     import secrets  # imported late: only sessions that store something need it
 
@@ -155,7 +157,9 @@ def with_operation(message: dict[str, Any], operation: str | None = None) -> dic
 
 
 def with_zone(message: dict[str, Any]) -> dict[str, object]:
-    """Return a tool call with the time of the call, unless its client stated one."""
+    """Return a tool call with the time of the call, including the time zone, unless the client
+    stated one.
+    """
     meta = message["params"].get("_meta")
     if isinstance(meta, dict) and call_keys.SAID in meta:
         return message
@@ -163,8 +167,8 @@ def with_zone(message: dict[str, Any]) -> dict[str, object]:
 
 
 def without_claims(message: dict[str, Any]) -> dict[str, object]:
-    """Return a tool call without the client's claims about the class of the stored text
-    (docs/agents.md) and about what was seen: only this device makes them.
+    """Return a tool call without the fields that only this device may set: the class of the stored
+    text (docs/agents.md), and the state of the files that the text is about.
     """
     meta = message["params"].get("_meta")
     if not isinstance(meta, dict) or _CLAIMS.isdisjoint(meta):
@@ -174,8 +178,8 @@ def without_claims(message: dict[str, Any]) -> dict[str, object]:
 
 
 def without_answer(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool call without its answer to a question of this device, which the daemon must not
-    see; the same object if it has none.
+    """Return a tool call without the user's answer to a question of this device, which the daemon
+    must not see. Return the same object if it contains no answer.
     """
     params = message["params"]
     if not any(name in params for name in _ANSWERS):
@@ -184,7 +188,9 @@ def without_answer(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_claims(message: dict[str, Any], claims: Mapping[str, object]) -> dict[str, object]:
-    """Return a tool call with the device's `claims` in `_meta`, in place of the client's."""
+    """Return a tool call with this device's `claims` in `_meta`. They replace fields of the same
+    name that the client set.
+    """
     params = message["params"]
     given = params.get("_meta")
     meta = {**(given if isinstance(given, dict) else {}), **claims}
@@ -207,8 +213,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
 
 @dataclass(slots=True, eq=False)
 class PendingCall:
-    """A client's request without a response yet. It is parsed once; all code that answers or seals
-    it uses the same message.
+    """A client's request that has no response yet. It is parsed once, and all code that answers or
+    seals it uses the same message.
     """
 
     message: dict[str, Any]
@@ -286,25 +292,29 @@ class PendingCall:
 
     @property
     def operation(self) -> str | None:
-        """Return the operation id, by which the daemon carries out the call only once."""
+        """Return the operation id, by which the daemon recognizes a repeated call; None if the call
+        has none.
+        """
         operation: str | None = self.meta.get(call_keys.OPERATION)
         return operation
 
     @property
     def time_text(self) -> str | None:
-        """Return the time of the call, ISO 8601 with the time zone."""
+        """Return the time of the call in ISO 8601 with the time zone; None if the call states none."""
         said: str | None = self.meta.get(call_keys.SAID)
         return said
 
     @property
     def class_(self) -> str | None:
-        """Return the class of the text to store, as this device set it (docs/agents.md)."""
+        """Return the class of the text to store, as this device has set it (docs/agents.md); None
+        without one.
+        """
         said: str | None = self.meta.get(call_keys.CLASS)
         return said
 
     @property
     def is_modern(self) -> bool:
-        """Return True if the call is of the 2026-07-28 era of MCP."""
+        """Return True if the call uses the 2026-07-28 version of MCP."""
         return VERSION_KEY in self.meta
 
     @property
@@ -319,8 +329,15 @@ class PendingCall:
 
 @dataclass(slots=True, eq=False)
 class OutgoingLine:
-    """A message to the daemon. `call` is the call that it carries, if any; `session_id` names the
-    connection of the call that it is about. `is_ready`: sealed, or nothing to seal.
+    """A message that is queued for the daemon.
+
+    Attributes:
+        message: the message, parsed.
+        data: the encoded message; made from `message` if left out.
+        call: the client's call that the message is; None for any other message.
+        session_id: the connection to send it on, for a message about an earlier call; "" for the
+            current one.
+        is_ready: True if it may be sent: its credentials are sealed, or it contains none.
     """
 
     message: dict[str, Any]
@@ -334,13 +351,13 @@ class OutgoingLine:
 
     @property
     def is_wanted(self) -> bool:
-        """Return True unless its call was answered or cancelled meanwhile."""
+        """Return False if the message is a call that was answered or cancelled while it was queued."""
         return self.call is None or not (self.call.is_settled or self.call.is_taken)
 
 
 class OutgoingQueue:
-    """Queue of messages to the daemon, in order. It separates the client from the network: reading
-    the client's next line, and its deadline, never wait for it.
+    """A queue of messages to the daemon, in order. It separates the client from the network:
+    neither reading the client's next line nor a call's deadline waits for the network.
     """
 
     def __init__(self) -> None:
@@ -361,10 +378,10 @@ class OutgoingQueue:
         self._lines.clear()
 
     async def run(self, link: Link, sealed: SealedCalls) -> AsyncIterator[tuple[PendingCall, Exception]]:
-        """Send messages until cancelled, in order, each once it is sealed.
+        """Send messages in order until cancelled, each one once it is sealed.
 
         Yields:
-            each call that cannot be sent, and the error.
+            each call that cannot be sent, with the error.
         """
         import asyncio
 

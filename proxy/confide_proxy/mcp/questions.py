@@ -1,13 +1,14 @@
-"""Questions to the person in front of an agent's client, by elicitation.
+"""Questions to the person in front of an agent's client, by MCP's elicitation.
 
-Only this device asks: a daemon's questions are refused (`incoming`). A client of the handshake era
-gets `elicitation/create` at any time. In the 2026-07-28 era a server may ask only in place of a
-result, so a question waits for the next call that reads: its result is kept here, the client gets
-`input_required`, and the kept result when it repeats the call with the answer. A call that needs the
-answer itself (`person_approval`) has no result yet: repeated with the answer, it is carried out.
+Only this device asks: questions of a daemon are refused (`incoming`). A client of MCP's versions
+with `initialize` gets `elicitation/create` at any time. In the 2026-07-28 version a server may ask
+only in place of a result. So a question waits for the agent's next call of a tool that reads: the
+client gets `input_required`, the call's result is kept here, and the client gets it when it repeats
+the call with the answer. A call that needs the answer itself (`person_approval`) has no result yet;
+it is carried out when it is repeated with the answer.
 
 No call waits for a question beyond that. Each question has a deadline, and an answer that is late
-or makes no sense counts as "not now".
+or invalid counts as "not now".
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _AskedQuestion:
 
 
 class Questions:
-    """The questions of one session, in its event loop: one at a time."""
+    """The questions of one session to its user, one at a time. Used in the session's event loop."""
 
     def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
         """`send` sends a message to the client."""
@@ -67,17 +68,21 @@ class Questions:
 
     @property
     def can_ask(self) -> bool:
-        """Return True if the client says that it can ask its user, and has not failed to."""
+        """Return True if the client has declared that it can ask its user, and no question is
+        already waiting for a repeated call. A client that failed to ask counts as unable.
+        """
         return self._is_able and (self._held_declaration is None or self._open is not None)
 
     @property
     def can_ask_now(self) -> bool:
-        """Return True if a question is shown at once, not only with the next call of the client."""
+        """Return True if the client shows a question at once, and False if it does so only with its
+        next call.
+        """
         return self._is_able and not self._is_modern
 
     def declare(self, capabilities: object, is_modern: bool) -> None:
-        """Note what a client says that it can do: at `initialize`, or with each request of the
-        2026-07-28 era.
+        """Record whether a client can ask its user, by the capabilities that it declares: at
+        `initialize`, or with each request of MCP's 2026-07-28 version.
         """
         said = capabilities.get(CAPABILITY) if isinstance(capabilities, Mapping) else None
         self._is_modern = is_modern
@@ -87,9 +92,10 @@ class Questions:
             self.is_able.set()
 
     async def ask(self, question: Question, *, timeout_s: float) -> str | None:
-        """Ask the person; return the name of their choice.
+        """Ask the person in front of the client, and return the name of the choice.
 
-        Returns None for "not now", a declined or unanswered question, or a client that cannot ask.
+        Returns None if the person chose "not now", declined, or did not answer in time, or if the
+        client cannot ask.
         """
         if not self.can_ask or self._waiting >= MOST_WAITING:
             return None
@@ -117,7 +123,7 @@ class Questions:
                 self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": about})
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        """Take a response of the client. Only the first one to the open question counts."""
+        """Handle a response of the client. Only the first response to the open question counts."""
         asked = self._open
         if asked is None or self._is_modern or message.get("id") != asked.identifier or asked.answer.done():
             return
@@ -128,7 +134,9 @@ class Questions:
     # -- the 2026-07-28 era ---------------------------------------------------------------------------------------
 
     def in_place_of(self, call: PendingCall, result: dict[str, object]) -> dict[str, object]:
-        """Return the result to send for a call: its own, or the open question in place of it."""
+        """Return the result to send for a call: its own, or the open question if it may take the
+        result's place.
+        """
         self.has_answered.set()
         if not call.is_modern or not self._is_modern:
             return result
@@ -144,10 +152,11 @@ class Questions:
         return {"resultType": "input_required", "inputRequests": {FIELD: request}, "requestState": asked.identifier}
 
     def taken_back(self, params: Mapping[str, object]) -> dict[str, object] | None:
-        """Take the answer from a repeated call; return the result that was kept for it.
+        """Read the user's answer from a repeated call, and return the result that was kept for that
+        call.
 
-        Returns None for a call that answers nothing, or no question of this session, and for one that
-        needs the answer: it is to be made now.
+        Returns None if the call contains no answer to the waiting question, or if its result
+        depends on the answer: it is carried out now.
         """
         if self._held_declaration is None or params.get("requestState") != self._held_declaration[0]:
             return None

@@ -1,7 +1,8 @@
-"""The client's side of one session: what becomes of a result before the client has it.
+"""The client's side of one session: the last changes to a result before the client gets it.
 
-A result gets marks at outdated notes (`freshness`), may be held back for a question of this device
-(`questions`), or is kept until the client asks for it, if it has a handle (`task_handles`).
+Outdated notes in a result are marked (`freshness`). A result may be held back for a question of
+this device (`questions`), or be kept until the client asks for it, if the client has a handle for
+the call (`task_handles`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Responses:
         self._handles: TaskHandles | None = None
 
     def open_questions(self) -> Questions:
-        """Let this device ask the client's user from now on."""
+        """Allow this device to ask the client's user from now on, and return the object that asks."""
         from confide_proxy.mcp.questions import Questions
 
         self.questions = Questions(self.send)
@@ -46,8 +47,11 @@ class Responses:
         return self.questions
 
     def declare(self, params: dict[str, Any], *, is_modern: bool) -> None:
-        """Note the capabilities in the parameters of a request: of `initialize`, or of each request
-        of the 2026-07-28 era.
+        """Record the client's capabilities from the parameters of a request.
+
+        Args:
+            is_modern: True for a request of MCP's 2026-07-28 version, each of which contains them;
+                False for `initialize`.
         """
         meta = params.get("_meta")
         said = meta.get(CAPABILITIES_KEY) if isinstance(meta, dict) else None
@@ -56,8 +60,8 @@ class Responses:
             self.questions.declare(*self._declaration)
 
     def views(self, params: object) -> ResultViews | None:
-        """Return the pages of add-ons if the client that sent these parameters shows such; None for
-        every other client.
+        """Return the add-ons' pages if the client that sent these parameters can show pages beside
+        results; otherwise None.
         """
         meta = params.get("_meta") if isinstance(params, dict) else None
         said, is_modern = self._declaration
@@ -74,20 +78,24 @@ class Responses:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def send(self, message: dict[str, object]) -> None:
-        """Write a message of any kind."""
+        """Write any JSON-RPC message to the client."""
         self._write(encode_message(message) + b"\n")
 
     def answer(self, identifier: Any, result: dict[str, Any]) -> None:
-        """Write the result of a request, whatever it is."""
+        """Write the result of a request to the client, as it is."""
         self.send({"jsonrpc": "2.0", "id": identifier, "result": result})
 
     def fail(self, identifier: Any, code: int, why: str) -> None:
-        """Write an error of JSON-RPC in place of a result."""
+        """Write a JSON-RPC error in response to a request."""
         self.send({"jsonrpc": "2.0", "id": identifier, "error": {"code": code, "message": why}})
 
     def respond(self, call: PendingCall, outcome: Mapping[str, object], line: bytes | None = None) -> None:
-        """Give the client the outcome of its call, `result` or `error` under its name; of a call for
-        which it has a handle, when it asks. `line`: the encoded response, if there is one.
+        """Give the client the outcome of its call: at once, or, if it has a handle for the call,
+        when it asks.
+
+        Args:
+            outcome: a JSON-RPC `result` or `error`, under that name.
+            line: the encoded response, if there is one.
         """
         if call.task_id and self._handles is not None:
             self._handles.settle(call, outcome)
@@ -97,11 +105,13 @@ class Responses:
     # -- results of tools -----------------------------------------------------------------------------------------
 
     def needs_marks(self, call: PendingCall, result: dict[str, Any]) -> bool:
-        """Return True if the result shows notes whose truth in this checkout is to be looked at."""
+        """Return True if the result may show notes, so that outdated ones have to be marked."""
         return self.mark is not None and call.tool in MARKED and names_notes(result)
 
     async def with_marks(self, call: PendingCall, result: dict[str, object]) -> dict[str, object]:
-        """Return a result with marks at outdated notes; the same object if it needs none."""
+        """Return a result in which outdated notes are marked, or that warns if they could not be
+        checked; the same object if nothing changes.
+        """
         if self.mark is None or not self.needs_marks(call, result):
             return result
         import asyncio
@@ -116,8 +126,10 @@ class Responses:
             return warn_unchecked(result)
 
     def give(self, call: PendingCall, result: dict[str, Any], line: bytes | None = None) -> None:
-        """Respond with a tool's result, or with a question in place of it. `line`: the encoded
-        response, if it is the daemon's own.
+        """Respond to a tool call with its result, or with a question to the user in place of it.
+
+        Args:
+            line: the encoded response, if the result is the daemon's own.
         """
         self.on_result(call, result)
         if not call.is_structured and incoming.as_text(result):
@@ -129,8 +141,8 @@ class Responses:
         self.respond(call, {"result": result}, line)
 
     def has_given(self, message: dict[str, object]) -> bool:
-        """Return True if a call got its first result now, since the client repeated it with the
-        answer to a question.
+        """Handle a call that the client repeats with the answer to a question. Return True if this
+        was one whose result had been kept: the client has it now.
         """
         params = message.get("params")
         if self.questions is None or not isinstance(params, dict):
@@ -143,19 +155,25 @@ class Responses:
     # -- handles of long calls ------------------------------------------------------------------------------------
 
     def give_handle(self, call: PendingCall) -> None:
-        """Give the client a handle for a call that takes long, unless it has too many."""
+        """Give the client a handle, by which it can ask for the result of a long call later. Does
+        nothing if the client has too many handles.
+        """
         handles = self._open_handles()
         if handles.has_room():
             self.answer(call.identifier, handles.create(call))
 
     def answer_task(self, asked: PendingCall) -> PendingCall | None:
-        """Answer a request about a handle. Returns the call that it cancels, if any."""
+        """Answer a request that concerns a handle, such as `tasks/get`. Return the tool call that
+        the request cancels, or None.
+        """
         outcome, cancelled = self._open_handles().answer(asked)
         self.send({"jsonrpc": "2.0", "id": asked.identifier, **outcome})
         return cancelled
 
     def report(self, call: PendingCall, done: object, total: object) -> None:
-        """Report how much is done of a call, with its handle or as MCP's progress."""
+        """Report the progress of a call to the client: in the status of the call's handle, or else
+        as MCP's progress notification.
+        """
         if call.is_settled:
             return
         if call.task_id and self._handles is not None:
@@ -172,5 +190,5 @@ class Responses:
 
 
 def result_of(call: PendingCall, answer: ToolAnswer) -> dict[str, object]:
-    """Return an answer of this device in the form that the call's era of MCP has."""
+    """Return an answer of this device as a tool's result, in the form of the call's version of MCP."""
     return answer.as_result(is_modern=call.is_modern, is_structured=call.is_structured)

@@ -60,8 +60,10 @@ _WORKERS = 2
 
 
 def run(arguments: list[str]) -> int:
-    """Serve until stdin ends. Return the exit code: 2 for a usage error, 3 or 4 for an invalid
-    configuration; with 0 the process exits here.
+    """Serve an agent's client until stdin ends; the process then exits here.
+
+    Returns an exit code if it cannot serve: 2 for a usage error, 3 or 4 for an invalid
+    configuration.
     """
     options = _options(arguments)
     if isinstance(options, str):
@@ -94,7 +96,7 @@ def run(arguments: list[str]) -> int:
 
 
 def serve(stdin: int, outlet: Outlet, here: places.ProxyPaths, config: ProxyConfig, project: Path) -> None:
-    """Pass lines from the descriptor `stdin` to the session until it ends or the client stops
+    """Pass lines from the descriptor `stdin` to the session, until stdin ends or the client stops
     reading.
     """
     tunnel = Tunnel(outlet.put, catalogues.load(here.catalogue, config.toolsets), is_crowded=outlet.is_crowded)
@@ -119,7 +121,7 @@ def serve(stdin: int, outlet: Outlet, here: places.ProxyPaths, config: ProxyConf
 
 
 class Settling:
-    """Delay of the link at the start, so that it does not slow the client's own start."""
+    """A delay before the link is opened, so that opening it does not slow the client's own start."""
 
     def __init__(self, state: str) -> None:
         """`state`: the state folder, where the hook of a prompt notes that it waits."""
@@ -129,11 +131,13 @@ class Settling:
         self._end = time.monotonic() + SPEECHLESS_S
 
     def go_on(self) -> None:
-        """Extend the delay, since the client has just got a response."""
+        """Extend the delay, since the client is still starting: it has just got a response."""
         self._end = min(time.monotonic() + SETTLE_S, self._last)
 
     def is_over(self, lines: Lines) -> bool:
-        """Wait for the next lines; return True if there are none in time, or if a prompt waits."""
+        """Wait for the client's next lines. Return True if the delay is over: no line came in time,
+        or a prompt's hook waits for the session.
+        """
         while not lines.wait(max(0.0, min(LOOK_S, self._end - time.monotonic()))):
             if time.monotonic() >= self._end or session_marks.is_hurried(self._state, self._began):
                 return True
@@ -170,7 +174,7 @@ class Lines:
 
 
 class Outlet:
-    """Writer of lines to a descriptor, in a thread of its own, so that a client that does not read
+    """Writes lines to a descriptor from a thread of its own, so that a client that does not read
     cannot block the event loop.
     """
 
@@ -183,8 +187,8 @@ class Outlet:
         self.is_open = True
 
     def is_crowded(self) -> bool:
-        """Return True if more than half of the buffer is unread, so that less urgent messages
-        should wait.
+        """Return True if the client has not read more than half of what the buffer can hold, so
+        that less urgent messages should wait.
         """
         return self._lines.qsize() > _LINES_OUT // 2 or self._bytes_in - self._bytes_out > _BYTES_OUT // 2
 
@@ -252,7 +256,7 @@ class Outlet:
 
 
 class SessionThread:
-    """The thread of the event loop, with link, tunnel and files."""
+    """The thread with the event loop, in which the link, the tunnel and the sync of files run."""
 
     def __init__(
         self, tunnel: Tunnel, outlet: Outlet, here: places.ProxyPaths, config: ProxyConfig, project: Path
@@ -273,11 +277,11 @@ class SessionThread:
         self._thread.start()
 
     def receive(self, line: bytes) -> None:
-        """Pass a line to the loop; block while `_LINES_IN` lines are pending, which is the
-        back-pressure on the client.
+        """Pass a line from the client to the event loop. Blocks while `_LINES_IN` lines wait there,
+        so that the client writes no faster.
 
-        Until the loop takes lines, which needs the name of the project, requests that need no
-        daemon are answered here: the daemon that is asked for the name may not respond.
+        Before the event loop accepts lines, it needs the project's name, which the daemon may be
+        slow to give. Until then, requests that need no daemon are answered here.
         """
         with self._opening:
             if not self._is_open and self._tunnel.answer_locally(line):
@@ -287,7 +291,9 @@ class SessionThread:
         self._loop.call_soon_threadsafe(self._waiting.put_nowait, line)
 
     def stop(self, deadline_s: float) -> None:
-        """End the session; pending calls have `deadline_s` to be answered."""
+        """End the session. Calls that wait for a response still have `deadline_s` seconds to get
+        one.
+        """
         if self._ready.wait(deadline_s):
             self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join(deadline_s)

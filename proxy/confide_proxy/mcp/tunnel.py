@@ -118,7 +118,9 @@ _NOTHING: Mapping[str, object] = {}
 
 
 class Tunnel:
-    """Both directions of one client's session. Used in the event loop only."""
+    """Forwards the messages of one client's session in both directions. Used in the event loop
+    only.
+    """
 
     def __init__(
         self,
@@ -154,9 +156,11 @@ class Tunnel:
         self._on_empty: asyncio.Event | None = None
 
     def attach(self, link: Link, fallback: Fallback, sealed: SealedCalls, root: str = "") -> None:
-        """Set the link, the fallback and the sealing; before this, only `answer_locally` works.
+        """Set the parts that the tunnel needs: the link, the fallback without it, and the sealing.
+        Before this, only `answer_locally` works.
 
-        `root`: the project's folder, to make absolute paths in calls relative.
+        Args:
+            root: the project's folder, to which absolute paths in calls are made relative.
         """
         self._root = root
         self._link, self._fallback, self._sealed_calls = link, fallback, sealed
@@ -164,7 +168,9 @@ class Tunnel:
     # -- from the client ------------------------------------------------------------------------------------------
 
     def answer_locally(self, line: bytes) -> bool:
-        """Answer a message that needs no daemon; return False if it has to wait for the link."""
+        """Answer a message that needs no daemon. Return False if the message has to wait for the
+        link.
+        """
         read = self._parse(line)
         return read is None or self._answer_locally(read[0])
 
@@ -213,8 +219,11 @@ class Tunnel:
         return page is not None
 
     def receive(self, line: bytes, claims: Mapping[str, object] = _NOTHING) -> None:
-        """Handle one line from the client. `claims` replace what the client says in a tool call's
-        `_meta`.
+        """Handle one line from the client.
+
+        Args:
+            claims: fields that only this device may set in a tool call's `_meta`; they replace the
+                client's.
         """
         read = self._parse(line)
         if read is None:
@@ -247,8 +256,8 @@ class Tunnel:
     # -- from the link --------------------------------------------------------------------------------------------
 
     def on_up(self) -> None:
-        """Start a new session of the daemon: replay the client's opening messages, then send all
-        calls that waited or may be repeated.
+        """Start a new session of the daemon when the link is up: send the client's opening messages
+        again, then all calls that waited or may be repeated.
         """
         self._was_up = self._is_live = True
         self._replay()
@@ -263,7 +272,7 @@ class Tunnel:
 
     def on_renewed(self) -> None:
         """Open the client's session and its streams on a fresh connection, before other messages
-        use it.
+        use that.
         """
         streams = [call for call in self._streams() if call.is_sent]
         for call in streams:
@@ -273,12 +282,14 @@ class Tunnel:
         )
 
     def is_waiting(self, session_id: str) -> bool:
-        """Return True if calls that were sent on that connection wait for their responses."""
+        """Return True if calls that were sent on the connection with this session id still wait for
+        responses.
+        """
         return any(call.session_id == session_id and not call.is_stream for call in self._calls.values())
 
     def on_retired(self, session_id: str, reason: ConfideError | None) -> None:
-        """Handle the end of a replaced connection: its unanswered calls are treated as after a
-        break of the link.
+        """Handle the end of a connection that a fresh one has replaced. Its unanswered calls fail
+        or are sent again, as after a break of the link.
         """
         for call in list(self._calls.values()):
             if call.session_id != session_id or call.is_taken:
@@ -290,8 +301,8 @@ class Tunnel:
                 self._dispatch(call)
 
     def on_down(self, reason: ConfideError) -> None:
-        """Handle a link that is down: calls that may have taken effect fail now, calls that can be
-        repeated wait for a short time.
+        """Handle a break of the link: calls that may have taken effect fail now, and calls that can
+        be repeated wait a short time for a new connection.
         """
         self._is_live = False
         self._fallback.on_down()
@@ -458,7 +469,9 @@ class Tunnel:
                 self.responses.send(message)
 
     async def wait_for_calls(self) -> None:
-        """Wait until all calls have their responses; the caller sets the deadline."""
+        """Wait until all calls have their responses. There is no deadline here; the caller sets
+        one.
+        """
         import asyncio
 
         while any(not call.is_stream for call in self._calls.values()):
@@ -466,7 +479,9 @@ class Tunnel:
             await self._on_empty.wait()
 
     def replace_catalogue(self, catalogue: ToolCatalogue) -> None:
-        """Use the daemon's own catalogue; notify a client that was shown other tools or prompts."""
+        """Use the tools that the daemon has from now on. Notify the client if it was shown other
+        tools or prompts.
+        """
         self.catalogue = catalogue
         for method, name in ((catalogues.LIST_TOOLS, TOOLS), (catalogues.LIST_PROMPTS, PROMPTS)):
             if self._shown_lists.get(method, listed := catalogue.data[catalogues.LISTS[method]]) != listed:

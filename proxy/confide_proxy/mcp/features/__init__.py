@@ -1,1 +1,1 @@
-"""Features of MCP beside calls: subscriptions to resources, and handles for calls that take long."""
+"""Features of MCP beside calls: subscriptions to resources, handles for long calls, and approvals."""

@@ -1,8 +1,8 @@
-"""The tool `memory_forget`: an agent asks to have notes, files or a text forgotten for good, and the
-user in front of its client decides, with what would go before their eyes.
+"""The tool `memory_forget`: an agent asks to remove notes, files or a text for good. The user in
+front of its client sees what would be removed, and decides.
 
-Nothing goes without that yes, and no message of the daemon can bring it about. Files on the devices
-change only if the user chooses so; an agent cannot.
+Nothing is removed without the user's yes, and no message of the daemon can cause it. Files on the
+devices change only if the user chooses so; an agent cannot choose it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NOTHING: Final = "so nothing was removed"
 
 
 class ForgetCalls:
-    """The calls of one session."""
+    """Answers the calls of `memory_forget` in one session."""
 
     def __init__(self, place: ForgetPlace, project: Project, approval: PersonApproval) -> None:
         self._place = place
@@ -65,10 +65,12 @@ class ForgetCalls:
         self._approval = approval
 
     async def answer(self, call: PendingCall, questions: PersonQuestions | None) -> ToolAnswer | None:
-        """Answer a call: ask the user, and carry out what they choose. Errors are answers too; None
-        if the client cancelled the call before anything was done.
+        """Ask the user about a call, carry out the user's choice, and return the answer for the
+        agent. Errors are answers too. Return None if the client cancelled the call before anything
+        was done.
 
-        `questions`: those of the session; None where no user can be asked.
+        Args:
+            questions: asks the user of this session; None where no user can be asked.
         """
         try:
             parameters = Parameters.of_catalogue(catalogue.packaged_catalogue().tools["memory_forget"])

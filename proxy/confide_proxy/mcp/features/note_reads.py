@@ -1,5 +1,6 @@
-"""Counts the notes that an agent finds by a search of its own, reads, changes and deletes
-(`hooks/server/usage.py`). It sees the tool's arguments and the text of its result, and keeps neither.
+"""Counts of the notes that an agent finds by its own search, reads, changes and deletes
+(`hooks/server/usage.py`). They are taken from a tool's arguments and the text of its result,
+neither of which is stored.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ _NAMES: Final = ("id", "path", "relatedId")
 
 
 class NoteReads:
-    """The counters of one session's tool calls. Used in the event loop; the disk in a thread."""
+    """The counters of one session's tool calls. Used in the event loop; writes to the disk in a
+    thread.
+    """
 
     def __init__(self, state_folder: str, project: str) -> None:
         self._file = usage.UsageFile(state_folder)
         self._project = project
 
     async def count(self, tool: str, arguments: Mapping[str, Any], result: Mapping[str, Any], ms: int) -> None:
-        """Count a finished call. Calls of other tools than `COUNTED`, and errors, count nothing."""
+        """Count a finished tool call. Ignores errors, and tools that are not in `COUNTED`."""
         if tool not in COUNTED or result.get("isError"):
             return
         change = self._change(tool, arguments, _text(result), ms)

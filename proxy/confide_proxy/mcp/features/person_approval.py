@@ -1,9 +1,9 @@
 """Approval of an agent's call by the user in front of its client.
 
-A client of the handshake era shows the question while the call waits. In the 2026-07-28 era the
-question takes the place of the call's result, and the client repeats the call with the answer. If
-another question has that place, the user is asked with the next call that reads, and the agent has
-to call again.
+A client of MCP's versions with `initialize` shows the question while the call waits. In the
+2026-07-28 version, the question replaces the call's result, and the client repeats the call with
+the answer. If another question already waits there, the user is asked when the agent next calls a
+tool that reads, and the agent has to repeat its own call.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ MOST_LATER: Final = 4
 
 
 class CallApproval(NamedTuple):
-    """The outcome of a question.
+    """The outcome of a question whether a call may go on.
 
     Attributes:
-        choice: name of the choice; None for "not now" and every other answer, or none.
-        is_later: True if the answer comes with a repeated call.
+        choice: the name of the user's choice; None if the user chose "not now", gave another
+            answer, or did not answer.
+        is_later: True if the user has not answered yet: the answer comes with the repeated call.
     """
 
     choice: str | None
@@ -40,16 +41,17 @@ class _LaterAnswer(NamedTuple):
 
 
 class PersonApproval:
-    """The approvals of one session."""
+    """Asks the user of one session for approvals, and keeps the answers that arrive later."""
 
     def __init__(self) -> None:
         self._later: dict[str, _LaterAnswer] = {}
 
     async def ask(self, questions: PersonQuestions, call: PendingCall, key: str, question: Question) -> CallApproval:
-        """Ask whether a call may go on. Each answer is for one call.
+        """Ask the user whether a call may go on. Each answer is valid for one call.
 
         Args:
-            key: names all that an answer allows; a repeated call with another key is asked about again.
+            key: identifies what the answer would allow. A repeated call uses an answer only if it
+                has the same key.
         """
         if questions.can_ask_now:
             return CallApproval(await questions.ask(question, timeout_s=ANSWER_S))

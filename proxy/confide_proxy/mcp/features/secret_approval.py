@@ -1,4 +1,6 @@
-"""The approval of `secret_get`: an agent reads a secret only if the user's policy or answer allows it."""
+"""Approval of the tool `secret_get`: an agent reads a secret only if the user's policy or the
+user's answer allows it.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,13 @@ HINT: Final = (
 async def refusal(
     policy: str, questions: PersonQuestions | None, approval: PersonApproval, call: PendingCall, named: str
 ) -> str | None:
-    """Return why the agent may not have a secret; None if it may. Each yes of the user is for one call.
+    """Return why the agent may not read a secret, as a sentence for it; None if it may. Each yes of
+    the user is valid for one call.
 
     Args:
-        policy: one of `config.OPENED`.
-        questions: None where the user has approved before, as for a token of `confide http` with the
-            right to open secrets.
+        policy: the configured policy, one of `config.OPENED`.
+        questions: asks the user; None if the user has approved before, as with a token of `confide
+            http` that has the right to open secrets.
         named: the secret's placeholder or id.
     """
     if policy == "never":

@@ -41,14 +41,16 @@ _REPLAYED: Final = f"{REPLAY_ID}:"
 
 
 class Subscriptions:
-    """The client's subscriptions to single resources, replayed to each new session of the daemon."""
+    """The client's subscriptions to single resources. They are sent again to each new session of
+    the daemon.
+    """
 
     def __init__(self) -> None:
         self._by_uri: dict[str, dict[str, object]] = {}
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Return the `resources/subscribe` requests to replay to a new session of the daemon."""
+        """Return the `resources/subscribe` requests to send again to a new session of the daemon."""
         return list(self._by_uri.values())
 
     def has(self, uri: Any) -> bool:
@@ -56,7 +58,7 @@ class Subscriptions:
         return isinstance(uri, str) and uri in self._by_uri
 
     def note(self, call: PendingCall) -> None:
-        """Record a subscription or its end; other calls are ignored."""
+        """Record the subscription, or the end of one, that a call asks for. Ignores other calls."""
         if call.method not in (_SUBSCRIBE, _UNSUBSCRIBE) or not isinstance(uri := call.params.get("uri"), str):
             return
         if call.method == _UNSUBSCRIBE:
@@ -70,16 +72,17 @@ class Subscriptions:
             self._by_uri.pop(uri, None)
 
     def news_after(self, identifier: str, answer: dict[str, object]) -> list[dict[str, object]]:
-        """Return the parameters of update notifications to send once the daemon has answered a
-        replayed subscription.
+        """Return the parameters of the update notifications to send after the daemon has answered a
+        subscription that was sent again, since the resource may have changed meanwhile. Empty if
+        the daemon refused it.
         """
         uri = identifier.removeprefix(_REPLAYED)
         return [{"uri": uri}] if uri in self._by_uri and "error" not in answer else []
 
 
 def stream_of(acknowledgement: dict[str, Any]) -> Any:
-    """Return the id of the request whose stream a notification belongs to, from the notification's
-    parameters; None without one.
+    """Return the id of the request that opened the stream to which a notification belongs; None if
+    its parameters name none.
     """
     try:
         return acknowledgement["_meta"][STREAM_KEY]
@@ -88,13 +91,13 @@ def stream_of(acknowledgement: dict[str, Any]) -> Any:
 
 
 def uris_of(stream: PendingCall) -> list[Any]:
-    """Return the URIs of the resources that a stream was requested for."""
+    """Return the URIs of the resources whose changes a stream's request asks for."""
     uris = _filter_of(stream).get(_URIS)
     return uris if isinstance(uris, list) else []
 
 
 def refusal_of(stream: PendingCall) -> str | None:
-    """Return the message with which the daemon would refuse this stream, or None if it is valid."""
+    """Return why a stream's request is invalid, in the daemon's words; None if it is valid."""
     if not isinstance(stream.params.get("notifications"), dict):
         return "'notifications' is missing: an object that names what the stream is to bring"
     uris = uris_of(stream)
@@ -104,7 +107,9 @@ def refusal_of(stream: PendingCall) -> str | None:
 
 
 def acknowledgement_of(stream: PendingCall) -> dict[str, object]:
-    """Return the first message of a stream: the requested notifications that this version supports."""
+    """Return the first message of a stream, which lists those of the requested notifications that
+    this version supports.
+    """
     wanted = _filter_of(stream)
     honored: dict[str, object] = {name: True for name in CHANGED if wanted.get(name) is True}
     if uris := uris_of(stream):
@@ -113,7 +118,9 @@ def acknowledgement_of(stream: PendingCall) -> dict[str, object]:
 
 
 def news_of_change(stream: PendingCall, name: str) -> Iterator[dict[str, object]]:
-    """Yield the notification that the list `name` has changed, if the stream was requested for it."""
+    """Yield the notification that the list `name` (of tools, for example) has changed, if the
+    stream's request asks for it.
+    """
     if _filter_of(stream).get(name) is True:
         yield _news(CHANGED[name], stream)
 

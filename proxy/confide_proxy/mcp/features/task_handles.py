@@ -1,9 +1,9 @@
 """Handles for tool calls that take long, by MCP's tasks extension (SEP-2663).
 
-A client that declares the extension on a call may get a handle for it instead of the result, and
-asks for the result with `tasks/get`. A handle is made only for the tools that may take minutes, and
-only once such a call has taken `HANDLE_AFTER_S`. Handles live as long as their session, or their
-gateway's process: its end would end the calls too.
+A client that declares the extension on a call may get a handle instead of the result, and asks for
+the result with `tasks/get`. It gets one only for tools that may take minutes, and only once the
+call has taken `HANDLE_AFTER_S`. Handles exist as long as their session, or the process of their
+HTTP gateway: its end would end the calls too.
 """
 
 from __future__ import annotations
@@ -63,18 +63,20 @@ class _HeldCall:
 
 
 class TaskHandles:
-    """The handles of one caller, by the ids that it knows: a session, or a client of a gateway."""
+    """The handles of one agent session, or of one client of an HTTP gateway, by their ids."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _HeldCall] = {}
 
     @property
     def is_at_work(self) -> bool:
-        """Return True if a call with a handle has no outcome yet."""
+        """Return True if a call with a handle still runs."""
         return any(task.status == "working" for task in self._tasks.values())
 
     def has_room(self) -> bool:
-        """Return True if one more call may get a handle."""
+        """Return True if the client may get one more handle. Deletes expired handles first, and
+        finished ones if there are too many.
+        """
         now = time.time()
         for task in [task for task in self._tasks.values() if now - task.created_at > TTL_MS / 1000]:
             del self._tasks[task.id]
@@ -84,15 +86,19 @@ class TaskHandles:
         return len(self._tasks) < MAX_TASKS
 
     def create(self, call: PendingCall) -> dict[str, Any]:
-        """Return the result that gives a call's client the handle (`CreateTaskResult`)."""
+        """Create a handle for a call, and return the result that gives it to the client
+        (`CreateTaskResult`).
+        """
         now = time.time()
         call.task_id = secrets.token_urlsafe(24)
         task = self._tasks[call.task_id] = _HeldCall(call.task_id, call, now, now)
         return task.to_task() | {"resultType": "task"}
 
     def settle(self, call: PendingCall, outcome: Mapping[str, object]) -> None:
-        """Keep the outcome of a call until its client asks for it: `result` or `error` under its
-        name.
+        """Store the outcome of a call until its client asks for it.
+
+        Args:
+            outcome: a JSON-RPC `result` or `error`, under that name.
         """
         task = self._tasks.get(call.task_id)
         if task is not None and task.status == "working":
@@ -102,15 +108,16 @@ class TaskHandles:
             task.outcome = outcome
 
     def report(self, call: PendingCall, done: object, total: object) -> None:
-        """Note the progress of a call, which its client sees with the task's status."""
+        """Store the progress of a call, which its client sees in the handle's status."""
         task = self._tasks.get(call.task_id)
         if task is not None and task.status == "working":
             whole = f" of {total}" if isinstance(total, int | float) else ""
             self._update(task, "working", f"{done}{whole}" if isinstance(done, int | float) else "")
 
     def answer(self, asked: PendingCall) -> tuple[dict[str, Any], PendingCall | None]:
-        """Return the outcome of a request for one of `METHODS`, `result` or `error` under its name,
-        and the call that it cancels, if any.
+        """Answer a request that concerns a handle, such as `tasks/get`. Return the outcome, a
+        JSON-RPC `result` or `error` under that name, and the tool call that the request cancels, or
+        None.
         """
         named = asked.params.get("taskId")
         task = self._tasks.get(named) if isinstance(named, str) else None
@@ -129,7 +136,9 @@ class TaskHandles:
 
 
 def is_understood(call: PendingCall) -> bool:
-    """Return True if the client of a call declared the extension on it."""
+    """Return True if the client declared MCP's tasks extension on the call, so that it may get a
+    handle.
+    """
     capabilities = call.meta.get(CAPABILITIES_KEY)
     extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
     return call.is_modern and isinstance(extensions, dict) and isinstance(extensions.get(TASKS_EXTENSION), dict)

@@ -1,4 +1,4 @@
-"""Answers to the calls of tools that only a page beside results calls (`result_views`)."""
+"""Answers to calls of tools that only an add-on's page in the client calls (`result_views`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_S: Final = 9.0
 
 
 async def answer(views: ResultViews, tool: str, arguments: object, place: DecisionPlace) -> ToolAnswer:
-    """Answer a call of a tool that `views` have."""
+    """Answer a call of a tool that belongs to one of the pages in `views`."""
     answer_of = await asyncio.to_thread(addons.load_object, views.answer_of(tool))
     try:
         async with asyncio.timeout(ANSWER_S):
