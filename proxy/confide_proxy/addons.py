@@ -27,17 +27,17 @@ GROUP: Final = "confide.addons.proxy"
 
 
 class ToolHandlers(NamedTuple):
-    """Handlers on this device for the calls of one tool, as `module:attribute`; "" if there is
-    none.
+    """An add-on's functions for the calls of one tool, each as `module:attribute`, or "" if the
+    add-on has none.
 
     Attributes:
-        sent: `(arguments, *, identity, space, project, operation, said) -> arguments`: prepares
-            the arguments before they are sent to the daemon. `sealing/sealed_calls.py` lists the
-            tools that have one. Blocks, and raises ToolError.
-        queued: `(arguments, operation) -> (structured, sentence)`: the result of a call that
+        sent: `(arguments, *, identity, space, project, operation, said) -> arguments`: changes the
+            arguments before they are sent to the daemon. `sealing/sealed_calls.py` lists the tools
+            that have one. Blocks, and raises ToolError.
+        queued: `(arguments, operation) -> (structured, sentence)`: makes the result of a call that
             is queued until the daemon is reachable.
         answered: `async (arguments, project, config, link, sealing, *, progress, is_wanted) ->
-            Answer`: runs a tool that works on files of this device and is never sent.
+            Answer`: runs a tool on files of this device; its calls are never sent to the daemon.
     """
 
     sent: str = ""
@@ -46,14 +46,14 @@ class ToolHandlers(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """Pages that an add-on offers to the add-on that shows the memory in a browser.
+    """Pages that an add-on contributes to the panel, the add-on that shows the memory in a browser.
 
     Attributes:
-        path, title: of the page that is listed in the navigation.
-        after: paths of other pages. This page follows the first of them that exists, or comes
-            last if none does.
-        routes: path, `module:attribute` and HTTP method of each page; a page is
-            `async (desk) -> response`.
+        path, title: path and title of the page that the panel's navigation lists.
+        after: paths of other pages. The navigation lists this page after the first of them that
+            exists, or last if none does.
+        routes: path, `module:attribute` and HTTP method of each page. A page is a function `async
+            (desk) -> response`, where `desk` holds the request's context.
         templates: the folder of the pages' templates.
     """
 
@@ -72,13 +72,13 @@ class Addon(NamedTuple):
     Attributes:
         name: the add-on's name; its package is `confide_NAME`.
         commands: its commands, with their positions in the help.
-        other_words: other words that people type for these commands.
-        tools: handlers, by tool name.
-        beside: `(paths, config, connect) -> {name: async work}`: background work that runs
-            from a session's first link until it is cancelled. `connect(project)` opens a client
-            of its own; each name begins the sentence that reports a problem of that work.
-        key_changed: `async (link, roster, identity, old)`: called when this device has a new
-            key, while both keys are still on the roster.
+        other_words: words that users type for these commands by mistake, with the right ones.
+        tools: its functions for the calls of tools, by tool name.
+        beside: `(paths, config, connect) -> {name: async work}`: background work that runs from a
+            session's first link until it is cancelled. `connect(project)` opens a client of its
+            own; each name begins the sentence that reports a problem of that work.
+        key_changed: `async (link, roster, identity, old)`: called when this device has a new key,
+            while both keys are still on the roster.
         devices_removed: `async (link, keys) -> AddonMessage`: called when the devices with these
             keys have been removed from the roster.
         status: `async (link) -> AddonMessage`, for `confide status`; a heading is printed before
@@ -86,28 +86,28 @@ class Addon(NamedTuple):
         doctor: `async (link) -> [DoctorFinding]`, for `confide doctor` if the daemon runs on
             another computer.
         checks: `(paths) -> [DoctorFinding]`, for `confide doctor`: about this device alone. Blocks.
-        briefing: `async (link) -> line or None`: a line for the briefing at the start of a
-            session.
+        briefing: `async (link) -> line or None`: a line for the briefing at the start of a session.
         decisions: `async (place) -> [PendingDecision]`: decisions that wait for a person, asked
             where a client can ask (`hooks.server.pending_decisions`).
         forgotten: `(paths, is_in) -> count`: removes texts for which `is_in(text)` is true from the
             add-on's own files. Blocks, and raises OSError.
-        approves: `(paths, use, tell) -> PersonAnswer`: asks the user about a use of secrets by a command,
-            a `run.approvals.PlannedUse`, where neither a terminal nor an agent's client can; the
-            choice is `ONCE` or `SESSION` of that module. Blocks, with a deadline of its own.
+        approves: `(paths, use, tell) -> PersonAnswer`: asks the user about a use of secrets by a
+            command, a `run.approvals.PlannedUse`, where neither a terminal nor an agent's client
+            can; the choice is `ONCE` or `SESSION` of that module. Blocks, with a deadline of its
+            own.
         joining: `(here)`: called before this device joins a daemon.
         set_up: `(here, folder)`: called when a client has been given its entry for this project.
-        view: a page for clients that show pages beside results.
+        view: a page that clients of agents show beside results.
 
     Extension points between add-ons, which never name each other:
         rooms: `(gateway) -> RouteGroup`: further routes of `confide http serve`.
         pages: pages of the panel.
         bring: `async (file, project, config, link, sealing, *, is_dry) -> data`: imports the
-            memories in a file as notes, or with `is_dry` only reports them. Raises
-            UnreadableError if the file contains none.
-        moved: `async (source, target) -> count`: called when the space has moved from one
-            daemon to another, to move the add-on's own data too.
-        given_up: `async (target)`: called when such a move is abandoned.
+            memories in a file as notes, or with `is_dry` only reports them. Raises UnreadableError
+            if the file contains none.
+        moved: `async (source, target) -> count`: called when the space has moved from one daemon to
+            another, to move the add-on's own data too.
+        given_up: `async (target)`: called when a move of the space is abandoned.
     """
 
     name: str
@@ -234,12 +234,15 @@ def _parse_entry_points(text: str) -> dict[str, str]:
 
 
 def each(moment: str) -> list[Any]:
-    """Load the named attribute of `Addon` from every add-on that has it. The first call blocks."""
+    """Load one function of every add-on that has it; `moment` is the name of the field of `Addon`
+    that names the function. The first call blocks.
+    """
     return [load_object(place) for addon in installed() if (place := getattr(addon, moment))]
 
 
 def of_tool(tool: str, moment: str) -> Any | None:
-    """Load the named attribute of `ToolHandlers` for a tool, or return None if no add-on has one.
+    """Load an add-on's function for the calls of a tool; `moment` is the name of the field of
+    `ToolHandlers` that names it. Return None if no add-on has one.
 
     The first call blocks.
     """

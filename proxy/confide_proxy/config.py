@@ -144,7 +144,7 @@ class FolderChoice(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The folder's absolute path, with all symbolic links resolved."""
+        """Return the folder's absolute path, with all symbolic links resolved."""
         return os.path.realpath(_at_home(self.folder))
 
 
@@ -297,8 +297,9 @@ def learning_of(path: Path, table: Any) -> Learning:
 
 
 def panel_of(path: Path, table: Any) -> PanelConfig:
-    """Parse the section [panel] of the configuration at `path`. Raises ConfigError: an unknown key
-    or an invalid value.
+    """Parse the section [panel] of the configuration at `path`.
+
+    Raises ConfigError if it contains an unknown key or an invalid value.
     """
     if not isinstance(table, dict):
         raise _wrong(path, "'panel'", "it is a section: [panel]")
@@ -306,8 +307,9 @@ def panel_of(path: Path, table: Any) -> PanelConfig:
 
 
 def run_of(path: Path, table: Any) -> RunConfig:
-    """Parse the section [run] of the configuration at `path`. Raises ConfigError: an unknown key or
-    an invalid value.
+    """Parse the section [run] of the configuration at `path`.
+
+    Raises ConfigError if it contains an unknown key or an invalid value.
     """
     if not isinstance(table, dict):
         raise _wrong(path, "'run'", "it is a section: [run]")
@@ -328,8 +330,9 @@ def _is_commands(value: Any) -> bool:
 
 
 def folders_of(path: Path, table: Any) -> tuple[FolderChoice, ...]:
-    """Parse the sections [folders."..."] of the configuration at `path`. Raises ConfigError: an
-    unknown key or an invalid value.
+    """Parse the sections [folders."..."] of the configuration at `path`.
+
+    Raises ConfigError if one contains an unknown key or an invalid value.
     """
     if not isinstance(table, dict) or len(table) > MOST_FOLDERS:
         raise _wrong(path, "'folders'", f'it has up to {MOST_FOLDERS} sections, such as [folders."~/vault"]')
@@ -454,11 +457,12 @@ def _checked_panel(path: Path, key: str, value: Any) -> Any:
 
 
 def is_framer(origin: Any) -> bool:
-    """Return True if a text is an origin, as browsers write it, that may embed the panel.
+    """Return True if a text is the origin of web pages that may embed the panel, written as
+    browsers do.
 
-    It is an https origin, or one of this device: no one on the network can change such a page. The
-    text becomes part of a Content-Security-Policy, so it consists of letters, digits, dots, hyphens
-    and a port only: no `*`, no `;`.
+    It must be an https origin, or an origin on this device, since no one on the network can change
+    such a page. The text becomes part of a Content-Security-Policy, so it consists of letters,
+    digits, dots, hyphens and a port only, without `*` or `;`.
     """
 
     if not isinstance(origin, str) or len(origin) > 255:

@@ -97,9 +97,9 @@ class NotNowError(RequestError):
 
 
 def is_for_now(error: BaseException) -> bool:
-    """Return True if a refusal is temporary, so that the call may be queued.
+    """Return True if the daemon's refusal of a call is temporary, so that the call may be queued.
 
-    A space at its size limit is not temporary, as far as the error shows it.
+    A space that has reached its size limit does not count as temporary.
     """
     is_request = isinstance(error, RequestError) and error.code in LATER and error.code != FULL
     return isinstance(error, NotNowError) or is_request
@@ -133,10 +133,14 @@ class NotJoinedError(ConfideError):
 
 
 class NotSetUpError(NotJoinedError):
-    """This device is not set up, or not with the variables that this program was started with.
+    """This device is not set up, or not for the environment variables that this program was started
+    with.
 
-    `failed_join`: why the last attempt to join a daemon failed, or None. `elsewhere`: the folders
-    of this user's other memories. `unwritable`: the folder in which nothing can be set up.
+    Attributes:
+        failed_join: why the last attempt to join a daemon failed; None without one.
+        elsewhere: the folders of this user's other memories.
+        unwritable: a folder that is not writable, so that nothing can be set up below it; None
+            without one.
     """
 
     def __init__(
@@ -218,7 +222,7 @@ class ExportStorageError(ExportError):
 
 
 class MoveError(ConfideError):
-    """A space cannot be moved to another daemon, or not now."""
+    """The space cannot be moved to another daemon, or not now."""
 
     exit_code = EXIT_INPUT
 
@@ -415,7 +419,7 @@ class RepositoryError(RunnerError):
 
 
 class NotRunError(ConfideError):
-    """A command that `confide run` cannot start; `exit_code` is the shell's."""
+    """`confide run` cannot start the command; `exit_code` is the one that a shell would return."""
 
     def __init__(self, exit_code: int, problem: str, *, hint: str | None = None) -> None:
         super().__init__(problem, hint=hint)
@@ -423,7 +427,7 @@ class NotRunError(ConfideError):
 
 
 class RunRefusedError(ConfideError):
-    """A secret may not be used for a command."""
+    """The policy or the user does not allow a command to use a secret."""
 
     exit_code = EXIT_INPUT
 

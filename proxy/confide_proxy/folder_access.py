@@ -1,8 +1,9 @@
-"""Files below an open folder, so that no link on the way is followed.
+"""Access to files by their names in an open folder, so that no symbolic link on the way is
+followed.
 
-On Linux and macOS an open folder is a descriptor, and no process can swap a folder on the way.
-Windows has no such calls: an open folder is a path there, and a link or a junction is refused by a
-look before each use.
+On Linux and macOS an open folder is a descriptor, and no process can replace a folder on the way.
+Windows has no such calls. There an open folder is a path, and a check before each use refuses
+symbolic links and junctions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ OpenFolder = int | Path
 
 
 def open_root(root: Path, flags: int = 0) -> OpenFolder:
-    """Open a folder, which may be a link unless `flags` has `portable.NO_LINK`. Raises OSError."""
+    """Open a folder. It may be a symbolic link, unless `flags` contains `portable.NO_LINK`. Raises
+    OSError if it is no folder, or cannot be opened.
+    """
     if portable.HAS_DIR_FD:
         return os.open(root, os.O_RDONLY | portable.FOLDER | portable.CLOSED | flags)
     if not root.is_dir():
@@ -29,8 +32,8 @@ def open_root(root: Path, flags: int = 0) -> OpenFolder:
 
 
 def enter(parent: OpenFolder, name: str) -> OpenFolder:
-    """Open a folder of an open folder, and close that. Raises OSError: there is none, or it is a
-    link.
+    """Open a folder in an open folder, and close that one. Raises OSError if there is no such
+    folder, or if it is a symbolic link.
     """
     if isinstance(parent, Path):
         path = parent / name
@@ -52,7 +55,7 @@ def close(parent: OpenFolder) -> None:
 
 
 def make(parent: OpenFolder, name: str) -> None:
-    """Make a folder. Raises OSError."""
+    """Create a folder in an open folder. Raises OSError if that fails."""
     if isinstance(parent, int):
         os.mkdir(name, dir_fd=parent)
     else:
@@ -60,7 +63,9 @@ def make(parent: OpenFolder, name: str) -> None:
 
 
 def open_file(parent: OpenFolder, name: str, flags: int, mode: int = 0o777) -> int:
-    """Open a file that is no link; `flags` as of `os.open`. Raises OSError."""
+    """Open a file in an open folder; `flags` are those of `os.open`. Raises OSError if that fails,
+    or if the file is a symbolic link.
+    """
     flags |= portable.NO_LINK | portable.CLOSED
     if isinstance(parent, int):
         return os.open(name, flags, mode, dir_fd=parent)
@@ -73,14 +78,16 @@ def open_file(parent: OpenFolder, name: str, flags: int, mode: int = 0o777) -> i
 
 
 def status(parent: OpenFolder, name: str) -> os.stat_result:
-    """Return the status of a file, or of a link itself. Raises OSError."""
+    """Return the status of a file in an open folder, or of a symbolic link itself. Raises OSError
+    if it does not exist.
+    """
     if isinstance(parent, int):
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
     return (parent / name).lstat()
 
 
 def unlink(parent: OpenFolder, name: str) -> None:
-    """Delete a file. Raises OSError."""
+    """Delete a file in an open folder. Raises OSError if that fails."""
     if isinstance(parent, int):
         os.unlink(name, dir_fd=parent)
     else:
@@ -88,7 +95,9 @@ def unlink(parent: OpenFolder, name: str) -> None:
 
 
 def name_new(parent: OpenFolder, part: str, name: str) -> None:
-    """Give a file a second name that no file has. Raises FileExistsError, OSError."""
+    """Give the file `part` a second name in the same folder, as a hard link. Raises FileExistsError
+    if a file has that name; OSError if it fails otherwise.
+    """
     if isinstance(parent, int):
         os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     else:
@@ -96,7 +105,7 @@ def name_new(parent: OpenFolder, part: str, name: str) -> None:
 
 
 def replace(parent: OpenFolder, part: str, name: str) -> None:
-    """Rename a file, in place of one that has the name. Raises OSError."""
+    """Rename the file `part`, replacing a file that has the new name. Raises OSError if that fails."""
     if isinstance(parent, int):
         os.replace(part, name, src_dir_fd=parent, dst_dir_fd=parent)
     else:
@@ -104,8 +113,8 @@ def replace(parent: OpenFolder, part: str, name: str) -> None:
 
 
 def sync(parent: OpenFolder) -> None:
-    """Have the names in a folder on the disk on return, where the system can do that. Raises
-    OSError.
+    """Write the names in an open folder to the disk before returning, on systems that can do that.
+    Raises OSError if it fails.
     """
     if isinstance(parent, int):
         os.fsync(parent)
@@ -115,7 +124,9 @@ def sync(parent: OpenFolder) -> None:
 
 @contextmanager
 def entries(parent: OpenFolder) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """List an open folder. Raises OSError."""
+    """List an open folder: yield an iterator over its entries, for a `with` block. Raises OSError
+    if the folder cannot be read.
+    """
     with os.scandir(parent) as found:
         yield found
 

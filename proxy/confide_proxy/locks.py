@@ -1,6 +1,6 @@
 """Locks between the processes of this device: on a file, or on a named role.
 
-The operating system holds all of them, and releases them when their holder ends, even by a crash.
+The operating system holds all of them, and releases a lock when its process ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ SEAT_AGAIN_S: Final = 0.5
 
 
 def lock_file(file: Path) -> int:
-    """Open a lock file, create it if it is missing, and return its descriptor. Raises OSError."""
+    """Open a lock file, created if it is missing, and return its descriptor. Raises OSError if that
+    fails.
+    """
     return os.open(file, os.O_RDWR | os.O_CREAT | portable.CLOSED | portable.NO_LINK, 0o600)
 
 
 def try_lock(descriptor: int, *, wait_s: float = 0.0) -> bool:
-    """Lock the file, and return True; return False if another process holds it for all of `wait_s`.
+    """Lock a file, and return True. Return False if another process holds the lock for all of
+    `wait_s` seconds.
 
     Raises OSError if the file system has no locks.
     """
@@ -43,11 +46,11 @@ def try_lock(descriptor: int, *, wait_s: float = 0.0) -> bool:
 
 
 class Seat:
-    """A role that one process of this device holds at a time, such as watching a folder, streaming
-    a transcript or replaying the journal.
+    """A role that only one process of this device has at a time, such as watching a folder,
+    streaming a transcript or replaying the journal. It is a lock on a file.
 
-    A process that does not hold it tries again every `SEAT_AGAIN_S`. `try_take` and `leave` touch
-    the disk briefly.
+    A process that does not have the role tries again every `SEAT_AGAIN_S` seconds. `try_take` and
+    `leave` access the disk briefly.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -61,9 +64,9 @@ class Seat:
         """True if this process holds the role."""
 
     def try_take(self) -> bool:
-        """Take the role unless another process holds it; return True if this process holds it now.
+        """Take the role unless another process has it. Return True if this process has it now.
 
-        Never waits. Raises OSError if the folder is not writable.
+        Never waits. Raises OSError if the folder of the lock file is not writable.
         """
         if self.is_taken:
             return True
@@ -74,15 +77,18 @@ class Seat:
         return self.is_taken
 
     def show_life(self) -> None:
-        """Show the processes that wait that the holder is not frozen. Raises OSError."""
+        """Show other processes that this one, which has the role, is not frozen. Raises OSError if
+        the lock file cannot be changed.
+        """
         if self.is_taken and self._fd is not None:
             os.utime(self._fd)
 
     def silent_s(self) -> float:
-        """Return for how many seconds this process has seen no new `show_life` of the holder; 0 at its
-        first look.
+        """Return for how many seconds the process that has the role has not called `show_life`, as
+        far as this process has seen; 0 at the first call.
 
-        A clock that is set, or a device that wakes up, says nothing about the holder.
+        The time is measured on this process's own clock, so a changed system time or a sleep of the
+        device does not count.
         """
         try:
             shown = os.fstat(self._fd).st_mtime_ns if self._fd is not None else 0
@@ -93,7 +99,7 @@ class Seat:
         return time.monotonic() - self._seen[1] if shown else 0.0
 
     def leave(self) -> None:
-        """Release the role, or stop trying for it."""
+        """Give up the role, or stop trying for it."""
         self.is_taken = False
         if self._fd is not None:
             os.close(self._fd)

@@ -1,12 +1,13 @@
 """The paths of the proxy's files; no other module knows their names.
 
 If `CONFIDE_HOME` is set, everything is below it, so that several identities (and tests) fit on one
-device; otherwise Confide uses the platform's standard folders. A shell may set `CONFIDE_HOME` or
-`XDG_DATA_HOME`, and agents' clients pass neither on: a session that relied on its environment alone
-would start a second memory beside the first. So Confide notes the variables with which this device
-was set up, and a program without them follows that note. If the note names several memories, the
-choice is ambiguous and none is followed. Confide trusts the note only if no other user can write
-it.
+device. Otherwise Confide uses the platform's standard folders.
+
+A shell may set `CONFIDE_HOME` or `XDG_DATA_HOME`, but agents' clients do not pass these on to the
+programs that they start. Such a program would start a second memory beside the first. So Confide
+notes the variables with which this device was set up, and a program without them follows that note.
+If the note names several memories, none is chosen. Confide trusts the note only if no other user
+can write it.
 """
 
 from __future__ import annotations
@@ -140,10 +141,10 @@ def find(config: Path | None = None) -> ProxyPaths:
 
 
 def runtime_folders() -> list[Path]:
-    """Return the folders that may contain this user's runtime files: `XDG_RUNTIME_DIR` and Linux's
-    default.
+    """Return the folders that may contain this user's runtime files: that of `XDG_RUNTIME_DIR`, and
+    Linux's default.
 
-    Clients start servers without that variable.
+    The default is needed because clients start servers without that variable.
     """
     said = os.environ.get("XDG_RUNTIME_DIR")
     usual = [Path(f"/run/user/{portable.user()}")] if portable.HAS_MODES else []
@@ -151,10 +152,10 @@ def runtime_folders() -> list[Path]:
 
 
 def follow_note() -> None:
-    """Set the noted variables that lead to this user's only memory.
+    """Set the noted environment variables that lead to this user's only memory.
 
-    Does nothing if the environment sets one of `VARIABLES`, or a memory exists at the default
-    location.
+    Does nothing if the environment sets one of `VARIABLES`, or if a memory exists in the default
+    folder.
     """
     if _followed and all(os.environ.get(name) == value for name, value in _followed.items()):
         return
@@ -177,7 +178,8 @@ def other_memories() -> list[str]:
 
 
 def is_chosen_place() -> bool:
-    """Return True if `CONFIDE_HOME` was set for this program, and not taken from the note.
+    """Return True if `CONFIDE_HOME` was set for this program, rather than taken from the noted
+    variables.
 
     Users set it to keep several memories side by side.
     """
@@ -185,8 +187,8 @@ def is_chosen_place() -> bool:
 
 
 def memory_notices() -> list[str]:
-    """Return sentences for the user if the memory's location may surprise: found by the note, or
-    one of several.
+    """Return sentences for the user if the memory's location may surprise: it was found by the
+    noted variables, or is one of several.
     """
     if _followed:
         names = " and ".join(_followed)
@@ -201,10 +203,10 @@ def memory_notices() -> list[str]:
 
 
 def remember_place() -> None:
-    """Note in `homes.json` the variables of this environment that decide where the memory lies.
+    """Note in `homes.json` the environment variables that decide where the memory is.
 
-    Programs that pass few variables on find the same memory by it. Nothing is noted if no memory is
-    set up there. Raises OSError if the file cannot be written.
+    By this note, a program that is started without the variables finds the same memory. Nothing is
+    noted if no memory is set up there. Raises OSError if the file cannot be written.
     """
     said = _read_variables()
     if said.keys() <= {"XDG_CONFIG_HOME"} or not _is_set_up(said):

@@ -1,1 +1,3 @@
-"""The devices of a space: roster, keys, pairing and removal (PROTOCOL.md 10)."""
+"""The devices of a space: the roster that lists them, their keys, pairing, and removal (PROTOCOL.md
+10).
+"""

@@ -1,10 +1,10 @@
-"""Both sides of pairing (PROTOCOL.md 10.7): this device's own request to join a space, and the
-invites that it has made for others.
+"""Both sides of pairing a new device with a space (PROTOCOL.md 10.7): this device's own request to
+join, and the invites that it has made for others.
 
-A device asks with the pair secret of the invite it joined with, or with its card alone. A secret is
-bound to the first card that proves it, before that card is added, and deleted after its device has
-been answered. So no second device gets in with it, and a crash in between leaves no device without
-an answer.
+A new device asks with the pair secret of the invite that it joined with, or with its card (its
+public keys) alone. A secret is bound to the first card that proves it, before that card is added,
+and deleted after its device has been answered. So no second device gets in with it, and a crash in
+between leaves no device without an answer.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _CARD: Final = ".card"
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A computer that isn't a device of the space yet.
+    """This computer's request to become a device of its daemon's space.
 
     Attributes:
-        link: file with the daemon that it has joined.
-        identity: its keys.
-        pair: the secret it shares with the inviting device until that has answered; None without one.
+        link: the file that names the daemon that it has joined.
+        identity: its key pair.
+        pair: the secret that it shares with the inviting device, until that device has answered;
+            None if it joined without such an invite.
     """
 
     link: Path
@@ -50,12 +51,16 @@ class Joining:
 
     @classmethod
     def begin(cls, link: Path, identity: Identity) -> Joining:
-        """Read the link file. Blocks. Raises KeyFileError."""
+        """Prepare the request with the pair secret in the file `link`. Blocks. Raises KeyFileError
+        if the file is damaged, or others can write it.
+        """
         pinned = load_pin(link)
         return cls(link, identity, Pair(*pinned.pair) if pinned is not None and pinned.pair is not None else None)
 
     async def ask(self, daemon: RequestChannel) -> bytes | None:
-        """Return the answer of the inviting device, or None before it has answered."""
+        """Send the request to join, and return the answer of the inviting device; None if it has
+        not answered yet, or if this computer has no pair secret.
+        """
         if self.pair is None:
             return None
         card = await asyncio.to_thread(Card.of, self.identity)
@@ -64,21 +69,27 @@ class Joining:
         return None
 
     def accept(self, answer: bytes, roster: Roster) -> None:
-        """Check that the answer is about this roster, and that this device is on it. Raises
-        PairingError, RosterError.
+        """Check that the inviting device's answer is about this roster, and that this device is on
+        it.
+
+        Raises PairingError or RosterError if it is not.
         """
         assert self.pair is not None
         self.pair.accept(answer, self.identity, roster)
 
     def finish(self) -> None:
-        """Delete the pair secret, once this device is on the roster. Blocks. Raises KeyFileError."""
+        """Delete the pair secret, once this device is on the roster. Blocks. Raises KeyFileError if
+        the file cannot be read or written.
+        """
         pinned = load_pin(self.link)
         if pinned is not None and pinned.pair is not None:
             save_pin(self.link, replace(pinned, pair=None))
 
     async def show_card(self, daemon: RequestChannel) -> None:
-        """Send this device's card to the daemon, so that users see it on their devices. Raises
-        RequestError, ConnectionLost, TimeoutError.
+        """Send this device's card (its public keys) to the daemon, so that users see it on their
+        other devices.
+
+        Raises RequestError, ConnectionLost or TimeoutError if the request fails.
         """
         if self.pair is None:  # otherwise the request contains the card
             await roster_client.pair(daemon, card=await asyncio.to_thread(Card.of, self.identity))
@@ -86,14 +97,14 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """An invite made by this device.
+    """An invite that this device has made for another one.
 
     Attributes:
-        space: id that the daemon gives the space.
-        name: name of the new device.
-        pair: id and secret of the invite.
-        until: expiry in seconds since 1970.
-        card_key: Ed25519 key of the card that uses the invite; b"" if it is unused.
+        space: the id that the daemon gives the space.
+        name: the name of the new device.
+        pair: the id and the secret of the invite.
+        until: its expiry, in seconds since 1970.
+        card_key: the Ed25519 key of the device that uses the invite; b"" if it is unused.
     """
 
     space: str
@@ -104,13 +115,13 @@ class Invitation:
 
 
 class Invitations:
-    """The invites of this device, each in a private file in `folder`. Blocks."""
+    """The invites that this device has made, each in a private file in `folder`. Methods block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, invitation: Invitation) -> None:
-        """Store an invite. Raises KeyFileError."""
+        """Store an invite in a file. Raises KeyFileError if it cannot be written."""
         record = {
             "space": invitation.space,
             "name": invitation.name,
@@ -120,14 +131,16 @@ class Invitations:
         write_private_file(self._path(invitation), json.dumps(record).encode(), replace=True)
 
     def has(self, invite_id: bytes) -> bool:
-        """Return True if this device has made that invite and it isn't completed."""
+        """Return True if this device has made the invite with this id, and still waits for the new
+        device.
+        """
         return (self._folder / f"{invite_id.hex()}.invite").exists()
 
     def used_for(self, invitation: Invitation, card_key: bytes) -> bytes | None:
-        """Bind an invite to this card, unless another process of this device has bound it before;
-        return the bound key.
+        """Bind an invite to the device with this card key, unless it is bound already. Return the
+        key to which it is bound; None if the invite was completed and deleted.
 
-        None if the invite was completed and deleted. Raises KeyFileError.
+        Raises KeyFileError if the file cannot be read or written.
         """
         path = self._path(invitation)
         try:
@@ -142,14 +155,14 @@ class Invitations:
         return card_key
 
     def forget(self, invitation: Invitation) -> None:
-        """Delete an invite. Raises KeyFileError."""
+        """Delete an invite. Raises KeyFileError if its file cannot be deleted."""
         # In this order, a concurrent process finds either the bound card or no secret.
         remove_private_file(self._path(invitation))
         remove_private_file(self._path(invitation).with_suffix(_CARD))
 
     def of(self, space: str, now: float) -> list[Invitation]:
-        """Return the invites of a space. Expired ones are deleted, except if a device was added
-        with one and may still wait for its answer.
+        """Return the invites to a space. Delete expired ones that no device has used; a device that
+        has used one may still wait for its answer.
         """
         found = []
         for invitation in self._all():

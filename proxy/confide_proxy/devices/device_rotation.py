@@ -1,9 +1,9 @@
-"""Rotation of this device's key: create a new key, put it on the space's roster, and send it to the
+"""Rotation of this device's key: create a new key, add it to the space's roster, and send it to the
 daemon (PROTOCOL.md 7.10).
 
-The device stays one device of its space: the old key adds the new one, and the new one removes the
-old one (10.6). Both are recorded on disk before the roster changes. The key that this device has in
-the end removes the other, so an interrupted or failed rotation leaves one device too.
+The space never counts two devices for it: the old key adds the new one to the roster, and the new
+one removes the old one (10.6). Both keys are recorded on disk before the roster changes. After an
+interrupted or failed rotation, the key that this device has in the end removes the other one.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _prepare(paths: ProxyPaths, current: Stored, new: Identity, passphrase: str 
 async def prepare_roster(
     folder: Path, keyring: Keyring, link: RequestChannel, old: Identity, new: Identity, *, now: int
 ) -> None:
-    """Add the new key to the roster if the old one is on it.
+    """Add the new key to the roster if the old key is on it.
 
     Raises the errors of `Keyring.extend`; this device's key is unchanged then.
     """

@@ -1,4 +1,4 @@
-"""Work that a device does when its space's roster changes: it answers the devices that it has
+"""Work that a device does when its space's roster changes. It answers the devices that it has
 invited, removes those that were declared lost, and completes its own key rotation.
 """
 
@@ -34,11 +34,11 @@ _LOST: Final = "lost.json"
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """An incomplete rotation of this device's key in a space, recorded before the roster changes.
+    """The record of an incomplete rotation of this device's key, written before the roster changes.
 
     Attributes:
-        space: id that the daemon gives the space.
-        old, new: Ed25519 public keys, one of which must leave the roster.
+        space: the id that the daemon gives the space.
+        old, new: the Ed25519 public keys, one of which must leave the roster.
     """
 
     space: str
@@ -47,8 +47,8 @@ class KeyChange:
 
     @classmethod
     def read(cls, folder: Path, space: str) -> KeyChange | None:
-        """Return the rotation of a space, or None. An unreadable record counts as None: the old key
-        then visibly stays on the roster.
+        """Read the record of an incomplete rotation in a space; None without one. An unreadable
+        record counts as none: the old key then visibly stays on the roster.
         """
         path = folder / _KEY_CHANGE
         if not path.exists():
@@ -60,31 +60,31 @@ class KeyChange:
         return None
 
     def write(self, folder: Path) -> None:
-        """Write the record. Raises KeyFileError."""
+        """Write the record to the folder. Raises KeyFileError if that fails."""
         record = {"space": self.space, "old": self.old.hex(), "new": self.new.hex()}
         write_private_file(folder / _KEY_CHANGE, json.dumps(record).encode(), replace=True)
 
     def other(self, mine: bytes) -> bytes | None:
-        """Return the key that must leave the roster if this device has `mine`; None if it has
-        neither.
+        """Return the key that must leave the roster if this device's key is `mine`; None if `mine`
+        is neither the old nor the new key.
         """
         return {self.new: self.old, self.old: self.new}.get(mine)
 
 
 @dataclass(frozen=True, slots=True)
 class LostDevices:
-    """The devices that a person has declared lost while the daemon was away: they are to be removed
-    at the next connection.
+    """The record of the devices that a person has declared lost while the daemon was unreachable.
+    They are removed at the next connection.
 
     Attributes:
-        folder: folder of the roster cache.
+        folder: the folder of the roster cache.
     """
 
     folder: Path
 
     def of(self, space: bytes) -> list[bytes]:
-        """Return their keys, of the space with this id in its roster. Raises KeyFileError if the
-        record cannot be read.
+        """Return the public keys of the lost devices of a space, by the id in its roster. Raises
+        KeyFileError if the record cannot be read.
         """
         if not (self.folder / _LOST).exists():
             return []
@@ -95,11 +95,15 @@ class LostDevices:
         return []
 
     def add(self, space: bytes, key: bytes) -> None:
-        """Write down a device. Raises KeyFileError."""
+        """Add a device to the record by its public key. Raises KeyFileError if it cannot be
+        written.
+        """
         self._keep(space, [*dict.fromkeys([*self.of(space), key])])
 
     def forget(self, space: bytes, gone: Collection[bytes]) -> None:
-        """Take removed devices from the record. Raises KeyFileError."""
+        """Delete devices from the record after their removal. Raises KeyFileError if it cannot be
+        written.
+        """
         self._keep(space, [key for key in self.of(space) if key not in gone])
 
     def _keep(self, space: bytes, keys: Sequence[bytes]) -> None:
@@ -112,14 +116,15 @@ class LostDevices:
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """The work of one device at one moment.
+    """The work of this device that a change of its space's roster causes, over one connection.
 
     Attributes:
-        folder: folder of the roster cache.
-        space: id that the daemon gives the space.
-        identity: this device's keys.
-        link: connection to the daemon.
-        extend: appends a change at the daemon and returns the new roster (`Keyring.extend`).
+        folder: the folder of the roster cache.
+        space: the id that the daemon gives the space.
+        identity: this device's key pair.
+        link: the connection to the daemon.
+        extend: appends a change to the roster at the daemon, and returns the new roster
+            (`Keyring.extend`).
     """
 
     folder: Path
@@ -129,11 +134,11 @@ class Duties:
     extend: Callable[[RequestChannel, Callable[[Roster, SpaceKeys | None], Roster | None]], Awaitable[Roster]]
 
     async def answer(self, waiting: Iterable[roster_client.Joiner]) -> None:
-        """Add the devices that prove a pair secret of this device's invites, and send each its
-        answer.
+        """Add those of the waiting devices that prove the secret of one of this device's invites,
+        and send each its answer.
 
-        Raises KeyFileError, RequestError, ConnectionLost, TimeoutError; unfinished work is retried
-        later.
+        Raises KeyFileError if an invite cannot be read or written; RequestError, ConnectionLost or
+        TimeoutError if a request fails. Unfinished work is done at the next connection.
         """
         joiners = tuple(waiting)
         invitations = Invitations(self.folder)
@@ -141,13 +146,15 @@ class Duties:
             await self._answer(invitations, invitation, joiners)
 
     async def remove_lost(self, space: bytes) -> None:
-        """Remove the devices that were declared lost while the daemon was away.
+        """Remove the devices from the roster that were declared lost while the daemon was
+        unreachable.
 
         Args:
-            space: id of the space in its roster.
+            space: the id of the space in its roster.
 
-        Raises KeyFileError, RequestError, ConnectionLost, TimeoutError; the rest is tried again
-        later.
+        Raises KeyFileError if the record of lost devices cannot be read or written; RequestError,
+        ConnectionLost or TimeoutError if a request fails. The others are removed at the next
+        connection.
         """
         lost = LostDevices(self.folder)
         keys = await asyncio.to_thread(lost.of, space)
@@ -207,9 +214,11 @@ class Duties:
             await asyncio.to_thread(invitations.forget, invitation)
 
     async def finish_key_change(self, machine: MachineKeys) -> None:
-        """Remove the key of an incomplete rotation that this device doesn't use.
+        """Complete a rotation of this device's key: remove the key that it no longer uses from the
+        roster.
 
-        Raises RosterError, RequestError, ConnectionLost, TimeoutError; retried later.
+        Raises RosterError if the roster cannot be changed; RequestError, ConnectionLost or
+        TimeoutError if a request fails. The next connection tries again.
         """
         change = await asyncio.to_thread(KeyChange.read, self.folder, self.space)
         if change is None:
@@ -238,7 +247,9 @@ def _as_it_is(_roster: Roster, _keys: SpaceKeys | None) -> None:
 
 
 def are_due(folder: Path, space: str) -> bool:
-    """Return True if the files of this device show that there may be work in this space. Blocks."""
+    """Return True if this device may have work in a space, by its files: an open invite, a lost
+    device, or an incomplete rotation of its key. Blocks.
+    """
     is_inviting = bool(Invitations(folder).of(space, time.time()))
     return is_inviting or KeyChange.read(folder, space) is not None or (folder / _LOST).exists()
 

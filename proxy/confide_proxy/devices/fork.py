@@ -1,11 +1,11 @@
-"""Forks: the roster that this device knows and the daemon's roster differ from some entry on
-(PROTOCOL.md 10.6).
+"""Forks: this device's roster and the daemon's have the same beginning but differ from some entry
+on (PROTOCOL.md 10.6).
 
-A fork arises if a daemon was restored from a backup, and a device that had not seen the lost
-changes made others. A removed device or a malicious daemon can cause one too, so nothing is
-resolved automatically: the user confirms which roster is that of their devices. Devices that this
-device's roster has removed are then removed there too, along with the devices they added, before
-anything is sealed (docs/decisions/0023).
+A fork arises if a daemon was restored from a backup, and then a device that had not seen the lost
+changes made other ones. A removed device or a malicious daemon can cause one too, so nothing is
+resolved automatically: the user confirms which roster is the right one. If it is the daemon's, the
+devices that this device's roster has removed are then removed there too, with the devices that they
+added, before anything is sealed (docs/decisions/0023).
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class Fork:
 
     @property
     def own_entries(self) -> tuple[RosterEntry, ...]:
-        """Entries that only this device knows."""
+        """Return the entries after the common ones in this device's roster."""
         return self.known.entries[self.shared :]
 
     @property
     def others(self) -> tuple[RosterEntry, ...]:
-        """Entries that only the daemon has."""
+        """Return the entries after the common ones in the daemon's roster."""
         return self.shown.entries[self.shared :]
 
     @property
     def returning(self) -> list[Device]:
-        """Devices on the daemon's roster that this device's roster has removed, and devices that
-        these have added since the fork.
+        """Return the devices on the daemon's roster that this device's roster has removed, and the
+        devices that they have added since the fork.
         """
         trusted = self.known.devices
         brought = {
@@ -72,8 +72,8 @@ class Fork:
 
     @property
     def missing(self) -> list[Device]:
-        """Devices on this device's roster that the daemon's roster never had; they can be added
-        again.
+        """Return the devices on this device's roster that were never on the daemon's. They can be
+        added again.
         """
         used = {each.device.card.wrap_key for each in self.shown.entries if each.device}
         shown = {*self.shown.devices, *self.shown.removed}
@@ -83,14 +83,14 @@ class Fork:
 
     @property
     def removed_devices(self) -> list[Device]:
-        """Devices on this device's roster that the daemon's roster has removed. A removed key
-        cannot be added again.
+        """Return the devices on this device's roster that the daemon's roster has removed. A
+        removed key cannot be added again.
         """
         return [each for each in self.known.devices.values() if each.key in self.shown.removed]
 
     def repair(self, by: Identity, again: Collection[bytes], *, now: int) -> Roster:
-        """Return the daemon's roster with the `returning` devices removed, and then the `missing`
-        devices with keys in `again` added.
+        """Return the daemon's roster after two changes: the `returning` devices are removed, and
+        those `missing` devices are added whose keys are in `again`.
 
         Raises RosterError or WrapError if there is something to change and this device, `by`, isn't
         on the roster, or if the roster is full.

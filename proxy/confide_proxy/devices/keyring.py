@@ -1,10 +1,10 @@
 """The keys of the link's space, as far as this device may use them (PROTOCOL.md 10.5-10.7).
 
 A roster is trusted if it continues what this device has seen of the space, whatever id the daemon
-gives it. The first roster is trusted if this device has just founded the space, if a device has
-confirmed it with the pair secret of its invite, or if the user has compared words. Otherwise there
-are no keys, nor if the daemon names another space than before or this device isn't on the roster;
-`problem` then gives the reason and a hint.
+gives the space. The first roster is trusted if this device has just founded the space, if a device
+has confirmed it with the pair secret of its invite, or if the user has compared words. Otherwise
+there are no keys, nor if the daemon names another space than before or this device isn't on the
+roster; `problem` then gives the reason and a hint.
 """
 
 from __future__ import annotations
@@ -59,21 +59,22 @@ nothing (left) to do.
 
 
 class Keyring:
-    """The keys of one space at a time.
+    """The keys of the space that the link leads to.
 
     Attributes:
-        space: id that the daemon gives the space; "" before the first connection.
-        keys: None while this device cannot seal.
-        last_keys: the last keys in this process, also while it cannot seal. Nothing is sealed with
-            them, but known values are found with them, whatever roster the daemon shows.
-        problem: why there are no keys, with a hint.
+        space: the id that the daemon gives the space; "" before the first connection.
+        keys: the keys of the space; None while this device cannot seal.
+        last_keys: the last keys that this process had, kept while it cannot seal. Nothing is sealed
+            with them; they only serve to recognize secret values that this device has seen.
+        problem: why there are no keys, with a hint; None if there are.
         roster: the trusted roster; None before there is one.
-        unconfirmed: the daemon's roster while nothing confirms that it is the right space's.
-        shown: the daemon's last answer.
-        custody: where the database key is kept, "server" or "caller"; "" before the daemon says so.
-        was_taken: True if the server keeps it now and the devices kept it before.
-        ended: the callers whose access the last change by this device has ended, as `Extended` has
-            them.
+        unconfirmed: the daemon's roster, as long as nothing confirms that it is the right space's.
+        daemon_roster: the daemon's last answer about the roster.
+        custody: where the database key is kept, "server" or "caller" (the devices); "" before the
+            daemon says so.
+        was_taken: True if the server keeps that key now and the devices kept it before.
+        ended_callers: the devices and apps whose access was ended by the last change that this
+            device made to the roster; None if the daemon does not say so.
     """
 
     def __init__(self, paths: ProxyPaths, machine: MachineKeys) -> None:
@@ -98,7 +99,7 @@ class Keyring:
 
     def load(self) -> None:
         """Load the keys of the space that was used last, for use while the daemon is unreachable.
-        Blocks; errors become the `problem`.
+        Blocks. An error is stored in `problem`.
         """
         if self.keys is not None or self.space:
             return
@@ -110,15 +111,15 @@ class Keyring:
             self._fail(error)
 
     async def recall(self) -> None:
-        """Call `load` on a thread, and never while a connection loads the keys."""
+        """Call `load` in a thread, but never while another call changes the keys."""
         async with self._turn:
             await asyncio.to_thread(self.load)
 
     async def open(self, link: RequestChannel, attached: Attached) -> None:
-        """Load the keys for a new connection, without a request if the daemon's roster hasn't
-        changed. Errors become the `problem`.
+        """Load the keys for a new connection. No request is sent if the daemon's roster has not
+        changed. An error is stored in `problem`.
 
-        Raises ConnectionLost, TimeoutError from the link.
+        Raises ConnectionLost or TimeoutError if the link breaks or the daemon does not answer.
         """
         space, status = attached["space"], attached["sealing"]
         if status is None:
@@ -146,13 +147,14 @@ class Keyring:
                 self._refuse(error)
 
     async def refresh(self, link: RequestChannel) -> None:
-        """Fetch the roster's changes, and do this device's duties.
+        """Fetch the changes of the roster, and do the work that they cause for this device
+        (`duties`).
 
         Raises:
-            RosterError, PairingError: the daemon's roster or answer fails verification; there are no keys
-                then.
+            RosterError, PairingError: the daemon's roster or answer fails verification. There are
+                no keys then.
             KeyFileError, KeyLockedError, KeyringError: a file or this device's own key is unusable.
-            RequestError, ConnectionLost, TimeoutError: from the link.
+            RequestError, ConnectionLost, TimeoutError: a request fails.
         """
         async with self._turn:
             try:
@@ -164,9 +166,7 @@ class Keyring:
                 raise
 
     async def catch_up(self) -> None:
-        """Load a newer roster that another process of this device has stored, whatever the daemon
-        shows to this one.
-        """
+        """Load the roster that another process of this device has stored, if that is newer."""
         async with self._turn:
             try:
                 await asyncio.to_thread(self._catch_up)
@@ -176,10 +176,10 @@ class Keyring:
                 self._refuse(error)
 
     async def unlock(self, link: RequestChannel) -> None:
-        """Send the database keys that a locked space needs.
+        """Unlock a space by sending the database keys that the daemon asks for.
 
         Raises:
-            SpaceLockedError: this device cannot unlock it.
+            SpaceLockedError: this device does not have the key.
             Errors of `refresh`.
         """
         await self.refresh(link)
@@ -187,10 +187,10 @@ class Keyring:
             raise SpaceLockedError(self.problem)
 
     async def confirm(self, link: RequestChannel, compared: Pin) -> None:
-        """Trust the daemon's space if its roster contains the state whose words the user has
-        compared.
+        """Trust the daemon's space if its roster contains the entry whose words the user has
+        compared with another device.
 
-        Raises RosterError if it doesn't, and the errors of `refresh`.
+        Raises RosterError if it does not, and the errors of `refresh`.
         """
         async with self._turn:
             await self._refresh(link)
@@ -201,7 +201,7 @@ class Keyring:
                 await self._refresh(link)
 
     async def move(self, link: RequestChannel) -> None:
-        """Switch to the space that the daemon names, after the user's confirmation.
+        """Switch to the other space that the daemon names now, after the user has confirmed it.
 
         Raises the errors of `refresh`.
         """
@@ -211,29 +211,32 @@ class Keyring:
             await self._refresh(link)
 
     async def find_fork(self, link: RequestChannel) -> Fork | None:
-        """Return the fork between the daemon's roster and this device's; None without a fork, or
-        without a roster to compare.
+        """Return the fork between the daemon's roster and this device's; None if there is no fork,
+        or no roster to compare.
 
-        Raises RosterError if the roster is invalid or of another space; RequestError,
-        ConnectionLost, TimeoutError from the link.
+        Raises RosterError if the daemon's roster is invalid or of another space; RequestError,
+        ConnectionLost or TimeoutError if a request fails.
         """
         async with self._turn:
             return await self._find_fork(link)
 
     async def resolve_fork(self, link: RequestChannel, compared: Pin, again: frozenset[bytes]) -> tuple[Fork, Roster]:
-        """Continue from the daemon's roster, after removing the devices that must not return by it.
+        """Accept the daemon's branch of a forked roster, after removing the devices from it that
+        this device's branch had removed.
 
-        Nothing is trusted and no key opened before the daemon has accepted those removals. After a
-        crash everything can be repeated.
+        Nothing is trusted and no key is opened before the daemon has accepted those removals. After
+        a crash everything can be repeated.
 
         Args:
-            compared: newest entry of the daemon's roster, as the user has compared it on another device.
-            again: keys of devices that the daemon's roster never had and that the user wants on it.
+            compared: the newest entry of the daemon's roster, as the user has compared it on
+                another device.
+            again: keys of devices that were never on the daemon's roster and that the user wants on
+                it.
 
         Returns the fork and the roster that is trusted now.
 
         Raises:
-            ForkedRosterError: the daemon's roster has changed since.
+            ForkedRosterError: the daemon's roster has changed since the user compared it.
             RosterError, WrapError: the changes cannot be made.
             Errors of `refresh`.
         """
@@ -259,15 +262,20 @@ class Keyring:
             raise _too_fast()
 
     async def show_card(self, link: RequestChannel) -> None:
-        """Show this device to the others although it trusts no roster, so that a user can approve
-        it there. Raises RequestError, ConnectionLost, TimeoutError.
+        """Send this device's card (its public keys) to the daemon although this device trusts no
+        roster, so that a user can approve it on another device.
+
+        Raises RequestError, ConnectionLost or TimeoutError if the request fails.
         """
         joining = await asyncio.to_thread(Joining.begin, self._paths.link, await self.identity())
         await joining.show_card(link)
 
     async def extend(self, link: RequestChannel, make: Make) -> Roster:
-        """Append a change to the roster at the daemon and return the new roster. `make` may run
-        more than once, on a thread.
+        """Append a change to the roster at the daemon, and return the new roster.
+
+        Args:
+            make: makes the change from the current roster and keys; None for no change. It may run
+                more than once, in a thread.
 
         Raises:
             RosterError: the change cannot be made.
@@ -285,14 +293,16 @@ class Keyring:
 
     @property
     def own_name(self) -> str:
-        """This device's own name: the daemon's name for it, which is unique there, else its host
-        name.
+        """Return this device's name at the daemon, which is unique there; its host name if the
+        daemon has not named it.
         """
         name = self._machine.device_name or socket.gethostname()
         return "".join(letter for letter in name if letter.isprintable())[: MAX_NAME // 2] or "unnamed"
 
     async def identity(self) -> Identity:
-        """Return this device's keys. Raises KeyFileError, KeyLockedError, KeyringError."""
+        """Return this device's key pair. Raises KeyFileError, KeyLockedError or KeyringError if it
+        cannot be used.
+        """
         return await asyncio.to_thread(self._machine.identity)
 
     # Local state

@@ -1,5 +1,5 @@
-"""The devices of a space for users: list them, find them by name or words, invite, add and remove
-them.
+"""The devices of a space as users see them: list them, find them by name or words, invite, add and
+remove them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ _CODE_LETTERS: Final = 40
 
 
 def roster_json(keyring: Keyring, mine: bytes) -> dict[str, object]:
-    """Return a roster for --json: the space, its devices, the waiting ones, and if this device can
-    seal.
+    """Return a roster for `--json`: the space, its devices, the devices that wait for approval, and
+    whether this device can seal.
+
+    Args:
+        mine: this device's public key.
     """
     roster = keyring.roster or keyring.unconfirmed
     shown = keyring.daemon_roster
@@ -55,7 +58,7 @@ def roster_json(keyring: Keyring, mine: bytes) -> dict[str, object]:
 
 
 def facts(roster: Roster, device: Device) -> dict[str, object]:
-    """Return a device for --json."""
+    """Return the fields of a device for `--json`."""
     entry = next((each for each in roster.entries if each.device is not None and each.device.key == device.key), None)
     since = iso(entry.time) if entry else ""
     name = printable(device.name)  # another device chose it
@@ -66,7 +69,9 @@ def facts(roster: Roster, device: Device) -> dict[str, object]:
 
 
 def find(roster: Roster, name: str) -> Device:
-    """Return the device with this name or these words. Raises DeviceError."""
+    """Return the device with this name, or with these words of its key's fingerprint. Raises
+    DeviceError if there is none, or if several have the name.
+    """
     check_device_name(name)
     found = [each for each in roster.devices.values() if name in (each.name, fingerprint_words(each.key))]
     if len(found) == 1:
@@ -101,7 +106,9 @@ def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
 
 
 def card_of(joiner: roster_client.Joiner) -> Card:
-    """Return the card of a waiting device. Raises DeviceError if it has shown no valid one."""
+    """Return the card (the public keys) of a waiting device. Raises DeviceError if it has sent no
+    valid one.
+    """
     card = joiner.card
     if card is None or card.key != joiner.key or not card.verify():
         raise DeviceError(f"the daemon shows no good card of {joiner.name}", hint="let it connect once more")
@@ -109,9 +116,10 @@ def card_of(joiner: roster_client.Joiner) -> Card:
 
 
 async def add(keyring: Keyring, link: RequestChannel, name: str, card: Card) -> Roster:
-    """Add a device whose words the user has compared; return the new roster.
+    """Add a device whose words the user has compared, and return the new roster.
 
-    Raises RosterError, KeyFileError, KeyLockedError, RequestError, ConnectionLost, TimeoutError.
+    Raises RosterError if the roster cannot be changed; KeyFileError or KeyLockedError if this
+    device's key cannot be used; RequestError, ConnectionLost or TimeoutError if a request fails.
     """
     identity = await keyring.identity()
 
@@ -154,7 +162,11 @@ async def invite(
 
 
 def remover(identity: Any, key: bytes) -> Any:
-    """Return a function for `Keyring.extend` that removes a device."""
+    """Return a function for `Keyring.extend` that removes the device with this key from a roster.
+
+    Args:
+        identity: this device's key pair, which signs the removal.
+    """
 
     def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
         if keys is None or key not in roster.devices:
@@ -165,12 +177,12 @@ def remover(identity: Any, key: bytes) -> Any:
 
 
 async def remove(keyring: Keyring, link: RequestChannel, key: bytes) -> list[EndedCaller] | None:
-    """Remove a device from the roster; return the callers whose access to the daemon this has
-    ended, as `Extended` has them.
+    """Remove a device from the roster. Return the devices and apps whose access to the daemon has
+    ended with that; None if the device may still connect, or if the daemon does not say.
 
-    Raises RosterError, KeyFileError, KeyLockedError, RequestError, ConnectionLost, TimeoutError;
-    DeviceError and others, which say why this device has no keys if it was removed itself
-    meanwhile.
+    Raises RosterError if the roster cannot be changed; KeyFileError or KeyLockedError if this
+    device's key cannot be used; RequestError, ConnectionLost or TimeoutError if a request fails. If
+    this device was removed itself meanwhile, raises the error that says why it has no keys.
     """
     keyring.ended_callers = None
     roster = await keyring.extend(link, remover(await keyring.identity(), key))
@@ -184,7 +196,7 @@ async def remove(keyring: Keyring, link: RequestChannel, key: bytes) -> list[End
 
 
 def require_keys(keyring: Keyring) -> SpaceKeys:
-    """Return the keys of the space. Raises the keyring's problem if there are none."""
+    """Return the keys of the space. If there are none, raises the error in the keyring's `problem`."""
     if keyring.keys is None:
         raise keyring.problem or DeviceError("this device has no keys of its space", hint="confide device ls")
     return keyring.keys
@@ -192,7 +204,7 @@ def require_keys(keyring: Keyring) -> SpaceKeys:
 
 def check_device_name(name: str) -> str:
     """Return the name. Raises DeviceError if it is a recovery code or an invite, pasted by mistake,
-    which must be neither shown nor sent.
+    which must neither be shown nor sent.
     """
     typed = "".join(letter for letter in name if letter.isalnum()).upper()
     # A device's six words may begin like a code and be as long; one code in a million has no digit.
@@ -206,8 +218,8 @@ def check_device_name(name: str) -> str:
 
 
 def iso(time_s: float) -> str:
-    """Return a time in ISO 8601; "" if it is out of range, since the signer of a roster entry can
-    write any number.
+    """Format a time in ISO 8601; return "" if it is out of range. A roster entry can contain any
+    number, since its signer chooses it.
     """
     try:
         return datetime.fromtimestamp(time_s).astimezone().isoformat(timespec="seconds")

@@ -1,6 +1,7 @@
-"""Sealing of old records again under the newest epoch, a few at a time (PROTOCOL.md 10.3).
+"""Encryption of old sealed records again with the keys of the newest epoch, a few at a time
+(PROTOCOL.md 10.3).
 
-A removed device may get a copy of the daemon's disk later; the keys that it took along should not
+A removed device may get a copy of the daemon's disk later. The keys that it had should then not
 open the records on it.
 """
 
@@ -26,21 +27,23 @@ PAUSE_S: Final = 0.5
 
 
 class Resealing:
-    """Sealing of a space's old records again.
+    """Seals a space's old records again with the newest keys.
 
-    Each run asks the daemon for old records, which is one request if there are none. Completion
-    isn't remembered, since a daemon restored from a backup has the old records again.
+    Each run asks the daemon for old records, which is one request if there are none. It is not
+    stored that a run has finished, since a daemon that is restored from a backup has the old
+    records again.
     """
 
     def __init__(self, keys: SpaceKeys) -> None:
         self._keys = keys
 
     async def run(self, link: RequestChannel, *, pause_s: float = PAUSE_S, most: int | None = None) -> int:
-        """Seal all old records again, or about `most`; return how many.
+        """Seal all old records again, or about `most` of them, and return how many were sealed.
+        Wait `pause_s` seconds between batches.
 
         Raises:
-            RequestError: `conflict` if a newer epoch has begun.
-            ConnectionLost, TimeoutError: from the link.
+            RequestError: a request is refused; its code is `conflict` if a newer epoch has begun.
+            ConnectionLost, TimeoutError: the link breaks, or the daemon does not answer.
         """
         done = 0
         pages = records(link, below=self._keys.epoch, page=PAGE)

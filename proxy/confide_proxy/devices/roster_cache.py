@@ -48,8 +48,8 @@ class Seen:
     """The stored state of a space's roster.
 
     Attributes:
-        roster: the roster when it was last seen; None if its file is missing or damaged.
-        pin: the entry that every roster of the space must contain.
+        roster: the roster as this device saw it last; None if its file is missing or damaged.
+        pin: the entry that every later roster of the space must contain.
     """
 
     roster: Roster | None
@@ -57,13 +57,16 @@ class Seen:
 
 
 class RosterCache:
-    """The folder with the rosters. Blocks; all processes of a device share it."""
+    """The folder with the rosters that this device has seen. All processes of the device share it.
+    Methods block.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, space: str) -> Seen | None:
-        """Return the stored state of a space, by the id that the daemon gives it, or None.
+        """Return the stored state of a space, by the id that the daemon gives it; None if the space
+        is unknown.
 
         Raises KeyFileError if others can read a file, if it has another owner, or if the pin is
         damaged: without a pin any roster would be trusted.
@@ -71,26 +74,30 @@ class RosterCache:
         return self._read(_name(space))
 
     def pin(self, space: str) -> Pin | None:
-        """Return the entry that every roster of a space must contain, or None if the space is
-        unknown. Raises KeyFileError: a file is open to others, or the pin is damaged.
+        """Return the entry that every roster of a space must contain; None if the space is unknown.
+
+        Raises KeyFileError if others can read the file, or if it is damaged.
         """
         return self._pin(_name(space))
 
     def of(self, space: bytes) -> Seen | None:
-        """Return the newest stored state of a space, by the id in its roster, whatever name a
-        daemon gives it; or None. Raises KeyFileError: a file is open to others, or the pin is
-        damaged.
+        """Return the newest stored state of a space, by the id in its roster, whatever id a daemon
+        gives it; None if the space is unknown.
+
+        Raises KeyFileError if others can read a file, or if the pin is damaged.
         """
         found = [seen for name in self._names(space) if (seen := self._read(name)) is not None]
         return max(found, key=lambda seen: seen.pin.number, default=None)
 
     def is_another(self, space: str) -> bool:
-        """Return True if the daemon names another space than before, while the former one is
-        pinned. Raises KeyFileError: a file is open to others, or the pin is damaged.
+        """Return True if the daemon names another space than before, although this device has not
+        left the former one.
 
         A device is in one space per daemon, and changes only when the user joins or confirms
         another. If a new name were enough, a daemon could make the device start over, or return to
         a roster from before a device was removed.
+
+        Raises KeyFileError if others can read a file, or if the pin is damaged.
         """
         path = self._folder / _LAST
         if not path.exists():
@@ -102,8 +109,9 @@ class RosterCache:
         return pin is not None and not self.is_left(pin.space)
 
     def last(self) -> Seen | None:
-        """Return the stored state of the space that was used last, or None. Raises KeyFileError: a
-        file is open to others, or the pin is damaged.
+        """Return the stored state of the space that was used last; None if there is none.
+
+        Raises KeyFileError if others can read a file, or if the pin is damaged.
         """
         path = self._folder / _LAST
         if not path.exists():
@@ -112,11 +120,11 @@ class RosterCache:
         return self._read(name) if _NAME.fullmatch(name) else None
 
     def keep(self, space: str, roster: Roster) -> Roster:
-        """Pin and store a roster that the daemon has; return it, or the longer one that another
+        """Store and pin a roster that the daemon has. Return it, or the longer one that another
         process of this device has stored.
 
-        Raises RosterError if it doesn't continue what was seen before, under this name or another;
-        KeyFileError if it cannot be written.
+        Raises RosterError if it does not continue what was seen of the space before, under this id
+        or another; KeyFileError if it cannot be written.
         """
         name = _name(space)
         with self._lock():
@@ -137,11 +145,14 @@ class RosterCache:
         return roster
 
     def replace(self, space: str, before: Pin, roster: Roster) -> None:
-        """Switch to another branch, as the user has decided. Nothing else writes a roster that
-        doesn't contain the pin.
+        """Store another branch of a forked roster, which the user has chosen. Only this method may
+        store a roster that does not contain the pin.
 
-        Raises SealingError if another process has stored more than `before` since; KeyFileError if
-        it cannot be written.
+        Args:
+            before: the pin that the user's choice was based on.
+
+        Raises SealingError if another process has changed the pin since; KeyFileError if the roster
+        cannot be written.
         """
         name = _name(space)
         with self._lock():
@@ -156,19 +167,23 @@ class RosterCache:
                 write_private_file(self._folder / f"{each}.roster", _encode_entries(roster), replace=True)
 
     def use(self, space: str) -> None:
-        """Record the space that was used last; "" if its id isn't known yet. Raises KeyFileError."""
+        """Record which space was used last; "" if its id is not known yet. Raises KeyFileError if
+        that cannot be written.
+        """
         path, line = self._folder / _LAST, f"{_name(space)}\n".encode()
         if not path.exists() or read_private_file(path) != line:
             write_private_file(path, line, replace=True)
 
     def note_custody(self, space: str, custody: str) -> tuple[bool, bool]:
-        """Return True if the daemon keeps a database key now that the devices kept before, and True
-        if that is news to this device.
+        """Record who keeps the key of the space's database. Return True if the daemon keeps it now
+        and the devices kept it before; and as a second value True if this device did not know that
+        yet.
 
         Only the daemon says so, without proof. But users who relied on a stolen disk being useless
         should know that the operator has changed that (PROTOCOL.md 10.9).
 
-        `custody` is the daemon's answer, `server` or `caller`.
+        Args:
+            custody: the daemon's answer, `server`, or `caller` for the devices.
 
         Raises KeyFileError if the file cannot be read or written.
         """
@@ -219,17 +234,18 @@ class RosterCache:
             return None  # it is fetched again, and checked against the pin
 
     def record_daemon_change(self, before: bytes, now: bytes) -> None:
-        """Record that this device joins another daemon, so that it cannot pose as the one that has
-        the spaces known here.
+        """Record that this device joins another daemon, so that the new daemon cannot pose as the
+        one that has the spaces known here.
 
-        The next space that the joined daemon names is accepted, as the user chose to join. A roster
-        isn't secret among its devices, so a daemon that shows one need not be the one that stores
-        the space, and the one that stores it gets keys (PROTOCOL.md 10.9).
+        The next space that the new daemon names is accepted, since the user chose to join it. The
+        rosters of the other spaces are no longer trusted: a roster isn't secret among its devices,
+        so a daemon that shows one need not be the one that stores the space, and the one that
+        stores it gets keys (PROTOCOL.md 10.9).
 
         Args:
-            before: static key of the daemon joined before, 32 bytes; b"" if there was none.
-            now: static key of the daemon that it joins. Spaces that were left with that one are trusted
-                again.
+            before: the static key of the daemon joined before, 32 bytes; b"" if there was none.
+            now: the static key of the new daemon. Spaces that this device left with that daemon
+                earlier are trusted again.
 
         Raises KeyFileError if it cannot be recorded.
         """
@@ -247,7 +263,7 @@ class RosterCache:
         self.use("")
 
     def record_move(self, space: bytes, before: bytes) -> None:
-        """Record that this device has moved a space to another daemon, which it joins: the space's
+        """Record that this device has moved a space to another daemon, which it joins. The space's
         pin stays valid there (PROTOCOL.md 9.8).
 
         All other known spaces stay with the daemon whose static key is `before`. Raises
@@ -262,14 +278,14 @@ class RosterCache:
         self.use("")
 
     def come_back(self, space: bytes) -> None:
-        """Trust a left space at this daemon again, after a user or one of its devices has confirmed
-        it. Raises KeyFileError.
+        """Trust a space that this device had left at the present daemon, after a user or one of the
+        space's devices has confirmed it. Raises KeyFileError if that cannot be recorded.
         """
         remove_private_file(self._move_marker(space))
 
     def is_left(self, space: bytes) -> bool:
-        """Return True if a space, by the id in its roster, belonged to another daemon when this
-        device joined this one.
+        """Return True if this device left a space behind when it joined the present daemon: the
+        space belongs to another one. `space` is the id in its roster.
         """
         return os.path.lexists(self._move_marker(space))
 

@@ -1,5 +1,6 @@
 """A device's requests about its space's roster (PROTOCOL.md 9, 10), and the comparison of the
-daemon's roster with the known one: continued, incomplete or forked (10.6).
+daemon's roster with the one that this device knows: the daemon's continues it, lacks entries, or
+forks from it (10.6).
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ _RESTORED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """A device that reaches the space and isn't on its roster.
+    """A device that can connect to the space's daemon but is not on its roster yet.
 
     Attributes:
         key: its authenticated Ed25519 key, 32 bytes.
         name: the daemon's name for it.
-        card: its card, not verified yet; None if it has sent none.
-        request: the card with a proof of the pair secret, if it joined with one.
+        card: its card (its public keys), not verified yet; None if it has sent none.
+        request: the card with a proof of an invite's pair secret; None if it joined without one.
     """
 
     key: bytes
@@ -73,10 +74,10 @@ class ShownRoster:
     Attributes:
         space: id that the daemon gives the space.
         entries: the requested entries.
-        number: number of the newest entry; -1 without any.
-        head: hash of the newest entry; b"" without any.
+        number: number of the newest entry; -1 if there are no entries.
+        head: hash of the newest entry; b"" if there are no entries.
         custody: "server" if the daemon keeps the key of the space's database itself, else "caller".
-        is_locked: True while the daemon waits for that key.
+        is_locked: True while the daemon waits for a device to send that key.
         needs: epochs whose database keys the daemon needs.
         waiting: devices that aren't on the roster yet.
     """
@@ -94,8 +95,8 @@ class ShownRoster:
 async def roster(link: RequestChannel, since: int) -> ShownRoster:
     """Fetch the roster's entries from number `since` on, in as many requests as needed.
 
-    Raises RequestError, ConnectionLost, TimeoutError from the link; UnfitAnswerError for an invalid
-    answer.
+    Raises RequestError, ConnectionLost or TimeoutError if a request fails; UnfitAnswerError if an
+    answer is invalid.
     """
     entries: tuple[bytes, ...] = ()
     while True:
@@ -108,27 +109,38 @@ async def roster(link: RequestChannel, since: int) -> ShownRoster:
 
 
 async def extend(link: RequestChannel, entry: RosterEntry) -> list[EndedCaller] | None:
-    """Send an entry to the daemon, and return the callers whose access it has ended, as `Extended`
-    has them. Raises RequestError: `conflict` if the roster has changed meanwhile.
+    """Send a new entry of the roster to the daemon. Return the devices and apps whose access it has
+    ended; None if the daemon does not say, or if the removed device may still connect.
+
+    Raises RequestError if the daemon refuses the entry; the error's code is `conflict` if the
+    roster has changed meanwhile.
     """
     return (await EXTEND.ask(link, {"entry": entry.encode()}, timeout_s=DEADLINE_S)).get("ended")
 
 
 async def pair(link: RequestChannel, *, request: bytes | None = None, card: Card | None = None) -> bytes | None:
-    """Show this device to the others, with a pair secret (`request`) or without (`card`); return
-    the answer to it, if any.
+    """Announce this device to the others of the space, and return the inviting device's answer, or
+    None if there is none yet.
+
+    Args:
+        request: its card with a proof of the invite's pair secret.
+        card: its card alone, if it has no such secret.
     """
     body: PairingRequest = {"request": request} if request is not None else {"card": card.encode() if card else None}
     return (await PAIR.ask(link, body, timeout_s=DEADLINE_S))["answer"]
 
 
 async def pair_answer(link: RequestChannel, key: bytes, answer: bytes) -> None:
-    """Answer a device that has joined with a pair secret."""
+    """Send the answer for a device that has joined with an invite's pair secret to the daemon,
+    which passes it on.
+    """
     await PAIR_ANSWER.ask(link, {"key": key, "answer": answer}, timeout_s=DEADLINE_S)
 
 
 async def unlock(link: RequestChannel, keys: Mapping[int, bytes]) -> bool:
-    """Send database keys by epoch; return True if the space is still locked."""
+    """Send database keys, by epoch, to the daemon of a locked space. Return True if the space is
+    still locked.
+    """
     return (await UNLOCK.ask(link, {"keys": dict(keys)}, timeout_s=DEADLINE_S))["isLocked"]
 
 
@@ -148,13 +160,14 @@ async def invite(link: RequestChannel, invite: Invite, *, name: str, ttl_s: int,
 async def records(
     link: RequestChannel, *, below: int | None = None, page: int = _PAGE
 ) -> AsyncIterator[list[RecordRow]]:
-    """Yield the list of the space's records, page by page in the order of their ids: `id` in hex,
-    `kind`, `epoch`, `at`.
+    """Yield a list of the space's sealed records, page by page in the order of their ids. A row has
+    `id` in hex, `kind`, `epoch` and `at`.
 
-    `below` limits it to epochs before this one.
+    Args:
+        below: list only records of epochs before this one; None for all.
 
-    Raises RequestError, ConnectionLost, TimeoutError from the link; UnfitAnswerError for an invalid
-    or endless list.
+    Raises RequestError, ConnectionLost or TimeoutError if a request fails; UnfitAnswerError if the
+    list is invalid or endless.
     """
     after: str | None = ""
     listed = 0
@@ -192,13 +205,14 @@ def _joiner(key: bytes, name: str, card: bytes | None, request: bytes | None) ->
 
 
 async def fetch_entries(link: RequestChannel, known: Roster, shown: ShownRoster) -> tuple[Roster, ShownRoster]:
-    """Return the known roster with the daemon's new entries, and the daemon's current state. A
-    daemon that only lacks entries gets them again.
+    """Return the known roster extended by the daemon's new entries, and the daemon's current
+    answer. If the daemon only lacks entries that this device knows, send these to it.
 
     Raises:
-        ForkedRosterError and others of RosterError: the daemon shows another history.
-        WithheldRosterError: the daemon lacks entries and doesn't accept them.
-        RequestError, ConnectionLost, TimeoutError: from the link.
+        ForkedRosterError and others of RosterError: the daemon's roster does not continue the known
+            one.
+        WithheldRosterError: the daemon lacks entries and does not accept them.
+        RequestError, ConnectionLost, TimeoutError: a request fails.
     """
     newest = len(known.entries) - 1
     if shown.number < newest:
@@ -213,11 +227,11 @@ async def fetch_entries(link: RequestChannel, known: Roster, shown: ShownRoster)
 
 
 async def create_roster(link: RequestChannel, identity: Identity, name: str) -> Roster | None:
-    """Create the roster of a new space with this device as its only one; return None if another
-    device was first.
+    """Create the roster of a new space with this device as its only one. Return None if another
+    device has created one first.
 
-    Raises RequestError, ConnectionLost, TimeoutError from the link; `denied` if this device may not
-    write.
+    Raises RequestError, ConnectionLost or TimeoutError if a request fails; the code of a
+    RequestError is `denied` if this device may not write.
     """
     made, _ = await asyncio.to_thread(Roster.create, identity, name, now=int(time.time()))
     try:
@@ -230,8 +244,8 @@ async def create_roster(link: RequestChannel, identity: Identity, name: str) -> 
 
 
 def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
-    """Return True if there is a reason to trust a whole roster: this device has seen it before, or
-    founded it.
+    """Return True if this device may trust a whole roster, since it has seen it before, or has
+    founded the space.
 
     Raises RosterError if it contradicts what this device has seen.
     """
@@ -244,7 +258,7 @@ def is_known(roster: Roster, pin: Pin | None, identity: Identity) -> bool:
 
 
 def withheld() -> WithheldRosterError:
-    """Return the error for a daemon that doesn't show an existing roster."""
+    """Make the error for a daemon that does not show a roster that is known to exist."""
     return WithheldRosterError("the daemon does not show the devices of this space", hint=_RESTORED)
 
 

@@ -1,5 +1,5 @@
 """A connection for requests about a space's devices. It attaches no session, so it works while the
-space is locked and without its keys.
+space is locked, and without the space's keys.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from confide_proxy.paths import ProxyPaths
 
 @dataclass(frozen=True, slots=True)
 class SpaceConnection:
-    """An open connection with a keyring; use with `async with SpaceConnection.open(...)`.
+    """An open connection to the daemon with the keyring of its space; use `async with
+    SpaceConnection.open(...)`.
 
     Attributes:
         connection: the open connection.
-        keyring: keyring of the connection's space, not refreshed yet.
+        keyring: the keyring of the space, not refreshed yet.
     """
 
     connection: Connection
@@ -40,7 +41,8 @@ class SpaceConnection:
     ) -> AsyncIterator[Self]:
         """Connect to the daemon. Raises the errors of `open_connection`.
 
-        `machine` holds the keys to connect with, if the caller has opened or locked them.
+        Args:
+            machine: the keys to connect with, if the caller has opened or locked them.
         """
         machine = machine or MachineKeys(paths)
         news = asyncio.Event()
@@ -61,8 +63,8 @@ class SpaceConnection:
             await asyncio.gather(serving, return_exceptions=True)
 
     async def news(self, wait_s: float) -> None:
-        """Wait until the daemon announces a change of the devices, at most `wait_s` seconds. Raises
-        ConnectionLost.
+        """Wait up to `wait_s` seconds for the daemon to announce a change of the space's devices.
+        Raises ConnectionLost if the connection breaks.
         """
         waiting = asyncio.create_task(self._news.wait())
         try:
@@ -75,7 +77,9 @@ class SpaceConnection:
 
 
 async def introduce(paths: ProxyPaths, config: ProxyConfig) -> ConfideError | None:
-    """Show this device to the others of the space; return the reason why it has no keys, if known."""
+    """Send this device's public keys to the daemon, so that the space's other devices can approve
+    it. Return the error that says why it has no keys of the space; None if it has them.
+    """
     try:
         async with SpaceConnection.open(paths, config) as space:
             await space.keyring.refresh(space.connection)
@@ -87,8 +91,9 @@ async def introduce(paths: ProxyPaths, config: ProxyConfig) -> ConfideError | No
 
 
 async def await_keys(paths: ProxyPaths, config: ProxyConfig, wait_s: float) -> None:
-    """Ask to be added and wait up to `wait_s` seconds for a connected device to do so. The next
-    connection shows if there are keys.
+    """Ask the space's other devices to add this one, and wait up to `wait_s` seconds until a
+    connected device has done so. Whether this device has the keys then is seen at its next
+    connection.
     """
     with suppress(ConfideError, TimeoutError):
         async with SpaceConnection.open(paths, config) as space, asyncio.timeout(wait_s):

@@ -1,1 +1,1 @@
-"""Ties of notes to the files that they speak of, and what has become of these files since."""
+"""Ties between notes and the code or files that they are about, by which outdated notes are found."""

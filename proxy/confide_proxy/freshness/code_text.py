@@ -1,8 +1,8 @@
-"""Source text in a form in which two versions are equal if they differ only in comments, blank space
-and line ends.
+"""Normalized source text: two versions are equal if they differ only in comments, blank space and
+line ends.
 
-Where it is not certain that a text is a comment, it counts as code: a difference too many shows a
-note as changed, and one too few would show an outdated note as current.
+Text that may or may not be a comment counts as code. A difference too many only shows a note as
+changed; one too few would show an outdated note as current.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _ENDING_WORDS: Final = re.compile(r"(?:^|\W)(?:return|break|continue|throw|yield
 
 
 class CodeLine(NamedTuple):
-    """A line with code.
+    """A line of code.
 
     Attributes:
         number: its number in the file, from 1.
-        step: how many levels it is indented more or less than the line before.
+        step: how many levels it is indented more (or, if negative, less) than the line before.
         text: its text without surrounding blank space.
     """
 
@@ -63,7 +63,9 @@ class CodeLine(NamedTuple):
 
 
 def family_of(path: str) -> str:
-    """Return the family of languages of a file: python, braces, hash, dash, json, toml, or plain."""
+    """Return the family of languages to which a file belongs by its name: python, braces, hash,
+    dash, json, toml, or plain.
+    """
     name = path.rpartition("/")[2]
     return "hash" if name in _NAMES else _families().get(_ending(path), "plain")
 
@@ -78,7 +80,7 @@ def _ending(path: str) -> str:
 
 
 def whole(path: str, text: str) -> str:
-    """Return a whole file in the form for comparison."""
+    """Return the normalized text of a whole file, for comparison."""
     family = family_of(path)
     if family == "python" and len(text) <= MOST_DUMPED and (tree := parse_python(text)) is not None:
         return dump_tree(tree)
@@ -96,7 +98,7 @@ def whole(path: str, text: str) -> str:
 
 
 def data(path: str, text: str) -> Any:
-    """Return the value of a JSON or TOML file. Raises ValueError."""
+    """Parse a JSON or TOML file. Raises ValueError if it is invalid."""
     try:
         if family_of(path) == "toml":
             return tomllib.loads(text)
@@ -115,7 +117,9 @@ class _Number(str):
 
 
 def canonical(value: Any) -> str:
-    """Return a value of JSON or TOML as text; equal values, in the same order, give the same."""
+    """Format a value from a JSON or TOML file as text. Equal values, with their keys in the same
+    order, give the same text.
+    """
     return repr(value)
 
 
@@ -123,7 +127,7 @@ def canonical(value: Any) -> str:
 
 
 def parse_python(text: str) -> ast.Module | None:
-    """Return the syntax tree of a Python file; None if it has no valid syntax for this Python."""
+    """Return the syntax tree of a Python file; None if this version of Python cannot parse it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -133,8 +137,8 @@ def parse_python(text: str) -> ast.Module | None:
 
 
 def dump_tree(node: ast.AST) -> str:
-    """Return a syntax tree as text without places; the same for every version of Python that reads
-    the code alike, unlike `ast.dump`.
+    """Format a syntax tree as text without line numbers. Unlike `ast.dump`, it gives the same text
+    in all versions of Python that parse the code alike.
     """
     parts: list[str] = []
     waiting: list[Any] = [node]
@@ -166,7 +170,7 @@ class _End(str):
 
 
 def lines(path: str, text: str) -> list[CodeLine]:
-    """Return the lines of a file that are not blank, nor only a comment."""
+    """Return the lines of a file that contain code: neither blank, nor only a comment."""
     family = family_of(path)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     mark = _LINE_MARKS.get(family)
@@ -331,8 +335,8 @@ _OPEN_ENDS: Final = "=,([{+-*/&|?:.<>"
 
 
 def definitions(path: str, text: str, symbol: str) -> list[str]:
-    """Return each definition of a symbol in a file, in the form for comparison. `Class.method` names
-    one within another. Several definitions of one name may all be meant.
+    """Return the normalized text of each definition of a symbol in a file. `Class.method` names a
+    definition within another. A name may have several definitions.
     """
     if family_of(path) == "python":
         tree = parse_python(text)

@@ -1,5 +1,5 @@
-"""The ties of a session's notes, loaded at the first call that needs them: a start needs neither
-parsers nor threads.
+"""The ties of a session's notes to the project's files. The code for them is loaded at the first
+call that needs it, so that a session starts without parsers and threads.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _UNKNOWN: Final = "warning: it could not be checked which of these notes are sti
 
 
 class TieMark(NamedTuple):
-    """The mark of a tied note; "" while it is fresh.
+    """The mark that an agent sees at a note that is tied to files.
 
     Attributes:
-        is_gone: nothing of which it speaks exists any more, so that it never comes unasked.
+        text: the mark; "" if nothing that the note is about has changed.
+        is_gone: True if nothing that the note is about exists any more, so that the note is only
+            shown if an agent searches.
     """
 
     text: str
@@ -35,7 +37,7 @@ class TieMark(NamedTuple):
 
 
 class LateTies:
-    """The tied notes of one project. All methods block."""
+    """The notes of one project that are tied to files. All methods block."""
 
     def __init__(self, root: Path, project: str, sealing: SessionSealing) -> None:
         """`root`: the project's folder on this device."""
@@ -47,7 +49,7 @@ class LateTies:
 
     @property
     def notes(self) -> TiedNotes:
-        """The notes; the first use loads the module."""
+        """The project's tied notes; the first use loads their module."""
         with self._lock:
             if self._notes is None:
                 from confide_proxy.freshness.note_ties import ProjectTies
@@ -59,17 +61,22 @@ class LateTies:
             return self._notes
 
     def of_call(self, tool: str, arguments: Mapping[str, object]) -> Mapping[str, str] | None:
-        """Return the parts of the project that the note which a tool call stores speaks of, each
-        with its keyed hash and commit, for the note's field `seen`; None for a call without any.
+        """Return the field `seen` for the note that a tool call stores: the parts of the project
+        that the note is about, each with its hashes and the commit. Return None if the call stores
+        no such note.
         """
         return self.notes.of_call(tool, arguments)
 
     def of_file(self, path: str, text: str) -> Mapping[str, str] | None:
-        """Return the same for a note that a person has saved as a file."""
+        """Return the field `seen` for a note that a person has saved as a file; None if it needs
+        none, or has it already.
+        """
         return self.notes.of_file(path, text) if is_note(path) or "\nabout:" in text else None
 
     def marks_for_push(self, paths: Iterable[str]) -> dict[str, TieMark]:
-        """Return the marks of the tied notes among these, for what an agent gets without asking."""
+        """Return the marks of those of the notes that are tied to files, fresh ones included. For
+        notes that an agent gets without asking.
+        """
         until = time.monotonic() + UNASKED_S
         found: dict[str, TieMark] = {}
         for path in dict.fromkeys(paths):
@@ -79,25 +86,29 @@ class LateTies:
         return found
 
     def marks_for_answer(self, paths: Iterable[str]) -> dict[str, str]:
-        """Return the marks of those notes among these that are not fresh, for an answer."""
+        """Return the marks of those of the notes that are outdated or could not be checked. For the
+        answer to a search.
+        """
         notes = self.notes
         until = time.monotonic() + notes.budget_s
         found = {path: notes.verdict(path, until=until) for path in dict.fromkeys(paths)}
         return {path: verdict.mark for path, verdict in found.items() if verdict is not None and verdict.mark}
 
     def mark_result(self, tool: str, result: dict[str, object]) -> dict[str, object]:
-        """Return a result with marks at outdated notes (`TiedNotes.mark_result`)."""
+        """Return a tool's result in which outdated notes are marked (`TiedNotes.mark_result`)."""
         return self.notes.mark_result(tool, result)
 
 
 def names_notes(result: Mapping[str, object]) -> bool:
-    """Return True if a tool's result may name a note, so that it has to be looked at in a thread."""
+    """Return True if a tool's result may name a note, so that its notes have to be checked, in a
+    thread.
+    """
     content = result.get("content")
     texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return any(isinstance(text, str) and ("mem_" in text or ".md" in text) for text in texts)
 
 
 def warn_unchecked(result: dict[str, object]) -> dict[str, object]:
-    """Return a tool's result with a warning that its notes were not checked."""
+    """Return a tool's result with a warning that its notes could not be checked."""
     content = result.get("content")
     return {**result, "content": [{"type": "text", "text": _UNKNOWN}, *(content if isinstance(content, list) else [])]}

@@ -1,8 +1,9 @@
-"""Ties of a note: what it speaks of, as this device's checkout had it, and what it has become.
+"""Ties of a note: the parts of the project that it is about, their state when the note was written,
+and what has changed since.
 
 The front matter field `about` names parts of the project as a person or an agent writes them:
 `src/auth.py`, `src/auth.py#login`, `src/db.py:10-40`, `package.json#dependencies.next`, `git:main`.
-The field `seen` is written here, with a line for each part:
+This module writes the field `seen`, with a line for each part:
 
     src/auth.py#login: <hash of the part> <hash of the file> <commit> <day>
 
@@ -60,13 +61,15 @@ _UNTIED: Final = re.compile(
 
 
 class ProjectPart(NamedTuple):
-    """A part of a project.
+    """A part of a project that a note may be about: a file, lines or a definition in it, or a
+    branch.
 
     Attributes:
-        name: as `about` writes it.
+        name: its name in the field `about`.
         path: its file, relative to the project's root; "" for a branch.
-        symbol: a definition in it, a key of JSON or TOML, or the name of a branch; "" for none.
-        first, last: lines, from 1; 0 for none.
+        symbol: a definition in the file, a key of JSON or TOML, or the name of a branch; "" for
+            none.
+        first, last: its lines, from 1; 0 if it is not given by lines.
     """
 
     name: str
@@ -77,7 +80,7 @@ class ProjectPart(NamedTuple):
 
 
 class TieState(enum.IntEnum):
-    """The state of a part, compared with what was seen; values rise from the best to the worst."""
+    """The state of a part now, compared with the state recorded in `seen`. A higher value is worse."""
 
     FRESH = 0
     UNCHECKED = 1
@@ -86,12 +89,14 @@ class TieState(enum.IntEnum):
 
 
 class TieVerdict(NamedTuple):
-    """The verdict on a note, by all parts of which it speaks.
+    """The result of comparing the parts of the project that a note is about with the note's field
+    `seen`.
 
     Attributes:
-        state: GONE only if no part exists any more.
+        state: the worst state of the parts; GONE only if no part exists any more.
         since: the day, in ISO 8601, on which the note was last confirmed.
-        parts: names of the parts that are not fresh; of an unchecked one with the reason.
+        parts: the names of the parts that are not fresh. The reason follows the name of a part that
+            could not be checked.
     """
 
     state: TieState
@@ -100,12 +105,12 @@ class TieVerdict(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """Return True if no part of which the note speaks exists any more."""
+        """Return True if nothing that the note is about exists any more."""
         return self.state is TieState.GONE
 
     @property
     def mark(self) -> str:
-        """Return the words that a reader sees; "" for a fresh note."""
+        """Return the mark that a reader sees at the note; "" if nothing has changed."""
         if self.state is TieState.FRESH:
             return ""
         more = len(self.parts) - MOST_NAMED
@@ -119,7 +124,7 @@ class TieVerdict(NamedTuple):
 
 
 def part_of(name: str) -> ProjectPart | None:
-    """Return the part that an entry of `about` names; None if it is not understood."""
+    """Parse an entry of the field `about`. Return None if its syntax is unknown."""
     name = name.strip()
     if not name or len(name) > MAX_SEEN_NAME or not name.isprintable():
         return None
@@ -137,19 +142,21 @@ def part_of(name: str) -> ProjectPart | None:
 
 
 def about_entries(fields: Mapping[str, object]) -> list[str]:
-    """Return the entries of a note's field `about`."""
+    """Return the entries of a note's field `about`, from its front matter."""
     about = fields.get(ABOUT)
     items = about if isinstance(about, list) else [about]
     return [item.strip() for item in items if isinstance(item, str) and item.strip()][:MAX_SEEN]
 
 
 def seen_in(fields: Mapping[str, object]) -> dict[str, str]:
-    """Return the entries of a note's field `seen` that are understood."""
+    """Return the valid entries of a note's field `seen`, by the names of the parts."""
     return seen_of(fields.get(SEEN))
 
 
 class ProjectTies:
-    """The parts of one checkout. Its methods block: they read files, and no longer than they must."""
+    """The parts of one checkout of a project, and their comparison with what notes recorded. The
+    methods block, since they read files.
+    """
 
     def __init__(self, root: Path, keys: Callable[[], SpaceKeys | None]) -> None:
         self._root = root
@@ -163,15 +170,18 @@ class ProjectTies:
     # -- making ---------------------------------------------------------------------------------------------------
 
     def seen_for_text(self, text: str, *, given: Iterable[str] = ()) -> dict[str, str]:
-        """Return the field `seen` for a note of this text, which has no front matter: for the parts
-        that are `given`, and for those that the text names. Empty if this device has no keys, or
-        none of these parts.
+        """Return the field `seen` for a note with this text, without front matter. It covers the
+        parts in `given` and those that the text names.
+
+        Empty if this device has no keys, or if none of the parts exists.
         """
         stated = list(dict.fromkeys(given))
         return self.seen_for_parts([*stated, *(name for name in self._parts_in(text) if name not in stated)])
 
     def seen_for_parts(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the field `seen` for parts, as they are now, without those that do not exist here."""
+        """Return the field `seen` for parts of the project in their present state. Parts that do
+        not exist here are left out.
+        """
         key = self._key()
         found: dict[str, str] = {}
         commit = ""
@@ -238,9 +248,12 @@ class ProjectTies:
     # -- checking -------------------------------------------------------------------------------------------------
 
     def verdict(self, seen: Mapping[str, str], *, until: float) -> TieVerdict | None:
-        """Return what has become of the parts of a note's field `seen`; None without any.
+        """Compare the parts in a note's field `seen` with their present state. Return None if the
+        field has no valid entry.
 
-        `until`: on the clock of `time.monotonic`; what takes longer is unchecked, and known later.
+        Args:
+            until: when to stop, on the clock of `time.monotonic`. Parts that take longer are
+                reported as unchecked, and are known at a later call.
         """
         states: list[tuple[str, TieState, str]] = []
         days = []
@@ -427,6 +440,8 @@ def _state_label(name: str, state: TieState, why: str) -> str:
 
 
 def fields_of(text: str) -> dict[str, object]:
-    """Return the front matter of a note that may have ties; empty for others, without parsing them."""
+    """Return the front matter of a note that may have ties; for any other note an empty dict,
+    without parsing it.
+    """
     head = text[: front_matter.MAX_BYTES]
     return front_matter.parse(text).fields if f"\n{SEEN}:" in head or f"\n{ABOUT}:" in head else {}

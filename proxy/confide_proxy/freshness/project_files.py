@@ -1,5 +1,5 @@
-"""Reading of a project's own files for the ties of notes: no link is followed, nothing waits, and no
-file is read that is too large.
+"""Reading of a project's own files for the ties of notes. It follows no links, never waits for a
+pipe, and reads no file that is too large.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TOO_LARGE: Final = f"larger than {MAX_BYTES // 2**20} MiB"
 
 
 class UncheckedError(Exception):
-    """A file of the project exists and is not read; the message gives the reason."""
+    """A file of the project exists but cannot be checked; the message gives the reason."""
 
 
 class FileStamp(NamedTuple):
-    """Metadata by which two states of a file are distinguished without reading it."""
+    """Metadata of a file, by which a change is noticed without reading it."""
 
     inode: int
     size: int
@@ -39,7 +39,9 @@ class FileStamp(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Return True if a change from now on gives another stamp."""
+        """Return True if every further change would alter this metadata: the last change is not so
+        recent that a second one could have the same time.
+        """
         return max(self.mtime_ns, self.ctime_ns) + SETTLED_NS < time.time_ns()
 
 
@@ -78,7 +80,9 @@ class OpenedFile:
         os.close(self._fd)
 
     def read(self) -> bytes:
-        """Return the contents. Raises UncheckedError: the disk fails, or the file grew too large."""
+        """Return the contents. Raises UncheckedError if the disk fails, or if the file grew too
+        large.
+        """
         try:
             data = os.read(self._fd, MAX_BYTES + 1)
             while data and len(data) <= MAX_BYTES and (more := os.read(self._fd, MAX_BYTES + 1 - len(data))):

@@ -1,8 +1,8 @@
-"""The notes of one project on this device, with their ties: what a call stores in them, and the marks
-of those that are no longer true in search results.
+"""The notes of one project on this device with their ties to files: the field `seen` that a call
+stores in a note, and the marks at outdated notes in results.
 
-The verdicts come from this device's own files: the note's, with what was seen, and those that it
-speaks of. The daemon has no part in them.
+Whether a note is outdated is decided by this device's own files alone: the note, with its field
+`seen`, and the files that it is about. The daemon has no part in it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _KnownTies(NamedTuple):
 
 
 class TiedNotes:
-    """Its methods block: they read files."""
+    """The notes of one project that are tied to files. The methods block, since they read files."""
 
     budget_s = BUDGET_S
 
@@ -62,7 +62,9 @@ class TiedNotes:
     # -- storing --------------------------------------------------------------------------------------------------
 
     def of_call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str] | None:
-        """Return the field `seen` for the note that a call stores or changes; None to say nothing."""
+        """Return the field `seen` for the note that a tool call stores or changes; None if the call
+        sets no such field.
+        """
         if tool == STORE:
             content = arguments.get(CONTENT)
             is_note = not arguments.keys() <= OF_FILES
@@ -77,8 +79,11 @@ class TiedNotes:
         return None if path is None else self.again(path, content)
 
     def of_file(self, path: str, text: str) -> dict[str, str] | None:
-        """Return the field `seen` for a note that its user has just saved; None if it lacks nothing.
-        What was seen before stays: a corrected word confirms nothing.
+        """Return the field `seen` for a note that its user has just saved as a file; None if
+        nothing has to be added.
+
+        Entries that the note already has stay as they are: an edit of the text does not confirm
+        that it is still true.
         """
         fields = fields_of(text)
         names = about_entries(fields)
@@ -92,8 +97,10 @@ class TiedNotes:
         return {**seen, **made} if made else None
 
     def again(self, path: str, content: object = None) -> dict[str, str] | None:
-        """Return the field `seen` for a note that is confirmed now, with its own or another text;
-        None for a note without ties.
+        """Return the field `seen` for a note that is confirmed as true now; None if it has no ties.
+
+        Args:
+            content: the note's new text; None if the text stays.
         """
         text = self.text(path)
         if text is None:
@@ -109,15 +116,21 @@ class TiedNotes:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def verdict(self, path: str, *, until: float) -> TieVerdict | None:
-        """Return what has become of the parts of which a memory file speaks; None if it has no ties.
+        """Compare the parts that a note is about with its field `seen`. Return None if the note has
+        no ties.
 
-        `until`: on the clock of `time.monotonic`; what takes longer is unchecked, and known later.
+        Args:
+            path: the path of the note's memory file.
+            until: when to stop, on the clock of `time.monotonic`. Parts that take longer are
+                reported as unchecked, and are known at a later call.
         """
         seen = self._seen_of(path)
         return self.ties.verdict(seen, until=until) if seen else None
 
     def all(self) -> Iterator[tuple[str, TieVerdict]]:
-        """Yield the tied notes of the project with their verdicts, however long it takes."""
+        """Yield all tied notes of the project with the state of what they are about, without a
+        deadline.
+        """
         for folder in self._folders():
             for path in sorted(path for _, path in self._list_folder(folder)):
                 found = self.verdict(path, until=monotonic() + 60)
@@ -125,8 +138,8 @@ class TiedNotes:
                     yield path, found
 
     def mark_result(self, tool: str, result: dict[str, object]) -> dict[str, object]:
-        """Return a tool's result with a mark at each hit that is no longer what it was; the same
-        object if there is none.
+        """Return a tool's result with a mark at each note that is outdated or could not be checked;
+        the same object if there is none.
         """
         content = result.get("content")
         if result.get("isError") is True or not isinstance(content, list):
@@ -173,8 +186,8 @@ class TiedNotes:
         return self.verdict(path, until=until) if path and is_memory(path) else None
 
     def path_of(self, said: str) -> str | None:
-        """Return the path of a note by its id, whole or short, or its path; None if it is not in this
-        project's folder here, or several may be meant.
+        """Return the path of a note that is named by its full or short id, or by its path. Return
+        None if it is not in this project's folder on this device, or if several notes match.
         """
         if not note_names.is_id(said):
             path = note_names.file_of(said)
@@ -223,7 +236,9 @@ class TiedNotes:
         return match[1] if match else note_names.digits_of(identity_of(self._project, path, self.text(path) or ""))
 
     def text(self, path: str) -> str | None:
-        """Return the text of a memory file; None if it is not on this device, or cannot be read."""
+        """Return the text of a memory file; None if the file is not on this device, or cannot be
+        read.
+        """
         try:
             with OpenedFile(self._root, path, is_memory=True) as file:
                 return file.read().decode("utf-8", "replace")

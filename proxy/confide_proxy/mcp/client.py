@@ -139,6 +139,10 @@ class CommandClient:
     ) -> dict[str, Any]:
         """Call a tool and return the structured content of its result.
 
+        Args:
+            progress: reports the progress of the call.
+            more_meta: fields that are added to the call's `_meta`.
+
         Raises:
             BlockedError, UnsealableError: the arguments may not leave this device, or cannot be
                 sealed.

@@ -68,8 +68,8 @@ class Questions:
 
     @property
     def can_ask(self) -> bool:
-        """Return True if the client has declared that it can ask its user, and no question is
-        already waiting for a repeated call. A client that failed to ask counts as unable.
+        """Return True if the client can ask its user now. It must have declared so and not have
+        failed to, and must not still have to repeat the call of an earlier question that has ended.
         """
         return self._is_able and (self._held_declaration is None or self._open is not None)
 
