@@ -1,3 +1,3 @@
-"""Clients of agents: where each keeps its settings, and which entries Confide adds and removes
-there.
+"""Clients of agents, such as Claude Code: where each keeps its settings, and which entries Confide
+adds and removes there.
 """

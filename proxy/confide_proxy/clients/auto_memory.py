@@ -1,10 +1,10 @@
-"""Claude Code's own notes in a project's memory, if the user wants that: `confide setup claude-code
+"""The option to keep Claude Code's own notes in a project's memory: `confide setup claude-code
 --auto-memory`.
 
-The setting makes Claude Code use another folder, so it would no longer read its earlier notes. They
-are copied into the new folder when the setting is written, and back when it is removed. Nothing is
-deleted except the index in memory, once Claude Code's own folder has it: without the setting it
-would be sent as the user's own text.
+The setting makes Claude Code use another folder for its notes, so it would no longer read its
+earlier ones. They are copied into the new folder when the setting is written, and back when it is
+removed. One file is deleted then: the notes' index in the memory, once Claude Code's own folder has
+it. Without the setting, the index would be sent as the user's own text.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _SLUG_CHARS: Final = 200
 
 
 def entry(project: Path, root: Path) -> ConfigEntry:
-    """Return the entry for the user's own settings of the project in `root`, which team mates don't
-    share.
+    """Return the entry for Claude Code's settings that puts its notes into the project's memory. It
+    goes into the user's own settings of the project at `root`, which team mates do not share.
     """
     return _Directory(claude_settings(project, for_user=False), str(root / FOLDER))
 
 
 def check_no_other() -> None:
-    """Raise SetupError if the user has set a folder for Claude Code's notes of all projects, which
-    would no longer be read here.
+    """Raise SetupError if the user has set one folder for Claude Code's notes of all projects. With
+    the setting for a project, that folder would no longer be read there.
     """
     file = claude_settings(Path(), for_user=True)
     try:
@@ -62,8 +62,8 @@ def check_no_other() -> None:
 
 
 def own_folder(projects: Sequence[Path]) -> Path:
-    """Return Claude Code's own folder of notes for the first of these projects that has any; else
-    the one it would use for the first.
+    """Return the folder in which Claude Code keeps its notes without the setting. `projects` are
+    the possible folders of the project; the first one with notes counts, or else the first one.
     """
     below = claude_folder() / "projects"
     places = [below / name / "memory" for project in projects for name in _slugs(below, project)]
@@ -80,17 +80,17 @@ def _slugs(below: Path, project: Path) -> list[str]:
 
 
 def count(folder: Path) -> int:
-    """Return the number of notes in a folder."""
+    """Return the number of notes in a folder of Claude Code's notes."""
     return sum(1 for _ in _notes(folder))
 
 
 @dataclass(slots=True)
 class Carried:
-    """The result of copying notes.
+    """The result of copying Claude Code's notes.
 
     Attributes:
-        names: notes that were added or changed in the target folder.
-        left: reasons for notes that could not be read.
+        names: names of the notes that were added or changed in the target folder.
+        left: for each note that could not be read, the reason.
     """
 
     names: list[str] = field(default_factory=list)
@@ -98,8 +98,13 @@ class Carried:
 
 
 def take_along(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
-    """Copy Claude Code's notes into the project's memory. Raises SetupError or SetupStorageError if
-    the folder cannot be written.
+    """Copy Claude Code's notes into the project's memory, and record their hashes.
+
+    Args:
+        own: the folder of Claude Code's notes.
+        root: the project's folder.
+
+    Raises SetupError or SetupStorageError if the folder in memory cannot be written.
     """
     into = root / FOLDER
     if not _is_below(into, root):
@@ -110,8 +115,14 @@ def take_along(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
 
 
 def give_back(own: Path, root: Path, receipts: WriteReceipts) -> Carried:
-    """Copy the notes back, with later additions. Raises SetupError or SetupStorageError if the
-    folder cannot be written.
+    """Copy the notes, including those that were added since, from the project's memory back to
+    Claude Code's own folder.
+
+    Args:
+        own: the folder of Claude Code's notes.
+        root: the project's folder.
+
+    Raises SetupError or SetupStorageError if that folder cannot be written.
     """
     place = root / FOLDER
     carried = _copy_notes(place, own, older=receipts.copied_notes(place))

@@ -1,9 +1,9 @@
-"""Access to clients' files, which belong to the user: read carefully, replaced atomically, and
-restored as they were.
+"""Access to the configuration files of clients, which belong to the user. They are read carefully,
+replaced atomically, and restored as they were.
 
-Each write leaves a receipt (hashes, positions, and only the text that Confide's own replaced). A
-file that is unchanged since is restored byte for byte. In a changed file only Confide's entries are
-removed.
+Each write leaves a receipt: hashes, positions, and only the text that Confide's own replaced. A
+file that is unchanged since then is restored byte for byte. In a changed file, only Confide's
+entries are removed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ _OWN_STEM: Final = "confide"
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file's present and future text; None for no file.
+    """A change of a file that has not been written yet.
 
     Attributes:
-        steps: texts in between, if several entries were added.
-        folders: folders created for the file, the innermost first; removed with it if they are empty.
+        before, after: the file's text before and after the change; None if there is no file.
+        steps: the texts in between, if several entries were added.
+        folders: the folders that were created for the file, the innermost first. They are removed
+            with it if they are empty.
     """
 
     path: Path
@@ -50,12 +52,14 @@ class FileChange:
 
     @property
     def is_one(self) -> bool:
-        """True if the new content of the file differs from the old one."""
+        """Return True if the change alters the file's text."""
         return self.before != self.after
 
     def write(self, receipts: WriteReceipts | None = None) -> None:
-        """Write the future text. Raises SetupError if the file has changed meanwhile;
-        SetupStorageError if it cannot be written.
+        """Write the changed text to the file, or delete the file.
+
+        Raises SetupError if the file is no longer as it was before the change; SetupStorageError if
+        it cannot be written.
         """
         if read(self.path) != self.before:
             raise SetupError(f"{self.path} has changed meanwhile", hint="run it again")
@@ -80,8 +84,9 @@ class FileChange:
 
 
 def read(path: Path) -> str | None:
-    """Return a file's text, or None if it doesn't exist. Raises SetupError if it isn't a text file
-    that this user can read.
+    """Return a file's text, or None if the file does not exist.
+
+    Raises SetupError if it is not a text file, is too large, or cannot be read by this user.
     """
     try:
         target = _resolve(path)
@@ -103,8 +108,9 @@ def read(path: Path) -> str | None:
 
 
 def changes_to_add(entries: Iterable[ConfigEntry]) -> list[FileChange]:
-    """Return the changes that add the entries, one per file. Raises SetupError if a file isn't in
-    the client's format; it stays unchanged.
+    """Return the changes that add the entries, one for each file. Nothing is written yet.
+
+    Raises SetupError if a file is not in its client's format.
     """
     changes: dict[Path, FileChange] = {}
     for entry in entries:
@@ -118,12 +124,13 @@ def changes_to_add(entries: Iterable[ConfigEntry]) -> list[FileChange]:
 
 
 def changes_to_remove(entries: Iterable[ConfigEntry], receipts: WriteReceipts | None = None) -> list[FileChange]:
-    """Return the changes that remove the entries. Raises SetupError if a file is not in the
-    client's format; it stays unchanged.
+    """Return the changes that remove the entries, one for each file. Nothing is written yet.
 
     Args:
-        receipts: receipts of the writes. Without them, or if only some entries are removed, these are
-            cut out of the text.
+        receipts: receipts of the earlier writes, to restore files as they were. Without them, or if
+            only some entries are removed, the entries are cut out of the text.
+
+    Raises SetupError if a file is not in its client's format.
     """
     changes = []
     for file, group in _by_file(entries).items():
@@ -145,21 +152,22 @@ def changes_to_remove(entries: Iterable[ConfigEntry], receipts: WriteReceipts | 
 
 
 def ask_entry(entry: ConfigEntry, question: Callable[[str], Any]) -> Any:
-    """Return an entry's answer about its file's text. Raises SetupError if it is not in the
-    client's format.
+    """Call a function of an entry with the text of the entry's file, and return its result.
+
+    Raises SetupError if the file is not in its client's format.
     """
     return _run_on_entry(entry, question, read(entry.file) or "")
 
 
 def is_in(entry: ConfigEntry) -> bool:
-    """Return True if the entry is in its file. Raises SetupError if the file is not in the client's
+    """Return True if the entry is in its file. Raises SetupError if the file is not in its client's
     format.
     """
     return bool(ask_entry(entry, entry.is_in))
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a user's file atomically. Raises OSError."""
+    """Replace the contents of a user's file atomically. Raises OSError if that fails."""
     target = _resolve(path)  # a linked file (dotfiles in a repository) stays a link
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     with atomic.replacing(target, mode=0o600 if mode is not None else 0o666) as file:
@@ -191,7 +199,9 @@ def _run_on_entry(entry: ConfigEntry, work: Any, text: str) -> Any:
 
 @dataclass(slots=True)
 class WriteReceipts:
-    """Receipts of the writes to clients' files, to restore them; stored in a file of the proxy."""
+    """Receipts of Confide's writes to clients' files, by which these files are restored. They are
+    stored in a file of the proxy.
+    """
 
     file: Path
     _known: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -203,8 +213,8 @@ class WriteReceipts:
             self._known = known if isinstance(known, dict) else {}
 
     def note(self, change: FileChange) -> None:
-        """Store a receipt for a change. If that fails, removing cuts Confide's entries out, and a
-        blank more or less may stay.
+        """Store a receipt for a change. If that fails, a later removal cuts Confide's entries out
+        of the file, which may then differ from the original by blank lines.
         """
         assert change.after is not None
         key, before = str(_resolve(change.path)), change.before
@@ -227,13 +237,13 @@ class WriteReceipts:
         return self._of(path).get("wasThere") is False
 
     def folders(self, path: Path) -> tuple[Path, ...]:
-        """Return the folders created for a file, the innermost first."""
+        """Return the folders that Confide created for a file, the innermost first."""
         found = self._of(path).get("folders", [])
         return tuple(Path(each) for each in found if isinstance(each, str)) if isinstance(found, list) else ()
 
     def former(self, path: Path, text: str) -> tuple[bool, str | None]:
-        """Return True and the file's former text (None: no file) if it is unchanged since the
-        write; otherwise False and None.
+        """Return True and the text that a file had before Confide's write (None if there was no
+        file). Return False and None if the file has changed since the write, or has no receipt.
         """
         found = self._of(path)
         try:
@@ -246,12 +256,14 @@ class WriteReceipts:
             return False, None
 
     def copied_notes(self, folder: Path) -> dict[str, str]:
-        """Return the hashes of the notes copied into a folder, by name."""
+        """Return the hashes of the notes that were copied into a folder, by the notes' names."""
         found = self._of(folder).get("carried", {})
         return {name: each for name, each in found.items() if isinstance(each, str)} if isinstance(found, dict) else {}
 
     def note_carried(self, folder: Path, hashes: dict[str, str]) -> None:
-        """Store the hashes of copied notes; an empty dict removes the folder's receipt."""
+        """Store the hashes of the notes that were copied into a folder. An empty dict deletes the
+        folder's receipt.
+        """
         self._known.pop(str(_resolve(folder)), None)
         if hashes:
             self._known[str(_resolve(folder))] = {"carried": hashes}

@@ -1,5 +1,5 @@
-"""Entries that Confide adds to clients' files: a member of an object, items of a list, tables of a
-TOML file, or a whole file. No I/O.
+"""Entries that Confide adds to clients' files: a member of a JSON object, items of a JSON list,
+tables of a TOML file, or a whole file. Does no I/O.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from confide_proxy.clients import jsonc, toml_tables
 
 
 class ConfigEntry(Protocol):
-    """An entry in a file. Its methods raise `jsonc.JsoncError` or `toml_tables.TomlError`."""
+    """The interface of an entry in a client's file. Its methods raise `jsonc.JsoncError` or
+    `toml_tables.TomlError` if the file's text has another format.
+    """
 
     @property
     def file(self) -> Path: ...
 
     def add_to(self, text: str) -> str:
-        """Return the file's text with the entry; unchanged if it is there."""
+        """Return the file's text with the entry added; the same text if the entry is in it."""
 
     def remove_from(self, text: str) -> str:
         """Return the file's text without the entry."""
@@ -30,11 +32,14 @@ class ConfigEntry(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A key of a JSON object. Other keys of an object at it, such as an environment, stay.
+    """A key of a JSON object, with its value. If the file has an object as the value, its other
+    keys stay.
 
     Attributes:
-        is_kept: it names the file's format: it isn't changed if it exists, and is never removed.
-        has_comments: True if the client accepts comments in that file; others reject a file with some.
+        is_kept: True for a key that states the file's format. It isn't changed if it exists, and is
+            never removed.
+        has_comments: True if the client accepts comments in that file; other clients reject a file
+            with comments.
     """
 
     file: Path
@@ -60,8 +65,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Items of a JSON list. `is_ours` also recognizes older forms, for example with another
-    program's path.
+    """Items of a JSON list.
+
+    Attributes:
+        is_ours: returns True for an item that Confide has added, also in an older form, such as one
+            with another path of the program.
     """
 
     file: Path
@@ -85,7 +93,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Tables of a TOML file, at or below `top`."""
+    """Tables of a TOML file. All of Confide's tables are at the path `top`, or below it."""
 
     file: Path
     top: toml_tables.Path
@@ -103,8 +111,8 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A file that belongs to Confide alone. It begins with `mark` in every version; a file without
-    it belongs to another program.
+    """A file that Confide alone writes. In every version it begins with the text `mark`; a file
+    that does not belongs to another program.
     """
 
     file: Path

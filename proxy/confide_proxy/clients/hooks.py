@@ -1,5 +1,5 @@
-"""Hooks in a client's own settings, for users without the plugin: the plugin's hooks with the
-program's absolute path.
+"""The hooks that Confide adds to a client's own settings, for users without the plugin. They are
+the plugin's hooks, with the program's absolute path.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ NOT_POSSIBLE: Final = {"zed": "Zed has no hooks: its agent searches memory on it
 
 
 def line(program: str, *, is_waited_for: bool = True, names_client: bool = False) -> str:
-    """Return the command line of a hook, in the shell form, since Codex knows no other. It does
-    nothing if the program was removed.
+    """Return the shell command that a client runs as a hook. It does nothing if the program was
+    removed. It is for a shell, since Codex knows no other form.
 
-    Without `is_waited_for`, for events that are never answered (the end of a turn or session), the
-    client continues while the hook runs. Stdin is then passed as another descriptor, since a shell
-    gives none to background commands. `names_client`: for a hook that has to know the client's
-    process, which is not its parent then.
+    Args:
+        is_waited_for: False for events that need no answer (the end of a turn or session): the hook
+            then runs in the background, and the client continues. Its stdin is passed as another
+            descriptor, since a shell gives background commands none.
+        names_client: True for a hook that needs the process id of the client, which may not be its
+            parent process.
     """
     quoted = shlex.quote(program)
     said = "".join(f"{name}={shlex.quote(value)} " for name, value in which_memory(os.environ).items())
@@ -61,7 +63,9 @@ def line(program: str, *, is_waited_for: bool = True, names_client: bool = False
 
 
 def file(client: KnownClient, project: Path, *, for_user: bool) -> Path | None:
-    """Return the file with the client's hooks, or None if it has none."""
+    """Return the path of the file in which a client keeps its hooks; None if the client has no
+    hooks.
+    """
     match client.name:
         case "claude-code":
             return claude_settings(project, for_user=for_user)
@@ -78,7 +82,9 @@ def file(client: KnownClient, project: Path, *, for_user: bool) -> Path | None:
 
 
 def hooks(client: KnownClient, project: Path, program: str, *, for_user: bool) -> Sequence[ConfigEntry]:
-    """Return the entries for the hooks; empty if the client has none."""
+    """Return the entries that add Confide's hooks to a client's file; empty if the client has no
+    hooks.
+    """
     place = file(client, project, for_user=for_user)
     if place is None:
         return ()
@@ -110,7 +116,7 @@ def _socket() -> str | None:
 
 
 def is_ours(group: Any) -> bool:
-    """Return True if a hook, or all of a group's, runs `confide hook`, by any path."""
+    """Return True if a hook, or every hook of a group, runs `confide hook`, from any path."""
     if not isinstance(group, dict):
         return False
     inner = group.get("hooks", [group])

@@ -1,8 +1,9 @@
 """Editing of JSON with comments that keeps everything else: comments, indents, unusual escapes and
 line ends.
 
-Users and clients write these files, and parsing and dumping one again would lose formatting. A
-change is made in the text, which is then parsed again and must have the wanted content. No I/O.
+Users and clients write these files. To parse a file and write it again would lose its formatting.
+So a change is made in the text. The changed text is parsed again, and must have the wanted content.
+Does no I/O.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ Path = Sequence[str]
 
 
 class JsoncError(ValueError):
-    """The text isn't JSON with comments, or doesn't contain what was to be changed."""
+    """The text is not JSON with comments, or does not contain the value that was to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value with its span in the text; children are in order."""
+    """A parsed value with its span in the text; its members or items are in the text's order."""
 
     start: int
     end: int
@@ -46,8 +47,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A member of an object, or an item of a list (key None). `start` is the position of the key or
-    the item.
+    """A member of an object, or an item of a list. `key` is None for an item; `start` is the
+    position of the key or the item in the text.
     """
 
     start: int
@@ -56,12 +57,14 @@ class Child:
 
 
 def read(text: str) -> Any:
-    """Parse the text; an empty text is an empty object. Raises JsoncError."""
+    """Parse the text; an empty text counts as an empty object. Raises JsoncError if it is not JSON
+    with comments.
+    """
     return _JsonReader(text).whole().plain if text.strip(_BLANKS) else {}
 
 
 def is_plain(text: str) -> bool:
-    """Return True if it is valid JSON without comments."""
+    """Return True if the text is valid JSON without comments."""
     try:
         json.loads(text.lstrip("\ufeff") if text.strip(_BLANKS) else "{}")
     except (ValueError, RecursionError):
@@ -70,14 +73,16 @@ def is_plain(text: str) -> bool:
 
 
 def at(document: Any, path: Path) -> Any:
-    """Return the value at the path, or None."""
+    """Return the value at a path of keys in a parsed document, or None."""
     for key in path:
         document = document.get(key) if isinstance(document, dict) else None
     return document
 
 
 def put(text: str, path: Path, value: Any) -> str:
-    """Return the text with the value at the path; missing objects are created. Raises JsoncError."""
+    """Return the text with the value set at the path. Missing objects are created. Raises
+    JsoncError if that is not possible.
+    """
     text = text if text.strip(_BLANKS) else "{}\n"
     root = _JsonReader(text).whole()
     for length in range(1, len(path)):
@@ -100,8 +105,8 @@ def put(text: str, path: Path, value: Any) -> str:
 
 
 def drop(text: str, path: Path) -> str:
-    """Return the text without the value at the path, and without objects that become empty and hold
-    no comments. Raises JsoncError.
+    """Return the text without the value at the path, and without objects that become empty and
+    contain no comments. Raises JsoncError if that is not possible.
     """
     document = read(text)
     holder = at(document, path[:-1])
@@ -117,7 +122,9 @@ def drop(text: str, path: Path) -> str:
 
 
 def extend(text: str, path: Path, items: Sequence[Any]) -> str:
-    """Return the text with the items appended to the list at the path. Raises JsoncError."""
+    """Return the text with the items appended to the list at the path. Raises JsoncError if that is
+    not possible.
+    """
     for item in items:
         document = read(text)
         found = at(document, path)
@@ -132,8 +139,8 @@ def extend(text: str, path: Path, items: Sequence[Any]) -> str:
 
 
 def cut(text: str, path: Path, is_meant: Callable[[Any], bool]) -> str:
-    """Return the text without the matching items of the list at the path; without the list if it
-    becomes empty. Raises JsoncError.
+    """Return the text without those items of the list at the path for which `is_meant` returns
+    True; without the list if it becomes empty. Raises JsoncError if that is not possible.
     """
     document = read(text)
     found = at(document, path)

@@ -1,5 +1,5 @@
-"""Clients that `confide setup` knows: where each keeps its servers, rules and hooks, for a project
-and for a user.
+"""The clients that `confide setup` knows: where each keeps its servers, rules and hooks, for a
+project and for a user.
 
 The formats were read in the clients themselves (Claude Code 2.1, Codex 0.169, Gemini CLI 0.61,
 OpenCode 1.18) or in their documentation (Cursor, VS Code, Zed).
@@ -30,8 +30,8 @@ OWN_VARIABLES: Final = frozenset((HOME_VARIABLE, *_XDG, *_CERTIFICATES))
 
 
 def which_memory(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that decide which memory Confide uses (`paths.find`); empty for the
-    default one.
+    """Return those environment variables that decide which memory Confide uses (`paths.find`);
+    empty for the default memory.
     """
     if home := environment.get(HOME_VARIABLE):
         return {HOME_VARIABLE: str(Path(home).expanduser().absolute())}
@@ -44,8 +44,8 @@ def which_memory(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def surroundings() -> dict[str, str]:
-    """Return the variables that an entry must contain: clients pass few on, and those started from
-    a desktop lack the shell's.
+    """Return the environment variables that a client's entry has to set for Confide. Clients pass
+    few variables on, and a client started from a desktop does not have the shell's.
     """
     certificates = {name: os.environ[name] for name in _CERTIFICATES if os.environ.get(name)}
     return {**which_memory(os.environ), **certificates}
@@ -53,16 +53,17 @@ def surroundings() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
-    """A client.
+    """A client that `confide setup` knows.
 
     Attributes:
         name: its name on the command line.
         title: its name as its makers write it.
-        programs: its names on PATH.
-        of_user, of_project: its configuration file; the latter by the project's folder, None if it has
-            none for projects.
-        group: key of the file that holds the servers.
-        has_comments: True if it accepts comments in that JSON file.
+        programs: the names of its program on PATH.
+        of_user: the path of the user's configuration file.
+        of_project: returns the path of a project's configuration file from the project's folder;
+            None if the client has none for projects.
+        group: the key in that file below which the servers are.
+        has_comments: True if it accepts comments in that file, which is JSON.
     """
 
     name: str
@@ -78,8 +79,8 @@ class KnownClient:
         return self.name == "codex"
 
     def file(self, project: Path, *, for_user: bool) -> Path:
-        """Return its configuration file for a project or the user; the user's if it has none for
-        projects.
+        """Return the path of the client's configuration file for a project or, with `for_user`, for
+        the user. If the client has none for projects, return the user's.
         """
         found = self.of_user() if for_user or self.of_project is None else self.of_project(project)
         # OpenCode reads either name, and users with comments in the file use the other one.
@@ -87,7 +88,9 @@ class KnownClient:
         return other if self.name == "opencode" and other.exists() and not found.exists() else found
 
     def entry(self, program: str) -> dict[str, Any]:
-        """Return the content of its entry for Confide."""
+        """Return the content of the client's entry for the server `confide`; `program` is the
+        absolute path of the command.
+        """
         if self.name == "opencode":
             return {"type": "local", "command": [program, "mcp"], "enabled": True}
         plain: dict[str, object] = {"command": program, "args": ["mcp"]}
@@ -95,12 +98,16 @@ class KnownClient:
 
     @property
     def environment_key(self) -> str:
-        """Its key for the environment of an entry."""
+        """Return the client's key for the environment variables of an entry."""
         return "environment" if self.name == "opencode" else "env"
 
     def server(self, file: Path, program: str, *, below: tuple[str, ...] = (), replaces: bool = False) -> ServerEntry:
-        """Return the entry for a file. `below` are the keys above the group of servers, if it isn't
-        at the top.
+        """Return the entry for the server `confide` in one of the client's files.
+
+        Args:
+            program: the absolute path of the command.
+            below: the keys above the group of servers, if it isn't at the top of the file.
+            replaces: the user agreed to replace an entry of their own.
         """
         return ServerEntry(
             file,
@@ -114,11 +121,11 @@ class KnownClient:
         )
 
     def is_here(self) -> bool:
-        """Return True if this user seems to have the client."""
+        """Return True if this user seems to have the client installed."""
         return any(shutil.which(program) for program in self.programs) or self.of_user().exists()
 
     def entry_text(self, program: str) -> str:
-        """Return the entry as text to paste."""
+        """Return the client's entry as text that a user can paste into the file."""
         text = self.server(Path(), program).add_to("")
         return text.rstrip() if self.is_toml else json.dumps(json.loads(text), indent=2)
 

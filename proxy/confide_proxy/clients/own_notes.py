@@ -1,13 +1,13 @@
-"""Claude Code's own notes in a project's memory: its `autoMemoryDirectory`, if the user has set it
-so (`auto_memory.py`).
+"""Detection of Claude Code's own notes in a project's memory, where they are if the user has set
+its `autoMemoryDirectory` so (`auto_memory.py`).
 
 Claude Code writes such notes without asking, and gives their index, `MEMORY.md`, to its model as
 the user's instructions that override all others. So an index in that folder is accepted only from
-this device, and other files in it don't count as the user's text: an agent may have written what a
-web page said.
+this device. Other files in it don't count as the user's text: an agent may have written what a web
+page said.
 
-Called for every synced file, so it loads next to nothing and reads the settings only if they have
-changed.
+This code runs for every synced file, so it loads next to nothing, and reads the settings only if
+they have changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 2**24
 
 
 class OwnNotes:
-    """The folder of notes of one project, by the current settings."""
+    """The folder of Claude Code's notes in one project's memory, by Claude Code's current settings."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -34,12 +34,12 @@ class OwnNotes:
         self._cached_folders: tuple[str, ...] = ()
 
     def has(self, path: str) -> bool:
-        """Return True if the file at `path` is in the folder."""
+        """Return True if the memory file at `path` is one of Claude Code's notes."""
         return self._rest(_fold_case(path)) is not None
 
     def is_index(self, path: str) -> bool:
-        """Return True if the file is the index, which Claude Code gives to its model as
-        instructions.
+        """Return True if the memory file is the index of Claude Code's notes, which it gives to its
+        model as instructions.
         """
         folded = _fold_case(path)
         # The name is rare, so it is checked first.

@@ -1,9 +1,9 @@
-"""The user's answers about the plugin: Claude Code asks for its `userConfig` and stores the answers
-in the user's settings.
+"""The user's answers to the questions of Confide's plugin. Claude Code asks for the plugin's
+`userConfig`, and stores the answers in the user's settings.
 
-They are read only there: Claude Code accepts no such answer from a project's settings, and passes
-it to hooks only through the environment, which a project's settings can set too. A hook reads it at
-the end of a turn, so this module needs only the standard library.
+Only the user's settings are read. Claude Code accepts no such answer from a project's settings, and
+it passes answers to hooks only through the environment, which a project's settings can set too. A
+hook reads the answers at the end of a turn, so this module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def claude_folder() -> str:
 def settings() -> str:
     """Return the path of Claude Code's user settings.
 
-    A project's settings can set variables for hooks. So a folder that they could name and fill, in
-    a repository or the session's working folder, isn't trusted.
+    A project's settings can set environment variables for hooks. So a folder that such a variable
+    names is not trusted if the project could fill it: if it is in a repository or in the session's
+    working folder.
     """
     folder = os.path.realpath(claude_folder())
     usual = os.path.join(os.path.expanduser("~"), ".claude")
@@ -57,8 +58,9 @@ def _may_be_a_projects(folder: str) -> bool:
 
 
 def learning() -> str:
-    """Return one of `MODES`; "" without an answer, if the plugin is disabled, or if another user
-    could have written the answer.
+    """Return the user's answer to the question whether to learn from sessions, one of `MODES`.
+    Return "" without an answer, if the plugin is disabled, or if another user could have written
+    the answer.
     """
     try:
         fd = os.open(settings(), os.O_RDONLY | portable.NO_WAIT | portable.CLOSED)

@@ -1,5 +1,5 @@
-"""Detection of Confide in a client: the server, hooks, or the plugin, which has both, and if the
-client loads them.
+"""Detection of Confide in a client: whether the client has the server, the hooks or the plugin,
+which has both, and whether it loads them.
 
 An entry in a file may be ineffective: it may call a URL, be disabled, or be hidden by another
 entry, and a plugin's folder may be missing. Each of these is checked.
@@ -26,15 +26,16 @@ _IMPORT: Final = re.compile(r"(?:^|(?<=\s))@(\S*\b(?:memory/\S+|memory\.md))", r
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An entry for the server.
+    """An entry for the server `confide` in a client's file.
 
     Attributes:
-        below: keys above the group of servers, if it isn't at the top.
-        command: program that it starts; "" if none.
-        arguments: arguments of the program.
-        address: host that it calls; "" if none.
-        off: file that disables it; "" if it is enabled.
-        environment: variables that it passes to the program.
+        file: the file.
+        below: the keys above the group of servers, if it isn't at the top.
+        command: the program that the entry starts; "" if none.
+        arguments: the arguments of the program.
+        address: the host that the entry calls; "" if none.
+        off: the file that disables the entry; "" if it is enabled.
+        environment: the variables that the entry passes to the program.
     """
 
     file: Path
@@ -51,12 +52,12 @@ class Presence:
     """The state of Confide in a client.
 
     Attributes:
-        starts: entries for the server, in the client's order of preference.
-        hooked: files with Confide's hooks.
-        hooks_off: file that disables all hooks; "" if they are enabled.
+        starts: the entries for the server, in the client's order of preference.
+        hooked: the files with Confide's hooks.
+        hooks_off: the file that disables all hooks; "" if they are enabled.
         has_plugin: True if the client loads the plugin or extension.
-        lost_plugin: missing folders of the plugin.
-        lost_hooks: missing files of hooks.
+        lost_plugin: folders of the plugin that the settings name but that do not exist.
+        lost_hooks: files of hooks that the settings name but that do not exist.
     """
 
     starts: tuple[Start, ...]
@@ -72,13 +73,14 @@ class Presence:
 
     @property
     def has_hooks(self) -> bool:
-        """True if the client runs the hooks."""
+        """Return True if the client runs Confide's hooks."""
         return (bool(self.hooked) or self.has_plugin) and not self.hooks_off and not self.lost_hooks
 
 
 def look(client: KnownClient, project: Path) -> Presence:
-    """Return the state of Confide in a client, from the project's and the user's files. Raises
-    SetupError if one isn't in the client's format.
+    """Return the state of Confide in a client, from the project's and the user's files.
+
+    Raises SetupError if one of the files is not in the client's format.
     """
     starts = tuple(start for file, below in places(client, project) for start in _starts(client, project, file, below))
     hooked = [
@@ -93,8 +95,8 @@ def look(client: KnownClient, project: Path) -> Presence:
 
 
 def importing(project: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the instruction files that import memory, each with its first import: writers of that
-    memory could give the agent orders.
+    """Yield the files with instructions for agents that import memory files, each with its first
+    import. With such an import, everyone who writes to that memory could give the agent orders.
     """
     own = (claude_folder() / "CLAUDE.md", Path.home() / ".gemini" / "GEMINI.md")
     for file in (*(project / name for name in _INSTRUCTIONS), *own):
@@ -107,8 +109,8 @@ def importing(project: Path) -> Iterator[tuple[Path, str]]:
 
 
 def places(client: KnownClient, project: Path) -> list[tuple[Path, tuple[str, ...]]]:
-    """Return the files with servers in the client's order of preference, each with the keys above
-    its group of servers.
+    """Return the files that may contain a client's servers, in its order of preference, each with
+    the keys above its group of servers.
     """
     found: dict[tuple[Path, tuple[str, ...]], None] = {}
     if client.name == "claude-code":

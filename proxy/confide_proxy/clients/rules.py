@@ -1,7 +1,7 @@
-"""Permission rules with which a client lets an agent read and store without a question, and asks
-before it opens secrets or deletes.
+"""Permission rules for a client: it lets an agent read and store memory without a question, but
+asks the user before the agent opens secrets or deletes.
 
-A plugin cannot contain them: only the user's own settings may.
+A plugin cannot contain such rules; only the user's own settings may.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ losing other rules.
 
 
 def rules(client: KnownClient, project: Path, *, for_user: bool, has_plugin: bool = False) -> Sequence[ConfigEntry]:
-    """Return the entries for the rules; empty if the client supports none.
+    """Return the entries that add the permission rules to a client's file; empty if the client
+    supports none.
 
     Args:
-        has_plugin: the plugin starts the server. Only Codex then looks for its rules elsewhere.
+        has_plugin: True if the plugin starts the server. Codex then looks for the rules in another
+            place.
     """
     make = _RULES.get(client.name)
     if client.name == "codex":
@@ -49,7 +51,7 @@ def rules(client: KnownClient, project: Path, *, for_user: bool, has_plugin: boo
 
 
 def all_rules(client: KnownClient, project: Path, *, for_user: bool) -> Sequence[ConfigEntry]:
-    """Return the entries for the rules in all possible places, for removal."""
+    """Return the entries for the permission rules in every place where they may be, for removal."""
     places = (False, True) if client.name == "codex" else (False,)
     return [each for has_plugin in places for each in rules(client, project, for_user=for_user, has_plugin=has_plugin)]
 
@@ -61,8 +63,8 @@ def _claude_code(_client: KnownClient, project: Path, for_user: bool) -> Sequenc
 
 
 def claude_settings(project: Path, *, for_user: bool) -> Path:
-    """Return the path of the user's own settings: for a project the file that git ignores, not the
-    shared one.
+    """Return the path of the user's own settings of Claude Code: for a project, the file that git
+    ignores, and not the shared one.
     """
     return claude_folder() / "settings.json" if for_user else project / ".claude" / "settings.local.json"
 

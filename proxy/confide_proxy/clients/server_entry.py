@@ -1,8 +1,8 @@
-"""A client's entry for the server `confide`, merged with the entry's other content.
+"""A client's entry for the server `confide`, merged with what the user has added to the entry.
 
 An entry either starts a program or calls an address. A client that finds both rejects its whole
 file, or calls the address, so the two are never merged. An entry that calls an address, or starts
-another program (`ssh`, `docker`), belongs to the user: it is replaced as a whole if the user says
+another program (`ssh`, `docker`), belongs to the user. It is replaced as a whole if the user says
 so, and otherwise left alone.
 """
 
@@ -60,20 +60,21 @@ def arguments(entry: Any) -> tuple[str, ...]:
 
 
 def is_off(entry: Any) -> bool:
-    """Return True if the entry disables itself."""
+    """Return True if the entry contains a field that disables it."""
     return isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """The entry for the server, a `ConfigEntry`.
+    """The entry for the server `confide` in a client's file; a `ConfigEntry`.
 
     Attributes:
-        value: its content except the environment.
-        environment: variables that decide which memory the program uses; other variables stay.
-        key: the client's key for an entry's environment.
+        value: the entry's content except its environment variables.
+        environment: the variables that decide which memory the program uses. Other variables in the
+            file's entry stay.
+        key: the client's key for an entry's environment variables.
         has_comments: True if the client accepts comments in that file.
-        replaces: the user agreed to replace an entry of their own.
+        replaces: True if the user agreed to replace an entry of their own.
     """
 
     file: Path
@@ -86,12 +87,16 @@ class ServerEntry:
     replaces: bool = False
 
     def of(self, text: str) -> Any:
-        """Return the entry's current content. Raises JsoncError, TomlError."""
+        """Return the entry's content in the file's present text; None without an entry. Raises
+        JsoncError or TomlError if the text has another format.
+        """
         return jsonc.at(toml_tables.read(text) if self.is_toml else jsonc.read(text), self.path)
 
     def is_anothers(self, text: str) -> str | None:
-        """Return what the user's own entry does, as a phrase with its host or program; None if there
-        is no such entry. Raises JsoncError, TomlError.
+        """Describe an entry that is the user's own and not Confide's, by the host that it calls or
+        the program that it starts. Return None if there is no such entry.
+
+        Raises JsoncError or TomlError if the file's text has another format.
         """
         found = self.of(text)
         if self._is_mixed(found):
@@ -102,9 +107,11 @@ class ServerEntry:
         return f"starts {program}" if program and not _is_own(program) else None
 
     def kept(self, text: str, variables: Collection[str]) -> str | None:
-        """Return what the user's own entry for this program has of its own and keeps, as arguments
-        and variables (those in `variables` alone); None if there is nothing. Raises JsoncError,
-        TomlError.
+        """Describe what the user has added to Confide's entry, and what stays when it is written
+        again: arguments, and those variables that are in `variables`. Return None if there is
+        nothing.
+
+        Raises JsoncError or TomlError if the file's text has another format.
         """
         found = self.of(text)
         if self.replaces or self.is_anothers(text) is not None or command(found) is None:
@@ -182,6 +189,6 @@ def _is_own(program: str) -> bool:
 
 
 def environment_of(entry: Any, key: str) -> Mapping[str, str]:
-    """Return the variables of an entry."""
+    """Return the environment variables of an entry; `key` is the client's key for them."""
     found = entry.get(key) if isinstance(entry, dict) else None
     return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}

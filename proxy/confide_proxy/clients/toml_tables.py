@@ -1,8 +1,8 @@
 """Editing of tables in a TOML file that keeps every other line and comment.
 
-A change is made in the lines; the text is then parsed with `tomllib` and must have the wanted
+A change is made in the lines. The changed text is parsed with `tomllib` and must have the wanted
 content. So a file in another style (inline tables, dotted keys) is left alone rather than damaged.
-No I/O.
+Does no I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Path = tuple[str, ...]
 
 
 class TomlError(ValueError):
-    """The text isn't TOML, or cannot be changed safely."""
+    """The text is not TOML, or cannot be changed safely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Section:
 
 
 def read(text: str) -> dict[str, Any]:
-    """Parse the text. Raises TomlError."""
+    """Parse the text. Raises TomlError if it is not TOML."""
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -45,7 +45,9 @@ def read(text: str) -> dict[str, Any]:
 
 
 def put(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
-    """Return the text with these keys in these tables; their other keys stay. Raises TomlError."""
+    """Return the text with these keys set in these tables; other keys of the tables stay. Raises
+    TomlError if the text cannot be changed safely.
+    """
     document = read(text)
     wanted = copy.deepcopy(document)
     for path, keys in tables.items():
@@ -63,7 +65,9 @@ def put(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
 
 
 def drop(text: str, path: Path) -> str:
-    """Return the text without the table at the path and the tables below it. Raises TomlError."""
+    """Return the text without the table at the path and the tables below it. Raises TomlError if
+    the text cannot be changed safely.
+    """
     document = read(text)
     wanted = copy.deepcopy(document)
     holders = [wanted]

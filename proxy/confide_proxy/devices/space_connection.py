@@ -78,7 +78,8 @@ class SpaceConnection:
 
 async def introduce(paths: ProxyPaths, config: ProxyConfig) -> ConfideError | None:
     """Send this device's public keys to the daemon, so that the space's other devices can approve
-    it. Return the error that says why it has no keys of the space; None if it has them.
+    it. Return the error that says why it has no keys of the space; None if it has them, or if the
+    daemon cannot be reached.
     """
     try:
         async with SpaceConnection.open(paths, config) as space:
