@@ -1,8 +1,8 @@
 """The commands of `confide`: their names and help lines, and the handling of their errors.
 
 Every command uses the same link and the same tools as an agent. Commands are imported on demand,
-since users wait for them: a new command is a function in the module of its family, and an entry
-here. Exit codes: docs/commands.md.
+since users wait for them. A new command is a function in the module of its family, and an entry in
+this module. docs/commands.md lists the exit codes.
 """
 
 from __future__ import annotations
@@ -309,7 +309,9 @@ OPTION_WORDS: Final[Words] = {
 
 
 def of_addons() -> tuple[list[Command], OtherWords]:
-    """Return the commands of add-ons, and the words that users type for them."""
+    """Return the commands of the installed add-ons, and a table from other words that users type to
+    these commands.
+    """
     from confide_proxy.addons import installed  # commands of the core need no add-ons
 
     found = installed()
@@ -331,9 +333,10 @@ app = group.app(
 
 
 def main(began: float | None = None) -> NoReturn:
-    """Run the command line; every failure prints a sentence and sets an exit code.
+    """Run the command line. Every failure prints a sentence and sets an exit code.
 
-    `began`: the start of the process, from `time.monotonic`.
+    Args:
+        began: when the process started, on the clock of `time.monotonic`.
     """
     doing.waits_from(began)
     try:

@@ -1,5 +1,4 @@
-"""Shell completion of paths of this project's memory and of project names, as far as this device
-knows them.
+"""Shell completion of memory paths and project names, from the folders on this device.
 
 Completion never calls or starts a daemon. It only lists folders, and prints nothing on errors.
 """
@@ -24,7 +23,7 @@ _LOOKED_AT: Final = 5_000
 
 
 def memory_paths(context: typer.Context, incomplete: str) -> list[str]:
-    """List memory files below the project's folder that begin with the typed text."""
+    """List the memory files in the project's folder whose paths begin with the typed text."""
     root = Path(context.params.get("project") or ".")
     with suppress(OSError, ValueError):
         files = (path for path, _ in islice(tree(root, "memory", 0), _LOOKED_AT) if path.endswith(".md"))
@@ -33,7 +32,7 @@ def memory_paths(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def project_names(incomplete: str) -> list[str]:
-    """List projects that have a folder on this device."""
+    """List the names of projects that have a folder on this device and begin with the typed text."""
     with suppress(ConfideError, OSError):  # the command itself reports a broken file
         kept = ProjectNames(find().projects).all()
         known = {each.name for each in kept if each.state is not NameOrigin.FORGOTTEN}

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: their context, running and output (data to stdout, the rest to
+"""Parts that all commands share: their context, running and output (data to stdout, the rest to
 stderr), and questions to the user.
 """
 
@@ -99,17 +99,17 @@ RECODE: Final = "save or send it as UTF-8: iconv -f latin1 -t utf-8"
 
 
 class CommandContext(NamedTuple):
-    """The paths and the configuration of this device."""
+    """The paths and the configuration of this device, as a command uses them."""
 
     paths: ProxyPaths
     config: ProxyConfig
 
     def client(self, project: Project, *, patience_s: float | None = None) -> CommandClient:
-        """Return a client for the project, for use with `async with`. Entering raises the
-        errors of `CommandClient`.
+        """Return a client for the project, for use with `async with`. Entering it raises the errors
+        of `CommandClient`.
 
         Args:
-            patience_s: seconds for reaching the daemon; the link's own deadline if left out.
+            patience_s: seconds for reaching the daemon; None for the link's own deadline.
         """
         doing.begin()
         from confide_proxy.mcp.client import CommandClient
@@ -127,7 +127,7 @@ command = commands({"context": (typer.Context, inspect.Parameter.empty)}, _here,
 
 
 def input_text() -> str:
-    """Read all of stdin. Raises InputError if it is not UTF-8, or over `MAX_TEXT_BYTES`."""
+    """Read all of stdin. Raises InputError if it is not UTF-8, or longer than `MAX_TEXT_BYTES`."""
     # In tests, stdin may have no buffer.
     data = sys.stdin.buffer.read(MAX_TEXT_BYTES + 1) if hasattr(sys.stdin, "buffer") else sys.stdin.read().encode()
     if len(data) > MAX_TEXT_BYTES:
@@ -139,7 +139,9 @@ def input_text() -> str:
 
 
 class TakesRevision(ProgramCommand):
-    """A command with `--revision`, which users often write as a bare number after the file."""
+    """A command with the option `--revision`. Its error message suggests the option if the user has
+    written a bare number after the file.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.allow_extra_args = True
@@ -151,7 +153,9 @@ class TakesRevision(ProgramCommand):
 
 
 def folder_of(project: Path) -> Path:
-    """Return the absolute folder of `--project`. Raises typer.BadParameter if it is no folder."""
+    """Return the absolute path of the folder that `--project` names. Raises typer.BadParameter if
+    it is no folder.
+    """
     if not project.is_dir():
         raise typer.BadParameter(f"{project} is not a folder", param_hint="--project")
     return project.absolute()
@@ -160,15 +164,17 @@ def folder_of(project: Path) -> Path:
 async def project_of(here: CommandContext, folder: Path, *, is_written: bool = False) -> Project:
     """Return the project of a folder, as given by `--project`.
 
-    For a folder that is new on this device, the daemon is asked, and the user is shown the
-    project's name. The home folder and the root of the disk are no projects: there only the global
-    memory is used.
+    If the folder is new on this device, the daemon decides its project, and the user is shown the
+    project's name. The home folder and the root of the disk are no projects: for them only the
+    global memory is used.
 
     Args:
-        is_written: the command writes to the project's memory, so there must be a project.
+        is_written: True if the command writes to the project's memory, so that there must be a
+            project.
 
-    Raises typer.BadParameter, NotSetUpError, NotJoinedError or KeyFileError, and FolderError if
-    there is no project.
+    Raises typer.BadParameter if the path is no folder; NotSetUpError, NotJoinedError or
+    KeyFileError if the daemon cannot be asked; FolderError if a project is needed and the folder is
+    none.
     """
     # The decision about a folder is stored, and a device that is not set up stores nothing.
     await asyncio.to_thread(founding.require, here.paths, here.config)
@@ -195,8 +201,8 @@ async def project_of(here: CommandContext, folder: Path, *, is_written: bool = F
 async def asking(
     here: CommandContext, folder: Path, *, is_global: bool = False
 ) -> AsyncIterator[tuple[CommandClient, str]]:
-    """Open a connection for a read-only command, and yield it with the project's name or the global
-    one.
+    """Connect to the daemon for a command that only reads. Yield the client, and the name of the
+    folder's project or, with `is_global`, of the global one.
     """
     project = await project_of(here, folder)
     async with here.client(project, patience_s=QUESTION_S) as client:
@@ -226,7 +232,14 @@ async def _is_the_same(here: CommandContext, project: Project) -> bool:
 
 
 def seconds(duration: str, units: str, *, most_days: int, option: str, examples: str) -> int:
-    """Parse a duration such as `15m`, in one of these units. Raises typer.BadParameter."""
+    """Parse a duration such as `15m` into seconds. Raises typer.BadParameter if it is invalid, or
+    too long.
+
+    Args:
+        units: the letters of the allowed units, such as "mhd".
+        most_days: the longest duration.
+        option, examples: the option and some valid values, for the error message.
+    """
     match = re.fullmatch(rf"(\d{{1,9}})([{units}])", duration.strip())
     found = int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else 0
     if not 0 < found <= most_days * 86400:
@@ -235,11 +248,13 @@ def seconds(duration: str, units: str, *, most_days: int, option: str, examples:
 
 
 async def require_consent(question: str, *, is_sure: bool, compared: str = "") -> None:
-    """Ask the user to confirm, unless `is_sure` (`--yes`). Raises DeclinedError on no or without a
-    terminal.
+    """Ask the user to confirm, unless `is_sure` (the option `--yes`) is True.
 
     Args:
-        compared: words that are printed first, for the user to compare with others.
+        compared: words that are printed first, for the user to compare with those on another
+            device.
+
+    Raises DeclinedError if the user does not confirm, or if there is no terminal to ask in.
     """
     if is_sure:
         return

@@ -1,5 +1,6 @@
-"""The commands `confide device rm` and `confide device lost`: remove a device, its access, and
-optionally the devices that it added, and list the secrets that it could open (PROTOCOL.md 10.7).
+"""The commands `confide device rm` and `confide device lost`. They remove a device and its access,
+and optionally the devices that it added, and list the secrets that it could open (PROTOCOL.md
+10.7).
 """
 
 from __future__ import annotations
@@ -200,11 +201,14 @@ async def remove_brought_in(
     key: bytes,
     is_wanted: Callable[[Device], Awaitable[bool]],
 ) -> tuple[list[Device], list[Device], list[EndedCaller]]:
-    """Remove the devices that a removed device has added, if `is_wanted`; return the removed and
-    the remaining ones, and the callers whose access has ended with them.
+    """Remove the devices that a removed device has added, if `is_wanted` returns True for them.
+    Repeat until there are no more, since a device may add another one before it is removed.
 
-    Repeats until there are no more, since a device may add another before it is removed. Raises
-    RosterError, KeyFileError, KeyLockedError, RequestError, ConnectionLost, TimeoutError.
+    Returns the removed devices, the devices that stay, and the devices and apps whose access to the
+    daemon has ended.
+
+    Raises RosterError if the roster cannot be changed; KeyFileError or KeyLockedError if this
+    device's key cannot be used; RequestError, ConnectionLost or TimeoutError if a request fails.
     """
     gone: list[Device] = []
     staying: list[Device] = []
@@ -229,6 +233,10 @@ def print_removal(
 ) -> None:
     """Print the removed devices, the messages of add-ons, and the secrets that the devices could
     open (PROTOCOL.md 10.7).
+
+    Args:
+        result: the fields of the command's `--json`.
+        was_there: False if the device had been removed before.
     """
     device, exposed = result["removed"], result["exposed"]
     when = "" if was_there else "  (before)"
@@ -286,10 +294,10 @@ def _brief(device: Device) -> dict[str, object]:
 
 
 class Exposed(TypedDict):
-    """A secret that a removed device could open, as in `--json`.
+    """A secret that a removed device could open; the fields of `--json`.
 
     Attributes:
-        documents: where it was found, as `project: path`.
+        documents: where the secret was found, as `project: path`.
         places: the same with the line, as `project: path:line`.
     """
 
@@ -301,7 +309,9 @@ class Exposed(TypedDict):
 
 
 async def sealed_secrets(link: RequestChannel) -> dict[str, Exposed] | None:
-    """Return the space's secrets by id, as in `--json`; None if this device may not list them all."""
+    """Return all sealed secrets of the space for `--json`, by id; None if this device may not list
+    them all.
+    """
     found: dict[str, Exposed] = {}
     try:
         async for page in roster_client.records(link):
@@ -339,7 +349,9 @@ async def _find_places(here: CommandContext, exposed: dict[str, Exposed]) -> Non
 
 
 async def documents_of(client: CommandClient, secrets: list[str]) -> dict[str, list[str]]:
-    """Return the documents found (`project: path`) for the first of the secrets, by secret id."""
+    """Search for the documents that contain secrets, and return them by secret id as `project:
+    path`. Only the first `_MOST_LOOKED_FOR` secrets are searched for.
+    """
     found: dict[str, list[str]] = {name: [] for name in secrets[:_MOST_LOOKED_FOR]}
     async for name, document, _ in _places(client, secrets):
         found[name] += [document] if document not in found[name] else []

@@ -193,10 +193,14 @@ async def device_approve(here: CommandContext, name: Name, words: Words = None) 
 async def connect_to_space(
     here: CommandContext, *, needs_keys: bool = True, may_have_parted: bool = False
 ) -> AsyncIterator[SpaceConnection]:
-    """Open a connection to the space, with a keyring that was refreshed from the daemon.
+    """Connect to the daemon, and fetch the space's roster and keys.
 
-    Raises the keyring's problem. With `may_have_parted`, a roster of the daemon that forks from
-    this device's is no error, and stays as the keyring's problem.
+    Args:
+        needs_keys: True if the command needs the keys of the space.
+        may_have_parted: True if the daemon's roster may fork from this device's. The fork is then
+            no error, but stays in the keyring's `problem`.
+
+    Raises the error in the keyring's `problem` if there are no keys and the command needs them.
     """
     async with SpaceConnection.open(here.paths, here.config) as space:
         try:
@@ -210,13 +214,17 @@ async def connect_to_space(
 
 
 async def compare(what: str, right: Collection[str], *, given: str | None) -> str:
-    """Ask the user for the words that another device shows, and return them if they are in `right`.
+    """Ask the user to type the words that another device shows, and return them if they are in
+    `right`.
 
-    `given` replaces the typed words. The right words are never shown for comparison: users compare
-    the first and the last word, and an attacker computes a key with these two in minutes
-    (docs/decisions/).
+    The right words are never shown for comparison. Users compare the first and the last word, and
+    an attacker can compute a key with the same two in minutes (docs/decisions/).
 
-    Raises DeviceError if the words differ, or there is no terminal to type them in.
+    Args:
+        what: what the user has to type, for the prompt.
+        given: words from the command line, which are used instead of asking.
+
+    Raises DeviceError if the words differ, or if there is no terminal to type them in.
     """
     if given is None and not sys.stdin.isatty():
         raise DeviceError(

@@ -57,7 +57,11 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class EditTarget:
-    """A document that the user has named; `note` is its id if the user gave that."""
+    """A document that the user has named.
+
+    Attributes:
+        note: the document's id, if the user named it by its id; otherwise "".
+    """
 
     project: str
     path: str
@@ -166,7 +170,11 @@ def edit(
 
 @dataclass(frozen=True, slots=True)
 class EditedFile:
-    """A file before it was edited; `revision` is 0 if the daemon was not asked."""
+    """A file as it was before the user edited it.
+
+    Attributes:
+        revision: its revision on the daemon; 0 if the daemon was not asked.
+    """
 
     folder: Folder
     path: str

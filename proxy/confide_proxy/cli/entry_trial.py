@@ -1,8 +1,10 @@
-"""The test of a client's entry: start its program as the client does, or connect to its address.
+"""The test of a client's entry for Confide: start its program as the client does, or connect to its
+address.
 
-A file of the project may come from a stranger, and clients ask before they start its entries. So
-from such a file only `confide mcp` is started, by this very program with no other argument, and
-with no other variables than `confide setup` writes; its addresses are not called.
+A project's file may have been written by a stranger, which is why clients ask before they start its
+entries. So an entry from such a file is only tested if it starts `confide mcp`, by this very
+program with no other argument, and sets only the variables that `confide setup` writes. Addresses
+from such a file are not called.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _INITIALIZE: Final = {
 
 
 def is_strange(start: Start, user_file: Path) -> bool:
-    """Return True if an entry is not in the user's own file, and not as `confide setup` writes it."""
+    """Return True if an entry is in a file other than the user's own, and is not as `confide setup`
+    writes it. Such an entry must not be tested.
+    """
     if start.file == user_file:
         return False
     # A relative path would be resolved in the project's folder, and name another program there.
@@ -54,9 +58,10 @@ def is_strange(start: Start, user_file: Path) -> bool:
 
 
 async def start(entry: Start, folder: Path) -> str:
-    """Start the entry's program in a folder, and end it once it has answered `initialize`.
+    """Start an entry's program in a folder, and end it once it has answered the MCP request
+    `initialize`.
 
-    Returns "" on success, otherwise the reason.
+    Returns "" if it answered, otherwise why it did not.
     """
     environment = {name: value for name in _HANDED_ON if (value := os.environ.get(name)) is not None}
     try:
@@ -93,7 +98,7 @@ async def start(entry: Start, folder: Path) -> str:
 
 
 async def call(address: str) -> str:
-    """Connect to an entry's address. Returns "" on success, otherwise the reason."""
+    """Connect to an entry's address. Returns "" if that works, otherwise why it does not."""
     found = urlsplit(address)
     if not found.hostname:
         return "it is no address"

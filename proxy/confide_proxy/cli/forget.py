@@ -126,13 +126,15 @@ async def forget_names(
     dry_run: bool,
     yes: bool,
 ) -> Output:
-    """Forget documents or a text, or let them be stored again.
+    """Remove documents or a text for good, or, with `undo`, let them be stored again.
 
     Args:
         of: a project's name or folder; without names and text, the whole project is meant.
+        with_files: change the files on the devices too.
+        with_backups: remove the texts from the server's older snapshots too.
 
-    Raises typer.BadParameter: nothing is named, or a name is empty or a text too short; RequestError:
-    nothing is stored under these names.
+    Raises typer.BadParameter if nothing is named, a name is empty or a text is too short;
+    RequestError if nothing is stored under these names.
     """
     asked = list(dict.fromkeys(names))
     if bool(text.strip()) == bool(asked or of or is_global):

@@ -180,10 +180,10 @@ def _join_instead(here: CommandContext, daemon: KnownDaemon) -> None:
 
 
 def left_behind(paths: ProxyPaths) -> str | None:
-    """Return a warning if this device belongs to a space whose secrets it loses by joining another
-    one.
+    """Return a warning if this device, by joining another space, loses access to the secrets of its
+    present space.
 
-    Returns None if it belongs to none. Blocks briefly.
+    Returns None if it is in no space. Blocks briefly.
     """
     try:
         if known_daemon(paths) is None:
@@ -223,9 +223,9 @@ def _pin(here: CommandContext, given: list[str], *, as_json: bool) -> None:
 def pasted_invite(prompt: str = "paste the invite (not shown)") -> str:
     """Read an invite from the terminal without echo, or from stdin.
 
-    Not from arguments, which other users can see and shells store. An invite that was copied as
-    several lines is read to its end; otherwise the shell would run its second half, and keep it in
-    its history.
+    Invites are not read from arguments, which other users can see and shells store. An invite that
+    was copied as several lines is read to its end. Otherwise the shell would run the rest as a
+    command, and keep it in its history.
     """
     text = unseen(prompt).strip()
     for _ in range(_MOST_LINES - 1):

@@ -56,7 +56,7 @@ Found = TypeVar("Found")
 
 
 class ProjectChange(ChangeItem):
-    """A change, with its project."""
+    """A change of a document, with the name of its project."""
 
     project: str
 
@@ -316,7 +316,7 @@ def _of(entry: Mapping[str, object], this: Project) -> str:
 
 
 def too_old(option: str) -> RequestError:
-    """Return the error for a daemon that does not know an option."""
+    """Make the error for a daemon that is too old to know an option."""
     return RequestError("unavailable", f"this daemon does not know {option}", "update confided on its server")
 
 
@@ -326,8 +326,16 @@ def _below(path: str) -> str:
 
 
 def moment_of(said: str, *, option: str = "--since", is_end: bool = False) -> str:
-    """Return the ISO 8601 time for an age or a date, in the zone of this device. A date alone is its
-    beginning; with `is_end` its end, or now if that is earlier. Raises typer.BadParameter.
+    """Convert an age (`2d`) or a date to a time in ISO 8601, in this device's time zone.
+
+    Args:
+        said: the age or the date, as the user has typed it.
+        option: the command's option, for the error message.
+        is_end: True if a date means the end of its day, or now if that is earlier; otherwise a date
+            means its beginning.
+
+    Raises typer.BadParameter if it is neither an age nor a date, or if `is_end` is True and the
+    time is in the future.
     """
     now = datetime.now().astimezone()
     try:

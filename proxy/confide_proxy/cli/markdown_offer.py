@@ -1,7 +1,8 @@
-"""The offer to index a folder's markdown files outside its memory, in `confide quickstart` and
-`setup`.
+"""The offer to index a folder's markdown files outside its memory, made by `confide quickstart` and
+`confide setup`.
 
-Nothing is sent unless the user agrees at a terminal, or has written the folder's section by hand.
+No such file is sent unless the user agrees at a terminal, or has written the folder's section in
+the configuration by hand.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _NAMED: Final = 4
 
 
 class Markdown(NamedTuple):
-    """The count of the markdown files below a folder that are not memory.
+    """The markdown files below a folder that are not memory, counted.
 
     Attributes:
-        names: some of their paths.
-        is_all: True if all files were counted; the search stops early on a large disk.
+        names: the paths of some of them.
+        is_all: True if all of them were counted; False if the search stopped early on a large disk.
     """
 
     files: int
@@ -47,8 +48,8 @@ class Markdown(NamedTuple):
 
 
 def look(root: Path) -> Markdown:
-    """Count the files that would be sent if all markdown of a folder were indexed; other projects
-    below it are left out.
+    """Count the files that would be sent if all markdown files of a folder were indexed, without
+    those of other projects below it.
     """
     end = time.monotonic() + _PATIENCE_S
     narrowing = Narrowing(root)
@@ -70,32 +71,38 @@ def look(root: Path) -> Markdown:
 
 
 def is_due(root: Path, config: ProxyConfig) -> bool:
-    """Return True if the user has not decided about the folder yet."""
+    """Return True if the user has not decided yet whether to index the folder's markdown files."""
     return config.options_for(root) is None and not config.extra
 
 
 def section(root: Path, extra: Sequence[str]) -> str:
-    """Return the configuration section that indexes a folder's markdown."""
+    """Return the section of the configuration file that indexes a folder's markdown files.
+
+    Args:
+        extra: globs below the folder.
+    """
     return f"[folders.{_quote(home_path(root))}]\nextra = [{', '.join(map(_quote, extra))}]"
 
 
 def advice(root: Path, extra: Sequence[str]) -> str:
-    """Return that section with a sentence on where to put it."""
+    """Return the section of the configuration file that indexes a folder's markdown files, with a
+    sentence on where to put it.
+    """
     return f"for this folder alone, as a section at the end of that file: {section(root, extra)}".replace("\n", "  ")
 
 
 def home_path(root: Path) -> str:
-    """Format a folder's path with `~` for the home folder."""
+    """Format a folder's path with `~` in place of the home folder."""
     home = Path.home()
     return f"~/{root.relative_to(home).as_posix()}" if root.is_relative_to(home) and root != home else str(root)
 
 
 def offer_markdown(here: CommandContext, root: Path) -> CommandContext:
-    """Offer at a terminal to index a folder's markdown, and store a yes; in a pipe, print the
-    section.
+    """Offer at a terminal to index a folder's markdown files, and store the choice if the user
+    agrees. Without a terminal, print the section to add to the configuration.
 
-    Returns the context with the resulting configuration. Raises ConfigError or StateError if it
-    cannot be written.
+    Returns the context with the resulting configuration. Raises ConfigError if the configuration
+    cannot be parsed; StateError if it cannot be written.
     """
     if not is_due(root, here.config):
         return here
@@ -118,9 +125,9 @@ def offer_markdown(here: CommandContext, root: Path) -> CommandContext:
 
 
 def write(file: Path, root: Path, extra: Sequence[str]) -> None:
-    """Add a folder's section to the configuration, and keep the user's text otherwise.
+    """Add a folder's section to the configuration file, and keep the user's text otherwise.
 
-    Raises ConfigError if the file cannot be parsed or has such a section, and StateError if it
+    Raises ConfigError if the file cannot be parsed or has such a section already; StateError if it
     cannot be written.
     """
     text, table = own_config.read(file)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class TakesListItems(ProgramCommand):
-    """A command whose text may be a markdown list item: an argument that begins with "- " is no
-    option.
+    """A command whose text may be a markdown list item: an argument that begins with "- " is not
+    read as an option.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Edits of this device's configuration file that keep the user's text."""
+"""Edits of this device's configuration file that keep the rest of the user's text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from confide_proxy.errors import ConfigError, StateError
 
 
 def read(file: Path) -> tuple[str, dict[str, Any]]:
-    """Return the text of a configuration file and its parsed table; both are empty if it is
-    missing.
+    """Return the text of a configuration file and its parsed content; both are empty if there is no
+    file.
 
     Raises ConfigError if it cannot be parsed.
     """
@@ -24,16 +24,20 @@ def read(file: Path) -> tuple[str, dict[str, Any]]:
 
 
 def with_section(text: str, section: str) -> str:
-    """Append a section to the text."""
+    """Return a configuration file's text with a section appended."""
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     return f"{text}{gap}{section}\n"
 
 
 def write(file: Path, text: str, wanted: dict[str, Any], *, by_hand: str) -> None:
-    """Write a configuration whose parsed table equals `wanted`; otherwise leave the file unchanged.
+    """Write a configuration file, but only if the new text parses to `wanted`.
 
-    Raises ConfigError if the text parses to something else, with the manual step `by_hand` as its
-    hint, and StateError if the file cannot be written.
+    Args:
+        wanted: the parsed content that the text must have.
+        by_hand: what the user can do instead, for the hint of the error.
+
+    Raises ConfigError, and leaves the file unchanged, if the text parses to something else;
+    StateError if the file cannot be written.
     """
     try:
         is_right = tomllib.loads(text) == wanted

@@ -1,5 +1,5 @@
-"""Memory as it was at an earlier time: its list, the revision that a document had then, and its
-return, many files at once.
+"""A project's memory at an earlier time: list its documents, find the revision that a document had,
+and restore many files at once.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ _SHOWN: Final = 8
 
 
 class PastMemory(NamedTuple):
-    """A project's memory at a time.
+    """A project's memory as it was at an earlier time.
 
     Attributes:
-        documents: the documents, by path; `current` is True if a document has the same text now.
-        lost: how many were deleted after that time and have no text on the daemon any more.
-        now: the daemon's time before the list was made, in ISO 8601.
+        documents: the documents that existed then. In each, `current` is True if its text is the
+            same now.
+        lost: how many documents were deleted after that time and have no text on the daemon any
+            more.
+        now: the time on the daemon's clock before the list was made, in ISO 8601.
     """
 
     documents: list[DocumentItem]
@@ -41,9 +43,12 @@ class PastMemory(NamedTuple):
 
 
 async def memory_at(client: CommandClient, project: str, path: str, at: str) -> PastMemory:
-    """Return what a project's memory at or below `path` ("" for all) was at a time, in ISO 8601.
+    """Return a project's memory as it was at a time in ISO 8601.
 
-    Raises RequestError if the daemon is too old, or refuses.
+    Args:
+        path: a file, or the folder to which the list is limited; "" for all.
+
+    Raises RequestError if the daemon is too old for it, or refuses.
     """
     found: list[DocumentItem] = []
     lost, now = 0, ""
@@ -60,9 +65,10 @@ async def memory_at(client: CommandClient, project: str, path: str, at: str) -> 
 
 
 async def revision_at(client: CommandClient, project: str, path: str, at: str) -> int:
-    """Return the revision that a document had at a time, in ISO 8601.
+    """Return the number of the revision that a document had at a time in ISO 8601.
 
-    Raises RequestError if it had no text then, or if that is not known any more.
+    Raises RequestError if the document had no text then, or if the daemon no longer keeps that
+    text.
     """
     past = await memory_at(client, project, path, at)
     for each in past.documents:
@@ -75,10 +81,14 @@ async def revision_at(client: CommandClient, project: str, path: str, at: str) -
 
 
 async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str], at: str, *, is_dry: bool) -> Output:
-    """Bring back the texts that a project's files had at a time, in ISO 8601; `names` are files,
-    folders and globs, none for all. Files that did not exist then stay.
+    """Restore the texts that a project's files had at a time in ISO 8601. Files that did not exist
+    then stay.
 
-    Raises RequestError if nothing of them is known to have existed then.
+    Args:
+        names: files, folders and globs; empty for all files.
+        is_dry: only report what would be restored.
+
+    Raises RequestError if none of the files is known to have existed then.
     """
     project = folder.project
     if not is_dry:
@@ -131,7 +141,7 @@ def _print_rest(newer: list[str], lost: int) -> None:
 
 
 async def current_paths(client: CommandClient, project: str) -> list[str]:
-    """Return the paths of a project's documents, sorted."""
+    """Return the paths of a project's present documents, sorted."""
     found: list[str] = []
     for _ in range(_MOST_PAGES):
         body: DocumentsRequest = {"project": project, "limit": MOST, "offset": len(found), "sort": "path"}
@@ -147,7 +157,7 @@ def _is_meant(path: str, names: Sequence[str]) -> bool:
 
 
 class Restored(TypedDict):
-    """A file that was restored, as in `--json`."""
+    """A file that was restored; the fields of `--json`."""
 
     path: str
     revision: int
@@ -157,8 +167,13 @@ class Restored(TypedDict):
 async def restore_all(
     client: CommandClient, project: str, revisions: Mapping[str, int | None]
 ) -> tuple[dict[str, Restored], dict[str, str]]:
-    """Restore files to these revisions, None for the last other text; return what was restored, and
-    why the others were not, by path.
+    """Restore files to earlier revisions.
+
+    Args:
+        revisions: the revision to restore, by path; None for the last text that differs from the
+            present one.
+
+    Returns the restored files, and the reasons why the others were not restored, both by path.
     """
     done: dict[str, Restored] = {}
     failed: dict[str, str] = {}
@@ -183,7 +198,9 @@ async def restore_all(
 async def restore_output(
     client: CommandClient, folder: Folder, done: dict[str, Restored], failed: Mapping[str, str]
 ) -> Output:
-    """Compare the folder with the daemon, and report the restored files and those that were not."""
+    """Sync the folder with the daemon after files were restored there, and report the restored
+    files and those that were not.
+    """
     report = await client.files.compare()
     skipped = {item["path"]: item["reason"] for item in report.skipped}
 

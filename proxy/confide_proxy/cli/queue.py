@@ -19,8 +19,8 @@ DAMAGED = "damaged"
 
 
 def list_calls(here: CommandContext, *, with_text: bool) -> Output:
-    """List the queued calls in sending order; `with_text` adds their arguments, without
-    credentials.
+    """List the calls that wait on this device for the daemon, in sending order. `with_text` adds
+    their arguments, without credentials.
 
     Blocks.
     """
@@ -51,7 +51,8 @@ def list_calls(here: CommandContext, *, with_text: bool) -> Output:
 
 
 def retry(here: CommandContext, identity: str) -> Output:
-    """Queue refused calls again: the named one, or all if `identity` is "". Blocks.
+    """Queue calls again that the daemon has refused: the one with this id, or all if `identity` is
+    "". Blocks.
 
     Raises ToolError if the call does not exist or was not refused.
     """
@@ -68,9 +69,9 @@ def retry(here: CommandContext, identity: str) -> Output:
 
 
 async def drop(here: CommandContext, identity: str, *, is_sure: bool) -> Output:
-    """Delete one call for good; with `damaged`, delete all unreadable records.
+    """Delete one queued call for good; `damaged` as its id means all unreadable records.
 
-    Raises ToolError if the call does not exist, and DeclinedError if the user does not confirm.
+    Raises ToolError if the call does not exist; DeclinedError if the user does not confirm.
     """
     journal = Journal(here.paths.journal)
     if identity == DAMAGED:

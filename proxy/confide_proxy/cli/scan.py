@@ -62,12 +62,13 @@ Passed = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class OutgoingText:
-    """A text that would be sent; `source` is `files` or `transcripts`, as in the policy.
+    """A text that would be sent to the daemon.
 
     Attributes:
-        path: relative to the project's folder, or absolute.
+        source: `files` or `transcripts`, as in the policy for credentials.
+        path: the path of its file, relative to the project's folder, or absolute.
         line: the line of the file in which the text begins.
-        is_one_line: True if the file contains all of the text in that line, as transcripts do.
+        is_one_line: True if all of the text is in that one line of the file, as in transcripts.
     """
 
     source: str
@@ -199,8 +200,11 @@ def _sights(text: OutgoingText, policy: Policy, prints: Fingerprints | None) -> 
 
 
 def of_project(paths: ProxyPaths, config: ProxyConfig, project: Project, passed: Passed) -> Iterator[OutgoingText]:
-    """Yield the texts that would be sent: of a project's folder, of the global one, and
-    transcripts. Blocks.
+    """Yield the texts that would be sent to the daemon: those of a project's memory, of the global
+    memory, and of transcripts. Blocks.
+
+    Args:
+        passed: collects the files that are skipped, with the reasons.
 
     Raises FolderError if a folder has more files than are sent.
     """
@@ -248,10 +252,13 @@ def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Ou
 
 
 def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator[OutgoingText]:
-    """Yield the texts of the named files and folders, whether they would be sent or not. Blocks.
+    """Yield the texts of the named files and folders, even if they would not be sent. Hidden files
+    and symbolic links in folders are skipped. Blocks.
 
-    In folders, hidden files and symbolic links are skipped. Raises FolderError if a named path does
-    not exist.
+    Args:
+        passed: collects the files that are skipped, with the reasons.
+
+    Raises FolderError if a named path does not exist.
     """
     seen = 0
     for path in named:
@@ -297,7 +304,8 @@ def _read(file: Path, limit: int) -> str:
 
 
 def add(path: Path, fingerprint: str) -> bool:
-    """Add a fingerprint to the allowed ones; return False if it is there already.
+    """Add a fingerprint to those of the allowed values in `proxy.toml`. Return False if it is there
+    already.
 
     Raises ConfigError if the file cannot be read or parsed, and StateError if it cannot be written;
     it is unchanged then.

@@ -1,4 +1,4 @@
-"""The commands `confide search` and `confide read`, and tool calls for all commands.
+"""The command `confide search`, and the tool calls of all commands.
 
 Tool calls also work without the daemon, as an agent's do (docs/history.md).
 """
@@ -113,7 +113,9 @@ async def search(
 
 
 def mark_stale(here: CommandContext, project: Project, hits: list[dict[str, Any]]) -> None:
-    """Add `stale`, the mark, to those hits that are no longer true of this checkout. Blocks."""
+    """Add the field `stale`, a mark for users, to the search results that are notes about files
+    which have changed in this checkout. Blocks.
+    """
     own = [hit for hit in hits if hit["project"] == project.name != GLOBAL_PROJECT]
     marks = ties_of(here, project).marks_for_answer(hit["path"] for hit in own) if own else {}
     for hit in own:
@@ -122,7 +124,9 @@ def mark_stale(here: CommandContext, project: Project, hits: list[dict[str, Any]
 
 
 def ties_of(here: CommandContext, project: Project) -> LateTies:
-    """Return the ties of a project's notes with the keys that this device had last. Blocks."""
+    """Return the ties between a project's notes and its files, checked with the keys that this
+    device had last. Blocks.
+    """
     sealing = SessionSealing(here.paths, here.config, MachineKeys(here.paths))
     sealing.keyring.load()
     return LateTies(project.root, project.name, sealing)
@@ -181,7 +185,13 @@ def _when(hit: ResultHit) -> str:
 
 
 class CalledTool(NamedTuple):
-    """A tool call. Calls that can be queued have an operation id and the time of the call."""
+    """A tool call of a command.
+
+    Attributes:
+        operation: the id by which the daemon recognizes a repeated call; None if the call cannot be
+            queued.
+        said: the time of the call, in ISO 8601; None if the call cannot be queued.
+    """
 
     tool: str
     arguments: dict[str, Any]
@@ -198,16 +208,16 @@ async def call(
     is_compared: bool = True,
     has_words: bool = False,
 ) -> dict[str, Any]:
-    """Call a tool, and return its structured result, from the daemon or, if it is unreachable, from
-    this device.
+    """Call a tool, and return its structured result. If the daemon is unreachable, this device
+    answers or queues the call.
 
     Args:
         is_compared: sync the files first, so that the latest edits count.
         has_words: if the call has to start the daemon, answer with a local keyword search after
             `START_PATIENCE_S`; the result then contains `daemon: starting`.
 
-    Raises RequestError or ToolError if the call fails, and ConfideError or TimeoutError if the
-    daemon is unreachable and this device cannot answer without it.
+    Raises RequestError or ToolError if the call fails; ConfideError or TimeoutError if the daemon
+    is unreachable and this device cannot answer without it.
     """
     offline = catalogues.packaged_catalogue().offline.get(tool, "fail")
     is_queued = offline == "queue"
@@ -265,15 +275,16 @@ async def _compare(client: CommandClient) -> None:
 
 
 def ignored_notes(client: CommandClient) -> list[str]:
-    """Return messages about memory folders that the sync has just excluded from git."""
+    """Return messages for the user about memory folders that the sync has just excluded from git."""
     return client.files.ignored_messages
 
 
 async def document_of(client: CommandClient, name: str, project: str) -> tuple[str, str]:
-    """Return project and path of a document: a file by its path in `project`, or a note by its id.
+    """Return the project and the path of a document that is named by its path in `project`, or by
+    the id of a note.
 
-    A note is found in any project, also if it was deleted. Raises ToolError if no note has that id,
-    or if several begin with the short one.
+    A note is found in any project, even if it was deleted. Raises ToolError if no note has that id,
+    or if several match a short id.
     """
     if not is_id(name):
         return project, to_nfc(name)
@@ -282,10 +293,11 @@ async def document_of(client: CommandClient, name: str, project: str) -> tuple[s
 
 
 async def send_queue(client: CommandClient, here: CommandContext) -> bool:
-    """Send this device's queue as far as possible, and return True if it is empty then.
+    """Send the calls that are queued on this device, as far as possible. Return True if the queue
+    is empty then.
 
-    Raises ConnectionLost if the link breaks, and StateError, JournalError or KeyFileError if the
-    journal cannot be used.
+    Raises ConnectionLost if the link breaks; StateError, JournalError or KeyFileError if the
+    queue's file cannot be used.
     """
     if is_empty(here.paths.journal):
         return True
@@ -312,9 +324,10 @@ async def send_queue(client: CommandClient, here: CommandContext) -> bool:
 async def complete_search(
     here: CommandContext, project: Project, files: Files, asked: CalledTool, answer: dict[str, Any]
 ) -> dict[str, object]:
-    """Complete an empty search result with hits in local files that the daemon does not have yet.
+    """Search the local files that the daemon does not have yet, after a search on the daemon that
+    found nothing. Return its result with the hits from these files.
 
-    Warnings name the files that could not be searched.
+    Warnings in the result name the files that could not be searched.
     """
     from confide_proxy.offline import behind, unindexed
     from confide_proxy.offline.offline_calls import Offline
@@ -340,7 +353,9 @@ async def complete_search(
 
 
 def sealed_calls(here: CommandContext, project: Project) -> SealedCalls:
-    """Return the sealing of a command's calls, as this device can do it without the daemon."""
+    """Return the object that seals credentials in a command's calls, with what this device can do
+    without the daemon.
+    """
     from confide_proxy.sealing.sealed_calls import SealedCalls
 
     sealing = SessionSealing(here.paths, here.config, MachineKeys(here.paths))
@@ -348,9 +363,9 @@ def sealed_calls(here: CommandContext, project: Project) -> SealedCalls:
 
 
 def outage(error: ConfideError | TimeoutError, began: float) -> Outage:
-    """Return the reason for continuing without the daemon.
+    """Describe why the daemon is unreachable, for a command that goes on without it.
 
-    Raises `error` itself if that is not allowed: this device is not set up, or the daemon has
+    Raises `error` itself if the command may not go on: this device is not set up, or the daemon has
     refused for good.
     """
     trouble = Outage(error if isinstance(error, ConfideError) else None, began)
@@ -368,9 +383,13 @@ async def without_daemon(
     *,
     is_behind: bool = False,
 ) -> dict[str, object]:
-    """Answer or queue a call on this device instead of the daemon.
+    """Answer a tool call on this device, or queue it, instead of sending it to the daemon.
 
-    Raises `error`, or what `call` does.
+    Args:
+        error: why the daemon is not used; None if the call only has to wait behind queued calls.
+        is_behind: True if earlier calls are still queued.
+
+    Raises `error` if this device may not answer instead, and the errors of `call`.
     """
     from confide_proxy.offline.offline_calls import Offline, OfflineCall
 
@@ -391,7 +410,7 @@ SCORE = ("keyword", "terms", "stated", "held", "missing", "vector", "deviation",
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the tables that explain the result of `memory_search`; an offline result has none.
+    """Print the tables that explain the scores of a search; an offline result has no explanation.
 
     Raises UnfitAnswerError if the explanation has another form.
     """

@@ -47,8 +47,8 @@ _LISTED: Final = 1000
 
 
 async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes: bool, as_json: bool) -> Output:
-    """Seal credentials that were stored in clear: in documents, revisions, transcripts and derived
-    data.
+    """Find credentials in the texts that the daemon stores (documents, revisions, transcripts and
+    derived data), and seal them.
 
     Asks the user after the search. With `dry_run` it ends there; with `yes` it seals without
     asking.

@@ -46,7 +46,9 @@ _MOST_SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of Confide that are added to a client, or removed from it."""
+    """The parts of Confide that `confide setup` adds to a client, or removes from it. `own_notes`
+    is Claude Code's setting for its own notes.
+    """
 
     server: bool = True
     hooks: bool = False
@@ -55,7 +57,7 @@ class Parts:
 
 
 class UnknownClientError(typer.BadParameter):
-    """No known client has that name; the hint suggests the closest one."""
+    """The user has named a client that Confide does not know; the hint suggests the closest name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no client '{name[:40]}'", param_hint="CLIENT")
@@ -161,14 +163,14 @@ def _offer_parts(here: CommandContext, client: KnownClient, folder: Path, *, for
 
 
 def add_entry(here: CommandContext, project: Path, *, for_user: bool) -> None:
-    """Add the server to Claude Code's configuration, after showing the change."""
+    """Show the change to Claude Code's configuration that adds the server `confide`, and write it."""
     _add(here, CLIENTS["claude-code"], project.absolute(), Parts(), for_user=for_user)
 
 
 def merge_for_claude_code(here: CommandContext, project: Path) -> bool:
-    """Add the server to Claude Code's configuration without any output.
+    """Add the server `confide` to Claude Code's configuration without any output.
 
-    Returns False if it is there already. Raises SetupError.
+    Returns False if it is there already. Raises SetupError if the file cannot be changed.
     """
     client = CLIENTS["claude-code"]
     (change,) = client_files.changes_to_add(_entries(client, project.absolute(), Parts(), for_user=False))

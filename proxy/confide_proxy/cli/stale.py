@@ -1,5 +1,5 @@
-"""The commands `confide stale` and `confide fresh`: the notes that are no longer true of the files here,
-and the confirmation of those that are (docs/notes.md).
+"""The commands `confide stale` and `confide fresh`: list the notes about files that have changed
+here, and confirm notes that are still true (docs/notes.md).
 """
 
 from __future__ import annotations

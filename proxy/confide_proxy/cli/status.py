@@ -1,5 +1,5 @@
-"""The command `confide status`: the state of the link and of both ends, the daemon's contents, and
-the problem if the link is down.
+"""The command `confide status`: the state of the link, of this device and of the daemon, and the
+problem if the link is down.
 
 The output contains no secrets: addresses are printed without their fragment, and keys are public.
 """
@@ -104,7 +104,7 @@ def _say_all(lines: list[str]) -> None:
 
 
 def places_of(paths: ProxyPaths) -> dict[str, str]:
-    """Return the paths of this device's files."""
+    """Return the paths of this device's files, by their names in `--json`."""
     return {
         "configuration": str(paths.config),
         "data": str(paths.state),
@@ -204,7 +204,7 @@ def _went_back_line(told: dict[str, Any]) -> str:
 
 
 def up(paths: ProxyPaths, client: CommandClient) -> dict[str, object]:
-    """Return the JSON fields of the link of a connected client."""
+    """Return the JSON fields that describe the link of a connected client."""
     return {
         "state": "up",
         **local_link_fields(paths),
@@ -215,9 +215,7 @@ def up(paths: ProxyPaths, client: CommandClient) -> dict[str, object]:
 
 
 def sealing(keyring: Keyring) -> dict[str, Any]:
-    """Return the JSON fields that say whether this device can seal and open; `confide device ls`
-    lists the devices.
-    """
+    """Return the JSON fields that say whether this device can seal and open secrets."""
     roster, problem = keyring.roster or keyring.unconfirmed, keyring.problem
     return {
         "canSeal": keyring.keys is not None,
@@ -239,8 +237,8 @@ async def _device(keyring: Keyring) -> str | None:
 
 
 def down(paths: ProxyPaths, error: ConfideError | TimeoutError) -> dict[str, object]:
-    """Return the JSON fields of a link after a failed attempt; its state is "up" if the daemon
-    refused the request.
+    """Return the JSON fields that describe the link after an error. The state is "up" if the daemon
+    was reached and refused the request.
     """
     told = error if isinstance(error, ConfideError) else UnreachableError("its address", "it does not answer in time")
     state = "up" if isinstance(error, RequestError | ToolError | SpaceLockedError) else "down"
@@ -250,11 +248,11 @@ def down(paths: ProxyPaths, error: ConfideError | TimeoutError) -> dict[str, obj
 
 
 def local_link_fields(paths: ProxyPaths) -> dict[str, object]:
-    """Return the link's fields that are known without a connection.
+    """Return those JSON fields of the link that are known without a connection.
 
-    `tls` says whether the address requires TLS, which the channel does not need. `daemonKey` is the
-    beginning of the daemon's key, and `words` are this device's own six words. Unknown fields are
-    None.
+    `tls` is True if the address requires TLS, which the channel does not need. `daemonKey` is the
+    beginning of the daemon's key, and `words` are this device's own six words. A field with an
+    unknown value is null.
     """
     joined = words = place = is_tls = None
     with suppress(ConfideError, OSError):  # a broken file has ended the attempt already

@@ -1,4 +1,6 @@
-"""The text output of `confide status`: a summary of six lines, and every field with `-v`. Pure."""
+"""The text output of `confide status`: a summary of six lines, or every field with `-v`. Does no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+
 
 
 def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> list[str]:
-    """Return the six lines of `confide status`, from its `--json` fields. Problems may add lines.
+    """Return the six lines of `confide status`, made from its `--json` fields. Problems may add
+    lines.
 
     Args:
+        facts: the `--json` fields.
         more: the messages of add-ons.
 
     Raises UnfitAnswerError if the daemon's response contains an invalid time.
@@ -40,7 +44,9 @@ def summary(facts: Mapping[str, object], more: Iterable[AddonMessage] = ()) -> l
 
 
 def down_summary(link: Mapping[str, Any], waiting: str, removals: Sequence[str] = ()) -> list[str]:
-    """Return the summary without a link; the error that ends the command gives the reason."""
+    """Return the lines of `confide status` while there is no link. They do not give the reason: the
+    error that ends the command does.
+    """
     where = link["address"] or "this device's own, which is started when it is needed"
     words = link["words"] or "its key cannot be read"
     return [
@@ -52,13 +58,15 @@ def down_summary(link: Mapping[str, Any], waiting: str, removals: Sequence[str] 
 
 
 def details(facts: Mapping[str, object]) -> Iterator[str]:
-    """Yield one line for each field."""
+    """Yield the lines of `confide status -v`, one for each field."""
     for name, value in facts.items():
         yield from _field_lines(name, value, "")
 
 
 def waiting_line(queued: int, dead: int) -> str:
-    """Describe the calls that wait on this device for the daemon, and those that it has refused."""
+    """Describe how many calls wait on this device for the daemon, and how many the daemon has
+    refused (`dead`).
+    """
     parts = [f"{count_noun(queued, 'store')} for the daemon"] if queued else []
     parts += [f"{dead:,} that it refused"] if dead else []
     return (
@@ -69,7 +77,7 @@ def waiting_line(queued: int, dead: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration for users."""
+    """Format a duration in seconds for users."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
             return count_noun(int(seconds // length), unit)

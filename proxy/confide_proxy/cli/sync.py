@@ -272,11 +272,11 @@ async def _is_meant(client: CommandClient, project: Project) -> bool:
 async def until_indexed(
     client: CommandClient, *, force: bool, progress: Callable[[float, float | None, str], None]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Call `memory_sync` until everything is indexed; return its summed result and the final
+    """Call `memory_sync` until all files are indexed. Return its results summed up, and the final
     status.
 
-    One call waits up to ten minutes; further calls follow while chunks still get embeddings. Raises
-    what `CommandClient.call` does.
+    One call waits up to ten minutes; further calls follow while chunks of text still lack
+    embeddings. Raises the errors of `CommandClient.call`.
     """
     result = await client.call("memory_sync", {"force": force}, progress=progress, is_long=True)
     status = await client.call("memory_status", {})

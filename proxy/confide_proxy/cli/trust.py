@@ -93,8 +93,8 @@ async def trust(
 
 
 async def offer(client: CommandClient, projects: Iterable[str], path: str, *, ids: Collection[str] = ()) -> bool:
-    """Offer at a terminal to look at the untrusted documents in a folder of projects, and to trust
-    them with one yes.
+    """Offer at a terminal to look at the untrusted documents below a folder, in some projects, and
+    to trust all of them with one yes.
 
     Args:
         path: the folder; "" for all documents.

@@ -1,7 +1,8 @@
-"""Paths of memory as a user types them, which commands take relative to the project's folder.
+"""Conversion of paths that a user types to paths of memory, which are relative to the project's
+folder.
 
-A user also types an absolute path, copies one from an editor, or completes one in a subfolder. Such
-a path names a file that is there, so "there is no such memory" would be wrong.
+A user may type an absolute path, copy one from an editor, or complete one in a subfolder. Such a
+path names a file that exists, so the answer "there is no such memory" would be wrong.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from confide_proxy.sync import project as projects
 
 
 def to_project_path(here: CommandContext, project: Path, said: str) -> str:
-    """Return a path, folder or glob relative to the folder of the project, or of the global memory;
-    an id unchanged.
+    """Convert a typed path, folder or glob to one relative to the folder of the project or of the
+    global memory. The id of a note is returned unchanged.
 
-    A relative path is taken as it is, unless it leads up, or exists in the current folder and not
-    in the project's.
+    A relative path is returned as it is, unless it contains `..`, or exists in the current folder
+    and not in the project's.
 
     Args:
         project: the folder of `--project`.
 
-    Raises InputError if an absolute path, or one that leads up, leads outside of both folders;
+    Raises InputError if an absolute path, or one with `..`, leads outside of both folders;
     typer.BadParameter if `project` is no folder.
     """
     typed = _expand_home(said)

@@ -1,8 +1,8 @@
 """The command `confide sync --watch`: keep folders in sync with the daemon until it is stopped
 (docs/notes.md).
 
-It streams as a session does, and takes turns with sessions: the process that holds a folder's lock
-watches it. One connection carries several folders.
+It syncs as an agent's session does, and takes turns with sessions: the process that holds a
+folder's lock watches the folder. One connection serves several folders.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ _FINAL_DENIALS: Final = frozenset({"unknown", "revoked", "expired", "invite"})
 
 
 def watch(here: CommandContext, folders: Sequence[Path], *, as_json: bool) -> None:
-    """Keep project folders in sync with the daemon until SIGTERM or Ctrl-C; `as_json` prints JSON
-    lines.
+    """Keep project folders in sync with the daemon until SIGTERM or Ctrl-C. With `as_json`, print
+    the events as JSON lines.
 
-    Raises FolderError if one of them is not a folder, and errors that no further attempt can fix.
+    Raises FolderError if one of them is not a folder; also every error that no further attempt can
+    fix.
     """
     asked = list(map(_folder, folders))
     served = {project.root: project for project in asyncio.run(_projects_of(here, asked))}
@@ -67,13 +68,21 @@ def watch(here: CommandContext, folders: Sequence[Path], *, as_json: bool) -> No
 
 
 class Teller:
-    """Prints events, as text on stderr or as JSON lines on stdout: names and counts, no contents."""
+    """Prints events as text on stderr, or as JSON lines on stdout. Events contain names and counts,
+    but no texts.
+    """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 
     def print_event(self, event: str, text: str, **facts: Any) -> None:
-        """Print one event; `facts` are the further fields of the JSON line."""
+        """Print one event.
+
+        Args:
+            event: its name in the JSON line.
+            text: its sentence on stderr.
+            facts: further fields of the JSON line.
+        """
         if self._as_json:
             sys.stdout.write(json_text({"event": event, **facts}) + "\n")
             sys.stdout.flush()
@@ -81,7 +90,12 @@ class Teller:
             remark(f"confide: {text}")
 
     def report(self, project: str, report: SyncReport, is_comparison: bool) -> None:
-        """Print the result of a comparison or a change, if it did anything."""
+        """Print the result of syncing a project, if anything was sent, received or removed.
+
+        Args:
+            is_comparison: True if the whole folder was compared; the JSON output then has an event
+                for that too.
+        """
         counts = {"sent": report.sent, "received": report.pulled, "removed": report.removed}
         if any(counts.values()):
             message = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
@@ -93,7 +107,9 @@ class Teller:
 
 
 class Watch:
-    """The watched folders of one link. Sets `ended` to an error that no further attempt can fix."""
+    """The watched folders that share one link. If an error occurs that no further attempt can fix,
+    it becomes the result of `ended`.
+    """
 
     def __init__(
         self,
@@ -177,8 +193,8 @@ class Watch:
 
 
 def group_projects(served: Iterable[Project]) -> list[list[Project]]:
-    """Group the projects by connection: at most `FOLDERS_A_LINK` each, and two clones of one
-    project never on the same.
+    """Group the projects by connection. At most `FOLDERS_A_LINK` projects share one, and two clones
+    of the same project never do.
     """
     groups: list[list[Project]] = []
     for project in served:

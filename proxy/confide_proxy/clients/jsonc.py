@@ -47,8 +47,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A member of an object, or an item of a list. `key` is None for an item; `start` is the
-    position of the key or the item in the text.
+    """A member of an object, or an item of a list.
+
+    Attributes:
+        key: the member's key; None for an item.
+        start: the position in the text of the key or the item.
     """
 
     start: int
