@@ -1,9 +1,9 @@
-"""Entry point of `confide`: dispatches to `confide hook`, `confide mcp`, `confide run` or the command
-line.
+"""Entry point of `confide`: dispatches to `confide hook`, `confide mcp`, `confide run` or the
+command line.
 
-Clients wait for `confide hook` on every turn and for `confide mcp` at every start, and a command
-for `confide run`, so these paths import only what they need. All other commands load the command-line library (tests walk all
-of them).
+Agents' clients wait for `confide hook` on every turn and for `confide mcp` at every start, and a
+command waits for `confide run`. So these three import only what they need. All other commands load
+the command-line library. Tests check both.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
 def leave(code: int) -> NoReturn:
     """End the process at once with this exit code, after flushing stdout and stderr.
 
-    All files are closed by now, and an orderly teardown of the interpreter would take a quarter of
+    All files are closed by now, and an orderly shutdown of the interpreter would take a quarter of
     the run time of a short command. While other threads run, the process exits the ordinary way.
     """
     try:

@@ -135,10 +135,10 @@ class Addon(NamedTuple):
 
 
 class AddonMessage(NamedTuple):
-    """An add-on's part of the output of a command.
+    """The part of a command's output that an add-on contributes.
 
     Attributes:
-        data: fields added to the command's `--json`.
+        data: fields that are added to the command's `--json`.
         rows: lines for stdout.
         remarks: lines for stderr.
         heading: the heading of the rows, for commands that print headings.
@@ -155,9 +155,9 @@ class DoctorFinding(NamedTuple):
 
     Attributes:
         check: the name of the check.
-        state: "ok", "problem", or "hint": nothing is wrong, and something could be better.
-        detail: a sentence.
-        hint: the remedy, or "".
+        state: "ok", "problem", or "hint" if nothing is wrong but something could be better.
+        detail: a sentence about the result.
+        hint: what the user can do; "" if there is nothing to do.
         isFixed: True if `--fix` has fixed the problem.
     """
 
@@ -251,6 +251,6 @@ def of_tool(tool: str, moment: str) -> Any | None:
 
 
 def load_object(place: str) -> Any:
-    """Import and return the object at `place` (`module:attribute`). Blocks."""
+    """Import and return the object that `place` names as `module:attribute`. Blocks."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)

@@ -36,13 +36,14 @@ class Policy(NamedTuple):
     Not a dataclass: defining one would cost every start of `confide mcp` a millisecond.
 
     Attributes:
-        tools, files, transcripts, imports: one of `ACTIONS`.
-        min_confidence: the least confidence of a finding (above 0, at most 1) that is acted on;
-            less certain findings are allowed.
+        tools, files, transcripts, imports: what to do with a credential in a text from this origin,
+            one of `ACTIONS`.
+        min_confidence: findings that are less certain than this (above 0, at most 1) are let
+            through.
         allow: fingerprints of values that may be sent in clear (`Fingerprints`).
-        local: one of `KEPT`: the memory file keeps a sealed value in clear, or contains a
-            placeholder instead.
-        secret_get: one of `OPENED`: the policy for an agent that reads a secret.
+        local: one of `KEPT`, which says whether the memory file on this device keeps a sealed value
+            in clear, or contains a placeholder instead.
+        secret_get: one of `OPENED`, which says whether an agent may read a secret.
     """
 
     tools: str = "seal"
@@ -55,9 +56,12 @@ class Policy(NamedTuple):
     secret_get: str = "ask"  # noqa: S105 - a policy
 
     def action(self, source: str, confidence: float, fingerprint: str | None = None) -> str:
-        """Return the action of `ACTIONS` for a finding in a text from `source`.
+        """Return what to do with a credential that was found in a text: one of `ACTIONS`.
 
-        The fingerprint may be left out if `allow` is empty.
+        Args:
+            source: the origin of the text, such as `files`.
+            confidence: how certain the finding is, from 0 to 1.
+            fingerprint: the fingerprint of the value. It may be left out if `allow` is empty.
         """
         if confidence < self.min_confidence or fingerprint in self.allow:
             return "allow"
@@ -73,8 +77,9 @@ class Learning(NamedTuple):
     (docs/learning.md).
 
     Attributes:
-        mode: one of `MODES`.
-        judges: some of `JUDGES`, in the order of preference; the next one is used if one fails.
+        mode: whether and how Confide learns from sessions, one of `MODES`.
+        judges: the methods that judge suggestions, some of `JUDGES`, in the order of preference. If
+            one fails, the next one is used.
         local_url: the base URL of a server with OpenAI's API on this device; no other host is
             allowed.
         local_model: the model to use on that server.
@@ -104,8 +109,8 @@ class RunConfig(NamedTuple):
     Attributes:
         allow: the commands that may use a secret without a question, by the secret's name,
             placeholder or id. A command is a name or the path of a program.
-        ca_file: PEM certificates by which hosts of `--http` are verified too; "" for the system's
-            alone.
+        ca_file: a file of PEM certificates that are trusted for hosts of `--http`, beside the
+            system's; "" for none.
     """
 
     allow: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -158,26 +163,28 @@ class ProxyConfig:
 
     Attributes:
         toolsets: the groups of tools that the agent sees.
-        extra: an option of earlier versions, for all folders. It applies only to folders from
-            which such files were sent before (`sync/workspace.py`).
-        gitignore: exclude `memory/` from git through `.git/info/exclude` at the first store.
-        on_demand: start a daemon on this device if it has joined no other.
+        extra: globs for further markdown files in all folders, an option of earlier versions. It
+            applies only to folders from which such files were sent before (`sync/workspace.py`).
+        gitignore: True to exclude `memory/` from git, through `.git/info/exclude`, when the first
+            memory is stored.
+        on_demand: True to start a daemon on this device if the device has joined no other.
         idle_exit_s: seconds without any session after which that daemon ends.
         debounce_ms: milliseconds for which a file must be unchanged before it is sent.
         max_file_kib: the largest file that is sent; larger ones are skipped and reported.
-        renew_s: seconds after which an agent's session moves to a connection with fresh keys;
-            at most an hour.
-        keepalive_s: seconds of silence (5 to 300) after which a keepalive is sent; after 3.6
-            times as long the link is given up.
+        renew_s: seconds after which an agent's session moves to a connection with fresh keys; at
+            most an hour.
+        keepalive_s: seconds of silence (5 to 300) after which a keepalive is sent; after 3.6 times
+            as long the link is given up.
         transcripts: the clients, of `TRANSCRIPT_SOURCES`, whose session transcripts are sent.
         claude_code_folder, codex_folder: the folders of the transcripts; "" for the client's
             default.
-        transcript_quiet_s: seconds for which a transcript must be unchanged before a rest that
-            is smaller than a batch is sent.
+        transcript_quiet_s: seconds for which a transcript must be unchanged before its end is sent,
+            if that is smaller than a batch.
         own_addresses: e-mail addresses that the user commits with, beside git's `user.email`.
-        hooks: answer hooks of clients, which add text to a model's input (docs/agents.md).
-        action_hooks: also those before and after tool calls.
-        questions: ask the user in the client, where it can (docs/agents.md).
+        hooks: True to answer hooks of clients, which add text to a model's input (docs/agents.md).
+        action_hooks: True to answer also the hooks before and after tool calls.
+        questions: True to ask the user in the agent's client, where the client can
+            (docs/agents.md).
         secrets: the section [secrets], the rules for credentials.
         learn: the section [learn], learning from sessions.
         panel: the section [panel], the pages that may embed the panel.

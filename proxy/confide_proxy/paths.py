@@ -52,7 +52,7 @@ class ProxyPaths:
 
     Attributes:
         config: the TOML file that users edit.
-        state: identity, pins, caches; mode 0700.
+        state: the folder with the device's key, pins and caches; its mode is 0700.
         global_folder: the memory that all projects share.
         daemon_data: the data folder of the daemon that is started on demand.
     """
@@ -122,9 +122,10 @@ class ProxyPaths:
 
 
 def find(config: Path | None = None) -> ProxyPaths:
-    """Return the paths for this user, or those below `CONFIDE_HOME`.
+    """Return the paths for this user, or those below `CONFIDE_HOME` if that is set.
 
-    `config` overrides only the path of the configuration file.
+    Args:
+        config: the path of the configuration file, instead of the usual one.
     """
     follow_note()
     home = os.environ.get(HOME_VARIABLE)
@@ -170,7 +171,9 @@ def follow_note() -> None:
 
 
 def other_memories() -> list[str]:
-    """Return the folders of this user's memories other than the one that the environment leads to."""
+    """Return the folders of this user's memories, except the one that the environment variables
+    lead to.
+    """
     here = _place(_read_variables())
     places = {_place(each): None for each in ({}, *_read_noted()) if _is_set_up(each)}
     places.pop(here, None)

@@ -369,7 +369,7 @@ def _question(targets: list[EditTarget]) -> str:
 
 
 class DeleteOutcome(TypedDict):
-    """The outcome of deleting one document."""
+    """The result of deleting one document; the fields of `--json`."""
 
     path: str
     project: str

@@ -1,4 +1,4 @@
-"""The help entry of `confide hook`; clients start it by the shorter path in `__main__`."""
+"""The entry of `confide hook` in the help; clients start it by the shorter way in `__main__`."""
 
 from __future__ import annotations
 

@@ -179,8 +179,8 @@ async def changes(
     is_global: bool,
     project: Path,
 ) -> Output:
-    """List the latest changes of a project's memory below `path`, newest first, each with its
-    device.
+    """List the latest changes of a project's memory below `path`, newest first, each with the
+    device that made it.
 
     Raises typer.BadParameter if `since` or `until` is not a time; RequestError if the daemon is too
     old for `until`.

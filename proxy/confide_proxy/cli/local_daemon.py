@@ -1,5 +1,5 @@
-"""The commands `confide daemon start` and `stop`, for this device's own daemon. It also starts on
-demand.
+"""The commands `confide daemon start` and `confide daemon stop`, for this device's own daemon.
+Other commands start it when they need it.
 """
 
 from __future__ import annotations

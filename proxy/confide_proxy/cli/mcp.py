@@ -1,4 +1,6 @@
-"""The help entry of `confide mcp`; agents start it by the shorter path in `__main__`."""
+"""The entry of `confide mcp` in the help; agents' clients start it by the shorter way in
+`__main__`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Commands of `confide` that were renamed in 0.3: they still work, and print the new name on
-stderr.
+"""Old names of commands of `confide` that were renamed in 0.3. They still work, and print the new
+name on stderr.
 
 To remove them, delete this module and its use in `app`. An add-on lists its own old names in
 `Command.moved`.

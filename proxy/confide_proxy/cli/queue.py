@@ -1,5 +1,5 @@
-"""The command `confide sync --queue`: list the calls that wait for the daemon or were refused;
-works offline (docs/history.md).
+"""The command `confide sync --queue`: list the calls that wait for the daemon, and those that it
+refused. Works offline (docs/history.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command `confide read`: a document's text as it is, or as it was."""
+"""The command `confide read`: print a document's text, as it is now or as it was earlier."""
 
 from __future__ import annotations
 

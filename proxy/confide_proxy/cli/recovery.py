@@ -1,5 +1,5 @@
-"""The commands of `confide device recovery`: a recovery code on paper, for the loss of all devices
-(docs/devices.md).
+"""The commands of `confide device recovery`: a recovery code on paper, for a user who has lost all
+devices (docs/devices.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The command `confide restore`: restore an older text of one file, or deleted files, over one
-connection (docs/history.md).
+"""The command `confide restore`: restore an older text of one file, deleted files, or a project's
+memory as it was at a time (docs/history.md).
 """
 
 from __future__ import annotations

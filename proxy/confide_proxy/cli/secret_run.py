@@ -1,4 +1,6 @@
-"""`confide run`: run a command that uses sealed secrets, and mask them in its output (docs/secrets.md)."""
+"""The command `confide run`: run a command that uses sealed secrets, and mask the secrets in its
+output (docs/secrets.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`confide secrets audit`: the uses of secrets on this device."""
+"""The command `confide secrets audit`: list the uses of secrets on this device."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command `confide trust`: the user vouches for the present text of a file or note
-(docs/agents.md).
+"""The command `confide trust`: the user confirms that the present text of a file or note may be
+shown to agents unasked (docs/agents.md).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class ConfigEntry(Protocol):
         """Return the file's text without the entry."""
 
     def is_in(self, text: str) -> bool:
-        """Return True if the entry, or a part or older form of it, is in the text."""
+        """Return True if the text contains the entry, a part of it, or an older form of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,9 @@ def is_ours(group: Any) -> bool:
 
 
 def is_our_script(item: Any) -> bool:
-    """Return True if an item of OpenCode's `plugin` is Confide's script, in any folder."""
+    """Return True if an item of the list `plugin` in OpenCode's settings is Confide's script, in
+    any folder.
+    """
     place = item[0] if isinstance(item, list) and item else item
     return isinstance(place, str) and place.startswith("file:") and place.endswith(f"/plugin/{_SCRIPT}")
 

@@ -41,7 +41,9 @@ class Value:
     children: tuple[Child, ...] = ()
 
     def member(self, key: str) -> Value | None:
-        """Return the value of a key; of a repeated key the last one, as every parser does."""
+        """Return the value of a key of this object, or None. If the key is repeated, return its
+        last value, as every parser does.
+        """
         return next((child.value for child in reversed(self.children) if child.key == key), None)
 
 

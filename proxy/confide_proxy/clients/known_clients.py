@@ -139,7 +139,7 @@ def below(*parts: str) -> Callable[[Path], Path]:
 
 
 def settings(*parts: str) -> Path:
-    """Return a path below the user's settings folder (XDG)."""
+    """Return a path below the folder of the user's settings (XDG_CONFIG_HOME)."""
     return _folder_from("XDG_CONFIG_HOME", ".config").joinpath(*parts)
 
 
@@ -196,11 +196,11 @@ CLIENTS: Final = {
 
 
 def program() -> str:
-    """Return the absolute path by which a client starts this `confide`; desktop programs lack the
-    shell's PATH.
+    """Return the absolute path by which a client starts this `confide`. Programs that are started
+    from a desktop do not have the shell's PATH.
 
-    The name on PATH is preferred if it leads to this very program, since it survives updates.
-    Raises SetupError if there is no such program.
+    A `confide` on PATH is preferred if it leads to this very program, since its path survives
+    updates. Raises SetupError if there is no such program.
     """
     on_path = shutil.which(NAME)
     own = Path(sys.executable).with_name(NAME)

@@ -24,8 +24,8 @@ _PROGRAM: Final = "confide"
 
 
 def address(entry: Any) -> str | None:
-    """Return the host that an entry calls, without parts of the URL that may be secret; None if it
-    calls none.
+    """Return the host that an entry calls, without parts of its URL that may be secret; None if the
+    entry calls none.
     """
     if not isinstance(entry, dict):
         return None

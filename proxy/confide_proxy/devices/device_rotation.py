@@ -38,15 +38,16 @@ _LOCK_DEADLINE_S: Final = 2.0
 
 
 async def rotate(paths: ProxyPaths, config: ProxyConfig, *, passphrase: str | None = None) -> tuple[bytes, bytes]:
-    """Give this device a new key in the same form as the old one; return the old and the new
-    Ed25519 public key.
+    """Give this device a new key, stored in the same form as the old one. Return the old and the
+    new Ed25519 public key.
 
-    `passphrase` opens the old key and protects the new one; required if the old one has a
-    passphrase.
+    Args:
+        passphrase: opens the old key and protects the new one; needed only if the old one has a
+            passphrase.
 
     Raises:
-        KeyChangeError: another process is changing the key, or the new key isn't in use yet; a later
-            connection completes the rotation.
+        KeyChangeError: another process is changing the key, or the new key isn't in use yet. In the
+            second case a later connection completes the rotation.
         PassphraseError: the passphrase doesn't open the old key.
         RequestError: the daemon refuses the new key.
         RosterError: the daemon's roster fails verification, so the new key cannot be added.

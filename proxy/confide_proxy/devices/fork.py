@@ -28,7 +28,7 @@ class Fork:
     Attributes:
         known: the roster that this device has seen.
         shown: the daemon's roster.
-        shared: number of common entries.
+        shared: the number of entries that both have in common.
     """
 
     known: Roster

@@ -84,10 +84,11 @@ def find(roster: Roster, name: str) -> Device:
 
 
 def waiting(keyring: Keyring, name: str) -> roster_client.Joiner:
-    """Return the device that waits for approval under this name, or under the words of its key's
+    """Return the device that waits for approval and has this name, or these words of its key's
     fingerprint.
 
-    Raises DeviceError if none or several wait under it, or if it already is a device of the space.
+    Raises DeviceError if no such device or several of them wait, or if the device is in the space
+    already.
     """
     check_device_name(name)
     members = keyring.roster.devices if keyring.roster else {}
@@ -142,12 +143,15 @@ async def invite(
     ttl_s: int,
     scope: str,
 ) -> tuple[DeviceInvite, float]:
-    """Create an invite that lets one device into the space with its keys; return it with its expiry
-    in seconds since 1970.
+    """Create an invite that lets one device into the space and gives it the space's keys. Return it
+    with its expiry in seconds since 1970.
 
     Args:
+        name: the name of the new device.
         static: the daemon's key, which the invite pins.
         url: the daemon's address, as the new device reaches it.
+        ttl_s: seconds until the invite expires.
+        scope: what the device may do: read, write or admin.
     """
     made = DeviceInvite.new(static, url)
     kept = Invitation(keyring.space, name, made.pair, time.time() + ttl_s)

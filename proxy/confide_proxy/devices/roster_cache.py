@@ -1,15 +1,16 @@
-"""The rosters that this device has seen, on its own disk: the daemon's rosters must continue them
+"""The rosters that this device has seen, on its own disk. The daemon's rosters must continue them
 (PROTOCOL.md 10.6).
 
     <name>.roster   the entries, each preceded by its length
     <name>.pin      the newest entry that the daemon is known to have, or that came from it
     last            the name of the space that was used last, for use while the daemon is unreachable
-    <name>.custody  who kept the key of the space's database when this device last heard of it
-    <space>.left    the space, by its own id, was another daemon's, whose static key is in it
+    <name>.custody  who kept the key of the space's database, as this device last heard
+    <space>.left    the static key of the daemon to which the space belonged when this device left it
 
-A name is a hash of the id that the daemon gives the space. Since the daemon chooses that id, pins
-are looked up by the id in the roster too, and a daemon that names another space than before isn't
-trusted. Only this device's identity opens the wraps in the entries.
+<name> is a hash of the id that the daemon gives the space, and <space> is the id in the roster.
+Since the daemon chooses the first one, pins are looked up by the id in the roster too, and a daemon
+that names another space than before isn't trusted. The space's keys in the entries are encrypted;
+only this device's private key decrypts its copies.
 """
 
 from __future__ import annotations

@@ -145,7 +145,9 @@ async def unlock(link: RequestChannel, keys: Mapping[int, bytes]) -> bool:
 
 
 async def invite(link: RequestChannel, invite: Invite, *, name: str, ttl_s: int, scope: str) -> float:
-    """Register an invite of this device with the daemon; return its expiry in seconds since 1970."""
+    """Register an invite that this device has made with the daemon. Return its expiry in seconds
+    since 1970.
+    """
     body: InviteRequest = {
         "inviteId": invite.invite_id,
         "psk": invite.invite_psk,

@@ -49,7 +49,7 @@ class OpenedFile:
     """A regular file of a project, open for reading; use it with `with`.
 
     Attributes:
-        stamp: its state when it was opened.
+        stamp: the file's metadata when it was opened, by which a change is noticed.
     """
 
     def __init__(self, root: Path, path: str, *, is_memory: bool = False) -> None:

@@ -1,3 +1,3 @@
-"""The link to the daemon: which daemon it is, this device's key, connecting, and starting a daemon
-on demand.
+"""The link to the daemon: which daemon this device uses, the device's key, connecting, and starting
+a daemon when it is needed.
 """

@@ -109,7 +109,9 @@ class _Leg:
 
 
 class Link:
-    """The link to this device's daemon, for one project and the global one."""
+    """The link of one process to this device's daemon, for a project and the global one. `run`
+    keeps it up.
+    """
 
     def __init__(
         self,
@@ -412,12 +414,13 @@ async def open_connection(
         hello: the fields of the hello message (PROTOCOL.md 4.3).
         keys: this device's keys, if the caller has opened or locked them.
         tell: prints the progress for the user.
-        patience_s: seconds for a reachable daemon, from the first byte to the open channel.
+        patience_s: seconds that the handshake with a daemon may take, from the first byte on.
 
     Raises:
         NotSetUpError, NotJoinedError, DaemonStartError: there is no daemon to connect to.
         KeyFileError, KeyLockedError, KeyringError: the identity or the pin cannot be used.
-        UnreachableError, HandshakeError, DeniedError: from the connection attempt.
+        UnreachableError, HandshakeError, DeniedError: the daemon cannot be reached, fails the
+            handshake, or refuses this device.
     """
     # Before the key, which is created at first need.
     await asyncio.to_thread(founding.require, paths, config)

@@ -197,7 +197,9 @@ def write(path: Path, key: Identity, form: Form, *, passphrase: str | None = Non
 
 
 class Unlocked(NamedTuple):
-    """An unlocked seed and its expiry time in seconds since 1970."""
+    """The seed of a key under a passphrase while it is unlocked, with its expiry time in seconds
+    since 1970.
+    """
 
     identity: Identity
     until: float

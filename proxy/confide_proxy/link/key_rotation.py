@@ -4,10 +4,11 @@
     identity.key        the present key
     identity.next.key   the next key: on the disk before the daemon learns of it, and until a handshake with it has succeeded
 
-A crash leaves both files. Every connection that finds two tries the next key first. If the daemon
-accepts it, it replaces the present one. If the daemon does not know it, the rotation never
-happened, and the next key is deleted once the present one has worked. Files are changed under a
-lock, which a rotation holds to its end, so that a key that is about to be reported is not deleted.
+A crash may leave both files. Every connection that finds two tries the next key first. If the
+daemon accepts the next key, that replaces the present one. If the daemon does not know it, the
+rotation never happened, and the next key is deleted once the present one has worked. Files are
+changed under a lock, which a rotation holds to its end, so that a key that is about to be reported
+is not deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ authorize.
 
 
 class KeysOnDisk(NamedTuple):
-    """This device's keys on the disk: one, or two during an unfinished rotation."""
+    """This device's keys on the disk: one key, or two during an unfinished rotation."""
 
     current: Stored
     following: Stored | None

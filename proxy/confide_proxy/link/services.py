@@ -59,8 +59,8 @@ class ServiceProblem(NamedTuple):
 
 
 class ServiceRunner:
-    """Runs the background services of one process, and records their problems in a file in `folder`,
-    where other processes read it. A process without problems has no file there.
+    """Runs the background services of one process. It records their problems in a file in `folder`,
+    where other processes read them. A process without problems has no file there.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -116,7 +116,8 @@ class Fallback:
     @property
     def has_queue(self) -> bool:
         """Return True if calls of this device are queued, so that new ones must be sent after them.
-        Costs one system call.
+        Return False if the queued calls only wait for this device to get the space's keys. Costs
+        one system call.
         """
         if self._is_for_keys and self._sealed_calls.sealing.keyring.keys is None:
             return False  # the approval by a user may take days
@@ -167,7 +168,7 @@ class Fallback:
         return answer
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a background task for a call; its errors are logged."""
+        """Start a background task for a call; errors of the task are logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_end)

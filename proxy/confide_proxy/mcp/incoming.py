@@ -7,8 +7,8 @@ password (`elicitation/create`), use the client's model (`sampling/createMessage
 responses, which the tunnel matches with the calls that wait for them, and the notifications in
 `NEWS`.
 
-Messages that pass are parsed and encoded again, unless the bytes of a response can be read in only
-one way. They cannot if
+Messages that pass are parsed and encoded again. Only a response whose bytes every parser reads in
+the same way is passed on unchanged. Parsers may differ on the bytes if
 
 - they contain a line end: the client reads lines, JSON allows line ends between its tokens, and a
   whole forged message fits between two of them. Some clients end lines at U+0085, U+2028 and U+2029
@@ -84,7 +84,7 @@ class NotificationMessage(NamedTuple):
 
     @property
     def message(self) -> dict[str, Any]:
-        """Return the JSON-RPC message for the client."""
+        """Return the notification as a JSON-RPC message for the client."""
         return {"jsonrpc": "2.0", "method": self.method, **({"params": self.params} if self.params else {})}
 
 
@@ -95,7 +95,9 @@ class RequestMessage(NamedTuple):
 
     @property
     def refusal(self) -> bytes | None:
-        """Return the encoded error response for the daemon; None if the request's id is not valid."""
+        """Return the encoded error response that refuses the request; None if the request's id is
+        not valid.
+        """
         if not isinstance(self.identifier, str | int) or len(str(self.identifier)) > _MAX_ID:
             return None
         error = {"code": METHOD_NOT_FOUND, "message": "a daemon asks nothing of an agent's client"}

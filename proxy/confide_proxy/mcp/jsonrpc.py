@@ -1,7 +1,8 @@
-"""The client's JSON-RPC: parsing and validation of its messages, calls that wait for a response,
-and the queue of messages to the daemon.
+"""The client's JSON-RPC messages: their parsing and validation, calls that wait for a response, and
+the queue of messages to the daemon.
 
-The client's first answer waits for this module to load: slow imports happen where they are needed.
+The client's first answer waits for this module to load, so slow imports happen only where they are
+needed.
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ message.
 
 
 class MalformedError(Exception):
-    """A line that is not a valid message. `code` is a JSON-RPC error code; `identifier` is the id
-    of the message, if it could be read, so that the client gets a response.
+    """A line that is not a valid JSON-RPC message.
+
+    Attributes:
+        code: the JSON-RPC error code for the response.
+        identifier: the id of the message, for the response; None if it could not be read.
     """
 
     def __init__(self, code: int, why: str, *, identifier: str | int | None = None) -> None:
@@ -58,10 +62,11 @@ class MalformedError(Exception):
 
 
 def parse_line(line: bytes) -> tuple[dict[str, object], bytes]:
-    """Parse a line. Return the message, and the line to send: encoded again if an object contains a
-    name twice, since the daemon could take the value that was ignored here.
+    """Parse a line from the client. Return the message, and the line to send to the daemon. That is
+    encoded again if an object contains a name twice, since the daemon could use the value that is
+    ignored here.
 
-    Raises MalformedError: the line is not a valid message.
+    Raises MalformedError if the line is not a valid message.
     """
     if len(line) > MAX_LINE_BYTES:
         raise MalformedError(INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES // 2**20} MiB")
@@ -121,7 +126,9 @@ def encode_message(message: dict[str, Any]) -> bytes:
 
 
 def key(identifier: Any) -> str:
-    """Return a dictionary key for an id: 1 and "1" are different ids in JSON-RPC."""
+    """Return a dictionary key for the id of a message. The ids 1 and "1" get different keys, as
+    JSON-RPC demands.
+    """
     return json.dumps(identifier)
 
 
@@ -275,19 +282,19 @@ class PendingCall:
 
     @property
     def params(self) -> dict[str, Any]:
-        """Return the parameters, or an empty object if they are not an object."""
+        """Return the parameters; an empty dict if they are not an object."""
         params = self.message.get("params")
         return params if isinstance(params, dict) else {}
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Return the `_meta` of the parameters, or an empty object if it is not an object."""
+        """Return the `_meta` of the parameters; an empty dict if it is not an object."""
         meta = self.params.get("_meta")
         return meta if isinstance(meta, dict) else {}
 
     @property
     def token(self) -> Any:
-        """Return the progress token; None if the client does not follow the progress."""
+        """Return the token by which the client gets progress notifications; None if it wants none."""
         return self.meta.get("progressToken")
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Responses:
-    """Writes a client's responses, and the notifications to it. Used in the event loop only."""
+    """Writes the responses and notifications for a session's client. Used in the event loop only."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         """`write` takes whole lines for the client."""

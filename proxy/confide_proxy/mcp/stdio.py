@@ -145,18 +145,20 @@ class Settling:
 
 
 class Lines:
-    """Reader of lines from a descriptor, in batches."""
+    """Reads lines from a descriptor, in batches."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rest = bytearray()
 
     def wait(self, seconds: float) -> bool:
-        """Return True if the descriptor becomes readable within `seconds`."""
+        """Wait up to `seconds` for input, and return True if there is some to read."""
         return bool(select.select([self._fd], [], [], seconds)[0])
 
     def read(self) -> list[bytes] | None:
-        """Read the next complete lines, possibly none; None at the end of the input."""
+        """Read what is available, and return the complete lines, possibly none; None at the end of
+        the input.
+        """
         data = os.read(self._fd, _READ_BYTES)
         if not data:
             return None
@@ -193,8 +195,8 @@ class Outlet:
         return self._lines.qsize() > _LINES_OUT // 2 or self._bytes_in - self._bytes_out > _BYTES_OUT // 2
 
     def put(self, line: bytes) -> None:
-        """Queue a line. If the client leaves more than `_LINES_OUT` lines or `_BYTES_OUT` unread,
-        the process exits.
+        """Queue a line for the client. If the client leaves more than `_LINES_OUT` lines or
+        `_BYTES_OUT` bytes unread, the process exits.
         """
         if self._thread is None:
             # A thread would only cost start-up time before the loop runs; but a client that does
@@ -221,7 +223,7 @@ class Outlet:
         self._thread.start()
 
     def close(self, deadline_s: float) -> None:
-        """Write the remaining lines, within the deadline."""
+        """Write the remaining lines, within `deadline_s` seconds."""
         if self._thread is not None:
             try:
                 self._lines.put(None, timeout=deadline_s)

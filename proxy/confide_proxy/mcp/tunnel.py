@@ -1,4 +1,4 @@
-"""The tunnel for the client's JSON-RPC messages to the daemon and back.
+"""The tunnel that carries the client's JSON-RPC messages to the daemon and back.
 
 It forwards messages and is not a second MCP server. It acts in these cases only:
 

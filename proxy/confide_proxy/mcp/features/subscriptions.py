@@ -1,7 +1,7 @@
 """The client's subscriptions: to single resources, or by notification streams in the 2026-07-28
-era.
+version of MCP.
 
-The proxy opens a stream at once: a client of that era counts as connected when its stream is
+The proxy opens a stream at once: a client of that version counts as connected when its stream is
 acknowledged, and must not wait for a daemon. The proxy sends the stream to the daemon when the link
 is up, and again after each break. Changes between two connections are not reported, so the client
 then gets notifications for all resources of the stream.
@@ -67,7 +67,7 @@ class Subscriptions:
             self._by_uri[uri] = {**call.message, "id": f"{_REPLAYED}{uri}"}
 
     def forget(self, call: PendingCall) -> None:
-        """Remove the subscription of a call that the daemon refused."""
+        """Remove a subscription whose call the daemon has refused."""
         if call.method == _SUBSCRIBE and isinstance(uri := call.params.get("uri"), str):
             self._by_uri.pop(uri, None)
 
@@ -126,8 +126,8 @@ def news_of_change(stream: PendingCall, name: str) -> Iterator[dict[str, object]
 
 
 def news_after_break(stream: PendingCall) -> Iterator[dict[str, object]]:
-    """Yield the notifications for a stream after a break of the link: any of its resources may have
-    changed, appeared or disappeared.
+    """Yield the notifications to send on a stream after a break of the link. Any of the stream's
+    resources may have changed, appeared or disappeared meanwhile.
     """
     for uri in uris_of(stream):
         yield _news(UPDATED, stream, uri=uri)
