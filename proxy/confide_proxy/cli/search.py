@@ -113,8 +113,8 @@ async def search(
 
 
 def mark_stale(here: CommandContext, project: Project, hits: list[dict[str, Any]]) -> None:
-    """Add the field `stale`, a mark for users, to the search results that are notes about files
-    which have changed in this checkout. Blocks.
+    """Add the field `stale`, a sentence for users, to the search results that are notes about files
+    which have changed in this checkout, or could not be checked. Blocks.
     """
     own = [hit for hit in hits if hit["project"] == project.name != GLOBAL_PROJECT]
     marks = ties_of(here, project).marks_for_answer(hit["path"] for hit in own) if own else {}

@@ -104,7 +104,7 @@ def _say_all(lines: list[str]) -> None:
 
 
 def places_of(paths: ProxyPaths) -> dict[str, str]:
-    """Return the paths of this device's files, by their names in `--json`."""
+    """Return the paths of this device's files, by the names that `--json` gives them."""
     return {
         "configuration": str(paths.config),
         "data": str(paths.state),

@@ -111,8 +111,8 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A file that Confide alone writes. In every version it begins with the text `mark`; a file
-    that does not belongs to another program.
+    """A file that Confide alone writes. It begins with the text `mark` in every version of Confide;
+    a file without that text belongs to another program.
     """
 
     file: Path

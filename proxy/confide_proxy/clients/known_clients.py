@@ -59,7 +59,7 @@ class KnownClient:
         name: its name on the command line.
         title: its name as its makers write it.
         programs: the names of its program on PATH.
-        of_user: the path of the user's configuration file.
+        of_user: returns the path of the user's configuration file.
         of_project: returns the path of a project's configuration file from the project's folder;
             None if the client has none for projects.
         group: the key in that file below which the servers are.

@@ -1,9 +1,9 @@
 """Rotation of this device's key: create a new key, add it to the space's roster, and send it to the
 daemon (PROTOCOL.md 7.10).
 
-The space never counts two devices for it: the old key adds the new one to the roster, and the new
-one removes the old one (10.6). Both keys are recorded on disk before the roster changes. After an
-interrupted or failed rotation, the key that this device has in the end removes the other one.
+The old key adds the new one to the roster, and the new one removes the old one, so that the space
+counts one device as before (10.6). Both keys are recorded on disk before the roster changes. After
+an interrupted or failed rotation, the key that this device has in the end removes the other one.
 """
 
 from __future__ import annotations

@@ -239,9 +239,9 @@ class RosterCache:
         one that has the spaces known here.
 
         The next space that the new daemon names is accepted, since the user chose to join it. The
-        rosters of the other spaces are no longer trusted: a roster isn't secret among its devices,
-        so a daemon that shows one need not be the one that stores the space, and the one that
-        stores it gets keys (PROTOCOL.md 10.9).
+        spaces known so far are no longer trusted: a roster isn't secret among its devices, so a
+        daemon that shows one need not be the one that stores the space, and the one that stores it
+        gets keys (PROTOCOL.md 10.9).
 
         Args:
             before: the static key of the daemon joined before, 32 bytes; b"" if there was none.

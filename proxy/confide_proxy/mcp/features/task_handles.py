@@ -2,8 +2,8 @@
 
 A client that declares the extension on a call may get a handle instead of the result, and asks for
 the result with `tasks/get`. It gets one only for tools that may take minutes, and only once the
-call has taken `HANDLE_AFTER_S`. Handles exist as long as their session, or the process of their
-HTTP gateway: its end would end the calls too.
+call has taken `HANDLE_AFTER_S`. Handles exist as long as their session, or as the process of their
+HTTP gateway. The calls end with that process too.
 """
 
 from __future__ import annotations
