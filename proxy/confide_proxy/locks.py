@@ -84,8 +84,8 @@ class Seat:
             os.utime(self._fd)
 
     def silent_s(self) -> float:
-        """Return for how many seconds the process that has the role has not called `show_life`, as
-        far as this process has seen; 0 at the first call.
+        """Return for how many seconds this process has seen no new call of `show_life` by the
+        process that has the role; 0 at the first look.
 
         The time is measured on this process's own clock, so a changed system time or a sleep of the
         device does not count.

@@ -78,9 +78,9 @@ def run(
 ) -> None:
     """Run a command that uses sealed secrets, and mask them in what it prints.
 
-    REF is a name (`confide secrets name`), a placeholder, or the beginning of one that no other has.
-    Only the command gets the values, with --http not even that. A command and a secret that were not used together before in
-    this session are asked about.
+    REF is a name (`confide secrets name`), a placeholder, or the beginning of one that no other
+    has. Only the command gets the values, with --http not even that. A command and a secret that
+    were not used together before in this session are asked about.
     """
     if not portable.HAS_MODES:
         raise RunRefusedError("confide run needs Linux or macOS", hint="on Windows, run it in WSL")

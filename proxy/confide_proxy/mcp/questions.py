@@ -155,8 +155,8 @@ class Questions:
         """Read the user's answer from a repeated call, and return the result that was kept for that
         call.
 
-        Returns None if the call contains no answer to the waiting question, or if its result
-        depends on the answer: it is carried out now.
+        Returns None if the call contains no answer to the waiting question, or if the call's result
+        depends on the answer; such a call is carried out now.
         """
         if self._held_declaration is None or params.get("requestState") != self._held_declaration[0]:
             return None
