@@ -111,8 +111,8 @@ async def _rescan(
 
 @command
 async def list_secrets(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """List the space's sealed credentials by placeholder, with their names and with the projects and
-    files that have them; never their values.
+    """List the space's sealed credentials by placeholder, with their names and with the projects
+    and files that have them; never their values.
     """
     names = SecretNames(here.paths.secret_names).read()
     called: dict[str, list[str]] = {}

@@ -30,7 +30,9 @@ from confide_proxy.offline.operations import new_meta
 
 @command
 async def stale(here: CommandContext, project: ProjectDir = Path()) -> Output:
-    """List the notes of this project that are about something that has changed here, or no longer exists."""
+    """List the notes of this project that are about something that has changed here, or no longer
+    exists.
+    """
     this = await project_of(here, project)
     ties = await asyncio.to_thread(ties_of, here, this)
     found = await asyncio.to_thread(lambda: list(ties.notes.all()))

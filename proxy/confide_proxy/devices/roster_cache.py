@@ -3,9 +3,9 @@
 
     <name>.roster   the entries, each preceded by its length
     <name>.pin      the newest entry that the daemon is known to have, or that came from it
-    last            the name of the space that was used last, for use while the daemon is unreachable
+    last            the name of the space used last, for use while the daemon is unreachable
     <name>.custody  who kept the key of the space's database, as this device last heard
-    <space>.left    the static key of the daemon to which the space belonged when this device left it
+    <space>.left    the static key of the daemon of a space that this device has left
 
 <name> is a hash of the id that the daemon gives the space, and <space> is the id in the roster.
 Since the daemon chooses the first one, pins are looked up by the id in the roster too, and a daemon

@@ -2,7 +2,8 @@
 `devices.device_rotation` creates the successor and reports it to the daemon.
 
     identity.key        the present key
-    identity.next.key   the next key: on the disk before the daemon learns of it, and until a handshake with it has succeeded
+    identity.next.key   the next key, written before the daemon learns of it, and kept until a
+                        handshake with it has succeeded
 
 A crash may leave both files. Every connection that finds two tries the next key first. If the
 daemon accepts the next key, that replaces the present one. If the daemon does not know it, the
