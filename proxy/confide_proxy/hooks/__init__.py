@@ -1,3 +1,3 @@
-"""Hooks: events that clients report about their sessions, and immediate answers to them. They run
-in every turn, so they load next to nothing.
+"""Answers to the hooks of coding agents: short commands that a client runs at events of its
+session. They run in every turn, so these modules import next to nothing.
 """

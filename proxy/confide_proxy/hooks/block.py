@@ -1,5 +1,5 @@
-"""The frame around text that is added to a model's context automatically. It names the source of
-the text and says that it contains no instructions.
+"""The frame around text that Confide adds to a model's context automatically. It names the source
+of the text and says that it contains no instructions.
 
 A client puts it into a message of role *system* or *developer*, so the frame states facts and gives
 no orders. Only text escaped by `form.py` may go inside.
@@ -23,7 +23,9 @@ _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 def frame_lines(lines: Sequence[str], *, age_s: float | None = None) -> str:
-    """Return the block; `age_s`, the age of its notes in seconds, is mentioned if given."""
+    """Return the lines in their frame, as one text. If given, `age_s`, the age of the quoted notes
+    in seconds, is mentioned in it.
+    """
     when = "" if age_s is None else f", as they were {age(age_s)}"
     how = _HOW_TO_USE if any(_SEALED in line for line in lines) else ""
     return "\n".join([OPEN, _NOTICE.format(when=when) + how, *lines, CLOSE])

@@ -1,8 +1,8 @@
-"""Briefings on disk: the text that starts a session, one file per project, and a list that maps
-folders to them.
+"""Briefings on disk: the text that is shown to a model when a session starts. There is one file per
+project, and an index that maps folders to these files.
 
-The process that holds the seat writes them; a hook reads one even if no other process runs. They
-are stored in the form in which a model may see them.
+The process that answers all hooks of this device writes them; a hook can read one even if no other
+process runs. They are stored escaped, as a model may see them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OWN: Final = (".git", ".confide.toml", "MEMORY.md", "memory")
 
 
 def read(state: str, cwd: str, *, now: float | None = None) -> str:
-    """Return the block for a session in the folder `cwd`; "" without a briefing."""
+    """Return the framed briefing for a session in the folder `cwd`; "" if there is none."""
     folders = _object(os.path.join(state, FOLDER, _LIST))
     folder = os.path.realpath(cwd) if cwd else ""
     for _ in range(_DEEPEST):
@@ -52,7 +52,9 @@ def _block(kept: dict[str, object], now: float) -> str:
 
 
 def save(state: str, folder: str, name: str, lines: Sequence[str], *, now: float | None = None) -> None:
-    """Store the briefing `name` (letters and digits) of the project in `folder`. Raises OSError."""
+    """Store the briefing `name` (letters and digits) of the project in `folder`. Raises OSError if
+    the file cannot be written.
+    """
     place = os.path.join(state, FOLDER)
     os.makedirs(place, mode=0o700, exist_ok=True)
     kept = {"written": int(time.time() if now is None else now), "lines": list(lines)}

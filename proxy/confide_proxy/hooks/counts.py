@@ -1,8 +1,8 @@
-"""Outcomes of hooks, one line of about thirty bytes each, for `confide doctor`. They contain no
+"""A log of the outcomes of hooks for `confide doctor`, about thirty bytes a line. It contains no
 text of a session.
 
-`CONFIDE_HOOKS=log` keeps a longer log beside them. Both files are rotated when they are large, and
-errors are ignored.
+`CONFIDE_HOOKS=log` keeps a more detailed log beside it. Both files are rotated when they grow
+large, and write errors are ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def note(
 
 
 def read(state: str) -> list[tuple[float, str, str, int, str]]:
-    """Return time, event, outcome, milliseconds and cause of the last events, the oldest first."""
+    """Return the time, event, outcome, duration in milliseconds, and cause of the last events,
+    oldest first.
+    """
     found: list[tuple[float, str, str, int, str]] = []
     for name in (f"{EVENTS}.1", EVENTS):
         try:

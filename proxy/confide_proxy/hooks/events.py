@@ -1,4 +1,5 @@
-"""Hook events of all clients as one class, and the form of the answer for each client.
+"""Parse the hook events of all clients into one class, and build the response that each client
+expects.
 
 Claude Code and Codex use the same format, and Gemini CLI nearly the same; Cursor and VS Code use
 other names. OpenCode has no hooks; Confide's plugin there sends Claude Code's format with its own
@@ -73,15 +74,15 @@ _MORE: Final = ("compact_summary", "agent_transcript_path", "agent_type")
 
 
 class HookEvent:
-    """A hook event.
+    """An event that a client reports to a hook.
 
     Attributes:
-        name: the client's name for it.
+        name: the client's name for the event.
         kind: START, PROMPT, PERMISSION, BEFORE, AFTER or POINTER.
         client: "claude-code", "codex", "gemini", "opencode", "cursor" or "vscode".
-        source: reason of a start.
+        source: the reason for a session start, such as "startup" or "resume".
         cwd: working folder of the client.
-        told: the whole JSON object.
+        fields: the event's whole JSON object.
     """
 
     __slots__ = ("client", "cwd", "fields", "kind", "name", "session", "source", "transcript")
@@ -100,45 +101,46 @@ class HookEvent:
 
     @property
     def prompt(self) -> str:
-        """The user's prompt."""
+        """The user's prompt, cut at `PROMPT_CHARS`; "" if the event has none."""
         found = self.fields.get("prompt")
         return found[:PROMPT_CHARS] if isinstance(found, str) else ""
 
     @property
     def final_answer(self) -> str:
-        """The agent's last message of a turn; "" if the event does not contain it."""
+        """The agent's last message of the turn, cut at `PROMPT_CHARS`; "" if the event has none."""
         found = self.fields.get("last_assistant_message", self.fields.get("prompt_response"))
         return found[:PROMPT_CHARS] if isinstance(found, str) else ""
 
     @property
     def call(self) -> dict[str, object]:
-        """Its tool call, as `tool_events.described` returns it."""
+        """The event's tool call, in the form of `tool_events.describe_call`."""
         return tool_events.describe_call(self.fields, is_failure=self.name == FAILURE)
 
     @property
     def is_allowed(self) -> bool:
-        """True if it asks about a tool of Confide that may run without the user's permission."""
+        """True if the event asks for permission to run a tool of Confide that needs no permission."""
         tool = _text(self.fields, "tool_name")
         name = next((tool[len(prefix) :] for prefix in OURS if tool.startswith(prefix)), "")
         return name in ALLOWED or (name == ADDING and _only_adds(self.fields.get("tool_input")))
 
     @property
     def is_summariser(self) -> bool:
-        """True if the stopping subagent is the client's own, which summarizes a session for
-        compaction.
+        """True if the event reports the end of the client's own subagent that summarizes a session
+        for compaction.
         """
         return self.name == "SubagentStop" and self.fields.get("agent_type") == ""
 
     @property
     def more(self) -> dict[str, str]:
-        """Data that no transcript contains."""
+        """Data of the event that the session's transcript does not contain."""
         found = {"cwd": self.cwd, **{key: self.fields.get(key) for key in _MORE}}
         return {key: value for key, value in found.items() if isinstance(value, str) and value}
 
 
 def read(data: bytes) -> HookEvent | None:
-    """Parse an event; return None for one that hooks ignore. Raises ValueError or RecursionError if
-    it isn't a JSON object.
+    """Parse an event from JSON; return None if hooks ignore events of its name.
+
+    Raises ValueError or RecursionError if the data is not a JSON object.
     """
     told = json.loads(data)
     if not isinstance(told, dict):
@@ -147,15 +149,15 @@ def read(data: bytes) -> HookEvent | None:
 
 
 def parse_event(told: dict[str, object]) -> HookEvent | None:
-    """Return the event that a JSON object describes; None for one that hooks ignore."""
+    """Return the event that a JSON object describes, or None if hooks ignore events of its name."""
     name = _text(told, "hook_event_name", "hookEventName")
     kind = KINDS.get(name)
     return HookEvent(name, kind, told) if kind else None
 
 
 def answer(event: HookEvent, context: str, message: str) -> dict[str, Any]:
-    """Return the answer in the client's form: `context` is for the model and `message` for the
-    user; either may be "".
+    """Return the response in the form that the event's client expects. `context` is text for the
+    model and `message` text for the user; either may be "".
     """
     if event.client == "cursor":
         return {"additional_context": context} if context else {}
@@ -166,7 +168,7 @@ def answer(event: HookEvent, context: str, message: str) -> dict[str, Any]:
 
 
 def allowing(event: HookEvent) -> dict[str, object]:
-    """Return the answer that allows a tool to run."""
+    """Return the response that lets the event's tool run without asking the user."""
     return {"hookSpecificOutput": {"hookEventName": event.name, "decision": {"behavior": "allow"}}}
 
 

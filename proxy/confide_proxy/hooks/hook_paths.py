@@ -1,4 +1,6 @@
-"""Paths that a hook needs, without the import cost of `confide_proxy.paths`; a test compares both."""
+"""Find the paths that a hook needs without importing `confide_proxy.paths`, which takes too long. A
+test checks that both return the same paths.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _DEEPEST: Final = 64
 
 
 def find() -> tuple[str, str]:
-    """Return the paths of the state folder and of `proxy.toml`."""
+    """Return the paths of the state folder and of the configuration file `proxy.toml`."""
     found = _find_paths()
     if any(os.environ.get(name) for name in _VARIABLES) or _is_set_up(found[0]):
         return found
@@ -54,8 +56,8 @@ def _find_paths() -> tuple[str, str]:
 
 
 def addresses(state: str) -> list[str]:
-    """Return the possible paths of the hook socket: in the state folder, or in a runtime folder if
-    that path is too long.
+    """Return the paths where the hook socket may be: in the state folder, or in a runtime folder if
+    the first path is too long for a socket.
 
     Raises OSError if the state folder doesn't exist.
     """
@@ -71,8 +73,10 @@ def addresses(state: str) -> list[str]:
 
 
 def is_off(config: str, cwd: str, option: str = "hooks") -> bool:
-    """Return True if `proxy.toml`, or the `.confide.toml` of a folder above `cwd`, says `hooks =
-    false` or cannot be read; or if it says so of another option.
+    """Return True if the user has switched off hooks for the folder `cwd`, or another `option`.
+
+    That is so if `proxy.toml`, or the `.confide.toml` of a folder above `cwd`, sets `hooks = false`
+    or cannot be read.
     """
     if _says_off(config, option, is_ours=True):
         return True
@@ -90,8 +94,8 @@ def is_off(config: str, cwd: str, option: str = "hooks") -> bool:
 
 
 def project_of(cwd: str) -> str:
-    """Return the folder above `cwd` that is a repository or has a `.confide.toml`; `cwd` itself if
-    none is.
+    """Return the nearest folder at or above `cwd` that is a repository or has a `.confide.toml`;
+    `cwd` itself if there is none.
     """
     folder = cwd
     for _ in range(_DEEPEST):
@@ -104,17 +108,17 @@ def project_of(cwd: str) -> str:
 
 
 def own_folders(state: str) -> tuple[str, ...]:
-    """Return the folders outside of a project in which clients, and Confide, keep files of their
-    own.
-    """
+    """Return the folders outside a project in which clients and Confide keep files of their own."""
     home = os.path.expanduser("~")
     clients = (".claude", ".codex", ".gemini", ".cursor", ".config/opencode", ".local/share/opencode")
     return (os.path.dirname(state), *(os.path.join(home, name) for name in clients))
 
 
 def plain(path: str, most: int) -> bytes:
-    """Read at most `most` bytes of a regular file. Raises OSError if it doesn't exist or isn't
-    regular, since reading others may not end.
+    """Read at most `most` bytes of a regular file.
+
+    Raises OSError if the file doesn't exist or isn't regular: reading a pipe or a device may block
+    forever.
     """
     fd = os.open(path, os.O_RDONLY | portable.NO_WAIT | portable.NO_LINK | portable.CLOSED)
     with open(fd, "rb") as file:

@@ -1,10 +1,11 @@
 """The process of `confide hook`: reads an event on stdin and writes one JSON object or nothing to
 stdout. It never writes to stderr and always exits with code 0.
 
-It asks the process that holds the seat `hooks` (`seat.py`) over a Unix socket and opens no other
-connection. The user waits for it in every turn, so it imports only the light modules of this
-folder, json, os and socket (a test checks the imports), and each wait has a timeout. While a
-session that will answer is starting, a prompt waits for it.
+It forwards the event over a Unix socket to the process that answers all hooks of this device
+(`server/seat.py`), and opens no other connection. The user waits for it in every turn, so it
+imports only the light modules of this folder, json, os and socket (a test checks the imports), and
+each wait has a timeout. If a session that could answer is still starting, a prompt's hook waits for
+it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def main() -> NoReturn:
 
 
 class Hook:
-    """A hook's event and its deadline."""
+    """A run of `confide hook`, which reads an event and answers it before its deadline."""
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -274,11 +275,11 @@ class Hook:
 
 
 def call_request(event: events.HookEvent, state: str, config: str, *, client_pid: int = 0) -> dict[str, object] | None:
-    """Return the request for a note that concerns a tool call, after marking a session that has
-    read text of third parties.
+    """Return the request for a note that concerns the event's tool call. Also mark the session if
+    the call returned text that third parties may have written.
 
-    Empty if no note can concern the call; None if notes at tool calls are switched off.
-    `client_pid` is the client's process, 0 if it runs this one.
+    Returns {} if no note can concern the call, and None if the user has switched off notes at tool
+    calls. `client_pid` is the client's process ID; 0 means the client that runs this hook.
     """
     own = (hook_paths.project_of(event.cwd), *hook_paths.own_folders(state))
     is_foreign = tool_events.is_foreign(event.fields, own)
@@ -311,11 +312,16 @@ def process_start() -> float:
 
 
 def answer_from(connection: socket.socket, *, end: float, most: int = MOST_ANSWER) -> dict[str, Any]:
-    """Read the answer of a listener: a JSON object on one line of at most `most` bytes. Empty if the
-    listener ends first or sends no object.
+    """Read the answer of the process that answers hooks: a JSON object on one line of at most
+    `most` bytes. Returns {} if that process closes the connection first, or sends something other
+    than an object.
 
-    `end`: on the clock of `time.monotonic`. Raises OSError, TimeoutError: none came until then;
-    ValueError, RecursionError: the line is no JSON.
+    `end` is the deadline on the clock of `time.monotonic`.
+
+    Raises:
+        OSError: the connection failed.
+        TimeoutError: no complete line came before the deadline.
+        ValueError, RecursionError: the line is not JSON.
     """
     data = bytearray()
     while not data.endswith(b"\n") and len(data) <= most:
@@ -329,8 +335,8 @@ def answer_from(connection: socket.socket, *, end: float, most: int = MOST_ANSWE
 
 
 def connect(state: str, timeout_s: float) -> socket.socket | None:
-    """Connect to the listener of this user that has its socket in the folder `state`; return None if
-    there isn't any. Raises OSError.
+    """Connect to this user's process that listens at its socket in the folder `state`; return None
+    if no process listens there. Raises OSError if the connection fails.
     """
     if not hasattr(socket, "AF_UNIX"):
         from confide_proxy.hooks import loopback
@@ -357,8 +363,10 @@ def connect(state: str, timeout_s: float) -> socket.socket | None:
 
 
 def is_same_user(connection: socket.socket) -> bool:
-    """Return True if the peer process belongs to this user, or if the system doesn't report that:
-    the folder belongs to this user alone.
+    """Return True if the process at the other end of the socket belongs to this user.
+
+    Also True where the system doesn't report the user: only this user can reach a socket in the
+    folder.
     """
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:

@@ -1,12 +1,12 @@
-"""Pointers to places in clients' transcripts from which the learner may learn (docs/learning.md).
-Hooks write them, the learner reads them.
+"""A queue of references to transcripts of clients, from which Confide may learn (docs/learning.md).
+Hooks append to it, and the learner reads it.
 
-A pointer is one JSON line in `learn/pointers.jsonl` of the state folder, without any text of the
-session. Hooks run in every turn while the user waits, so this module needs only the standard
-library, and `append` never raises.
+A reference, called a pointer, is one JSON line in `learn/pointers.jsonl` of the state folder. It
+contains no text of the session. Hooks run in every turn while the user waits, so this module needs
+only the standard library, and `append` never raises.
 
-Writers lock the file for some microseconds, so no line is torn, none is lost while another process
-shortens the file, and a line that a full disk has truncated is removed.
+Writers lock the file for some microseconds. So no line is torn, and none is lost while another
+process shortens the file. A line that a full disk has truncated is removed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _MODES: Final = ("suggest", "auto")
 
 
 def learns(config: str | os.PathLike[str]) -> bool:
-    """Return True if `proxy.toml` enables learning, or if it says nothing and the plugin's answer
-    does. False if the file is unreadable, or another user could have written it.
+    """Return True if the user has enabled learning in `proxy.toml`, or else by the answer given to
+    the plugin. False if the file is unreadable, or another user could have written it.
 
-    The full check of who could have written it (docs/decisions/0020) is the learner's. A pointer
-    contains nothing that isn't in the client's own files.
+    The learner itself makes the full check of who could have written the file
+    (docs/decisions/0020). A pointer contains nothing that isn't in the client's own files.
     """
     try:
         fd = os.open(config, os.O_RDONLY | portable.NO_WAIT | portable.CLOSED)
@@ -91,18 +91,18 @@ def append(
     event: str,
     more: Mapping[str, str] | None = None,
 ) -> bool:
-    """Append a pointer if learning is enabled; return True if it was written. Otherwise nothing is
-    written and no folder created.
+    """Append a pointer if learning is enabled, and return True if it was written. Otherwise write
+    nothing and create no folder.
 
     Args:
         state: the state folder, which must exist.
         config: path of `proxy.toml`, which need not exist.
-        client: source of the transcripts, such as "claude-code" or "codex".
-        transcript: path of the file; "" if the client names none.
-        offset: current size of the file in bytes.
+        client: name of the client that writes the transcript, such as "claude-code" or "codex".
+        transcript: path of the transcript file; "" if the client gives none.
+        offset: current size of that file in bytes.
         event: the client's name of the event.
-        more: data of the event that no transcript contains, such as `compact_summary` and `cwd`; each
-            value is cut at `MORE_CHARS`.
+        more: data of the event that no transcript contains, such as `compact_summary` and `cwd`;
+            each value is cut at `MORE_CHARS`.
     """
     if os.environ.get("CONFIDE_LEARNING") or not learns(config):
         return False
@@ -157,11 +157,11 @@ def read(state: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], bytes]:
 
 
 def forget(state: str | os.PathLike[str], lines: bytes) -> None:
-    """Remove the lines that `read` has returned. Nothing is removed if the file was shortened
-    since; the pointers then come again.
+    """Remove the lines that `read` has returned. If another process has shortened the file since,
+    nothing is removed, and the next `read` returns them again.
 
-    Raises OSError if the write fails or the lock stays taken for `_PATIENT_LOCK_S`; all lines are
-    still there then.
+    Raises OSError if the write fails, or if another process keeps the lock for `_PATIENT_LOCK_S`
+    seconds; no line is removed then.
     """
     file = os.path.join(state, "learn", "pointers.jsonl")
     if not lines or not os.path.exists(file):

@@ -1,9 +1,10 @@
-"""Hooks' connections where the system has no Unix sockets, as on Windows: a port of this machine,
-and a secret in a file.
+"""Connections of hooks on systems without Unix sockets, such as Windows: a TCP port on 127.0.0.1,
+and a shared secret in a private file.
 
-Other users can connect to a port, or listen on it after a crash. So each end proves first that it
-has read the file, which is private to this user: a hook sends its prompt to no other process, and a
-listener answers no other one. An end proves it by the HMAC-SHA256 of the other end's nonce.
+Other users of the device can connect to the port, or listen on it after a crash. So each side first
+proves that it has read the file, which only this user can read: it returns an HMAC-SHA256 of the
+other side's nonce under the secret. Without that proof a hook sends no prompt, and the listener
+gives no answer.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ _MOST_FILE: Final = 4096
 
 
 def file_of(state: str) -> str:
-    """Return the file that names the port and the secret."""
+    """Return the path of the file that holds the port and the secret."""
     return os.path.join(state, "hooks.port")
 
 
 def write(state: str, port: int) -> bytes:
-    """Name a port in the file, and return a new secret, which the file has too. Raises OSError."""
+    """Write a port and a new secret to the file, and return the secret. Raises OSError if the file
+    cannot be written.
+    """
     secret = os.urandom(_SECRET_BYTES)
     atomic.write(file_of(state), json.dumps({"port": port, "secret": secret.hex()}).encode(), is_kept=False)
     return secret
@@ -50,24 +53,24 @@ def read(state: str) -> tuple[int, bytes] | None:
 
 
 def proof(secret: bytes, end: str, nonce: bytes) -> bytes:
-    """Return the line with which an end, `hook` or `listener`, answers the line with the other
-    end's nonce.
+    """Return the line by which `end`, either "hook" or "listener", proves that it knows the secret:
+    an HMAC of the other side's nonce.
     """
     return hmac.new(secret, end.encode() + b":" + nonce.strip(), "sha256").hexdigest().encode() + b"\n"
 
 
 def nonce() -> bytes:
-    """Return a line with a new nonce."""
+    """Return a new random nonce in hex, as a line to send."""
     return os.urandom(_SECRET_BYTES).hex().encode() + b"\n"
 
 
 def is_same(line: bytes, wanted: bytes) -> bool:
-    """Compare a proof, in a time that does not depend on what it is."""
+    """Return True if a proof is the expected one. The comparison takes constant time."""
     return hmac.compare_digest(line, wanted)
 
 
 def listening() -> socket.socket:
-    """Return a socket bound to a free port of this machine. Raises OSError."""
+    """Return a TCP socket bound to a free port on 127.0.0.1. Raises OSError if there is none."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.bind((_HOST, 0))
@@ -78,9 +81,10 @@ def listening() -> socket.socket:
 
 
 def connect(state: str, timeout_s: float) -> socket.socket | None:
-    """Return a connection to the listener that has the file's secret; None if there is none.
+    """Connect to the listener, and prove to each other that both know the secret. Return None if
+    the file is missing, or if the process at the port does not know the secret.
 
-    Raises OSError: nothing listens on the port, or not in time.
+    Raises OSError if nothing listens on the port, or if it does not respond in time.
     """
     found = read(state)
     if found is None:

@@ -1,8 +1,8 @@
-"""Selection of the part of a prompt that is searched in memory. Most prompts need no memory, and
-every hit costs tokens for the rest of the session.
+"""Select the part of a prompt for which memory is searched. Most prompts need no memory, and every
+search result costs tokens for the rest of the session.
 
-Pure functions without I/O or a model. Prompts rejected here are never searched for;
-`server.recall.HIT_SCORE` limits the hits of the others.
+These are pure functions without I/O or a model. A prompt that is rejected here causes no search;
+for the others, `server.recall.HIT_SCORE` is the lowest score of a result that is shown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ alone needs no memory.
 
 
 def question(prompt: str) -> str:
-    """Return the text to search for; "" for none."""
+    """Return the text to search memory for; "" if the prompt needs no search."""
     text = _without_blocks(prompt).strip()
     if text.startswith(_NO_QUESTIONS):
         return ""

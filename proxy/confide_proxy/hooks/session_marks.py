@@ -1,14 +1,15 @@
-"""Marks on disk about sessions, which hooks make and other processes read.
+"""Small files that record facts about sessions. Hooks write them, and other processes read them.
 
-Two are for hooks that fire before any process listens: a hook reads that a session is starting, and
-a later listener that a hook was not answered. A client fires its first hooks while `confide mcp` is
-still loading; a client started for a single prompt fires all of them within a second. So a prompt
-waits for a starting session as long as it has time, and an unanswered start is answered at the
-first prompt.
+Two are for hooks that fire before any process listens. One shows a hook that a session is starting;
+the other shows a later listener that a hook got no answer. A client fires its first hooks while
+`confide mcp` is still loading; a client started for a single prompt fires all of them within a
+second. So a prompt's hook waits for a starting session as long as it has time, and an unanswered
+session start is answered at the first prompt.
 
-A third one names the sessions that have read text of third parties, with the client's process that
-runs each. `confide mcp` is started by the same process, so it knows that its own agent has read
-such text: what that agent stores is `untrusted`. A new session of the client starts without it.
+A third file lists the sessions that have read text of third parties, with the process ID of the
+client that runs each. `confide mcp` is started by the same client, so it knows that its own agent
+has read such text: what that agent stores gets the class `untrusted`. A new session of the client
+starts without this mark.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ _DEEPEST: Final = 3
 
 
 def note(state: str) -> None:
-    """Mark that a session is starting. A failed write only costs a prompt its hits."""
+    """Record that a session is starting. If the write fails, only the first prompt gets no search
+    results.
+    """
     if os.path.isdir(state):  # otherwise Confide isn't set up here
         _append(state, _STARTING, b"")
 
 
 def is_noted(state: str) -> bool:
-    """Return True if a session has just started."""
+    """Return True if a session has started a moment ago, so that it may not listen yet."""
     try:
         age_s = time.time() - os.lstat(os.path.join(state, _FOLDER, _STARTING)).st_mtime
     except OSError:
@@ -61,12 +64,16 @@ def is_noted(state: str) -> bool:
 
 
 def hurry(state: str) -> None:
-    """Mark that a prompt waits for a starting session, which then should start at full speed."""
+    """Record that a prompt's hook waits for a starting session, which should then start at full
+    speed.
+    """
     _append(state, _AWAITED, b"")
 
 
 def is_hurried(state: str, since: float) -> bool:
-    """Return True if a prompt began to wait at or after `since` (seconds, as `time.time`)."""
+    """Return True if a prompt's hook began to wait for a session at or after the time `since`
+    (seconds since 1970).
+    """
     try:
         return os.lstat(os.path.join(state, _FOLDER, _AWAITED)).st_mtime >= since
     except OSError:
@@ -74,18 +81,17 @@ def is_hurried(state: str, since: float) -> bool:
 
 
 def miss(state: str, session: str) -> None:
-    """Note, below the state folder, that the hook at this session's start got no answer from
-    `confide mcp`.
+    """Record that the hook at this session's start got no answer from `confide mcp`.
 
-    The first prompt then brings the briefing instead. If the note cannot be written, the session
-    gets none.
+    The hook at the first prompt then brings the briefing. If the record cannot be written, the
+    session gets no briefing.
     """
     if line := _line(session):
         _append(state, _MISSED, line)
 
 
 def is_missed(state: str, session: str) -> bool:
-    """Return True if the start of the session was not answered."""
+    """Return True if the hook at this session's start got no answer."""
     try:
         listed = hook_paths.plain(os.path.join(state, _FOLDER, _MISSED), 2 * MOST_BYTES)
     except OSError:
@@ -95,8 +101,8 @@ def is_missed(state: str, session: str) -> bool:
 
 
 def note_foreign(state: str, session: str, *, client_pid: int = 0) -> None:
-    """Mark that a session has read text of third parties, in the client of that process; without
-    one, in the client that runs this hook.
+    """Record that a session has read text of third parties. `client_pid` is the process ID of its
+    client; 0 means the client that runs this hook.
     """
     name, client = _session(session), b"p:%d" % client_pid if client_pid > 0 else _client()
     if not ((not name or _is_foreign(state, name)) and _is_foreign(state, client)):
@@ -104,8 +110,8 @@ def note_foreign(state: str, session: str, *, client_pid: int = 0) -> None:
 
 
 def follow(state: str, session: str, *, is_new: bool) -> None:
-    """Let the mark of a session follow it into another process of the client; if it `is_new`,
-    remove the mark that its client has from the session before.
+    """Apply a session's record of foreign text to the client process that runs the session now. If
+    the session `is_new`, cancel the record of that client's previous session instead.
     """
     if not os.path.lexists(os.path.join(state, _FOLDER, _FOREIGN)):
         return
@@ -117,8 +123,8 @@ def follow(state: str, session: str, *, is_new: bool) -> None:
 
 
 def has_read_foreign(state: str) -> bool:
-    """Return True if the session of the client that started this process has read text of third
-    parties.
+    """Return True if the client that started this process runs a session that has read text of
+    third parties.
     """
     pid = os.getppid()
     for _ in range(_DEEPEST):

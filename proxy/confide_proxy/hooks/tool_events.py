@@ -1,4 +1,4 @@
-"""Tool calls of agents as the hooks of each client describe them, in one form.
+"""Convert the tool calls in the hook events of each client to one form.
 
 A hook runs before and after tool calls, so this module imports nothing.
 """
@@ -77,10 +77,11 @@ _DEEPEST: Final = 4
 
 
 def describe_call(told: dict[str, object], *, is_failure: bool) -> dict[str, object]:
-    """Return the tool call of an event as one dict.
+    """Return the tool call of an event as a dict.
 
-    `tool`, `command` and `paths` are empty if there are none; `output` is what a finished call
-    returned; `failed` is true, false, or None where the event does not say.
+    `tool` and `command` are "" and `paths` is [] if there are none; `output` is what a finished
+    call returned; `failed` is True, False, or None if the event does not say. `is_failure`: the
+    event itself is reported only for failed calls.
     """
     tool = told.get("tool_name")
     given = told.get("tool_input")
@@ -98,8 +99,8 @@ def describe_call(told: dict[str, object], *, is_failure: bool) -> dict[str, obj
 
 
 def is_foreign(told: dict[str, object], own: tuple[str, ...]) -> bool:
-    """Return True if third parties may have written what a tool call returns: a page of the web, a
-    tool of another MCP server, or a file outside of the folders `own`.
+    """Return True if third parties may have written what a tool call returns: a web page, the
+    result of another MCP server, or a file outside the folders `own`.
     """
     name, given = told.get("tool_name"), told.get("tool_input")
     if not isinstance(name, str) or not name:
@@ -117,10 +118,11 @@ def is_foreign(told: dict[str, object], own: tuple[str, ...]) -> bool:
 
 
 def is_own(told: dict[str, object]) -> bool:
-    """Return True if a tool call surely is of one of Confide's tools, in any client's form of the
-    name: `mcp__confide__memory_search`, `MCP:confide:memory_search`, `confide/memory_search`.
+    """Return True if a tool call is certainly to one of Confide's tools, however the client spells
+    its name: `mcp__confide__memory_search`, `MCP:confide:memory_search`, `confide/memory_search`.
 
-    Cursor's `MCP:memory_search` names no server, so it may be another's, unless a field names it.
+    Cursor's `MCP:memory_search` does not contain the server's name. It could be another server's,
+    so it counts only if a field of the event names Confide.
     """
     name, server = told.get("tool_name"), told.get(_SERVER)
     if not isinstance(name, str):

@@ -1,1 +1,1 @@
-"""Work without the daemon: local search, the queue of writes, and its replay."""
+"""Work without the daemon: search local files, queue calls that write, and send them later."""

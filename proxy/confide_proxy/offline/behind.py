@@ -1,8 +1,8 @@
-"""List of the local files that the daemon lacks or has in another version: pending ones, and ones
-that cannot be sent.
+"""Find the local files that the daemon lacks or has in another version: those that will be sent,
+and those that cannot be sent.
 
-It is read from the disk and the ledger, which all processes of this device share, so it does not
-depend on which process sends the files, or on whether any does.
+The list is read from the disk and the sync ledger, which all processes of this device share. So it
+does not depend on which process sends the files, or on whether any does.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MOST_READ: Final = 64
 
 
 class Behind(NamedTuple):
-    """Files of some folders that the daemon lacks.
+    """Local files that the daemon lacks.
 
     Attributes:
-        pending: (project, path) of the files that are being sent, or will be.
+        pending: (project, path) of the files that are being sent or will be.
         unsent: (project, path) of the files that cannot be sent as they are, with the reasons.
     """
 
@@ -41,7 +41,7 @@ class Behind(NamedTuple):
     unsent: Mapping[tuple[str, str], str] = {}
 
     def of(self, projects: Collection[str] | None) -> Behind:
-        """Return the files of these projects only; None means all projects."""
+        """Return the files of these projects only; None selects all projects."""
         if projects is None:
             return self
         unsent = {name: why for name, why in self.unsent.items() if name[0] in projects}
@@ -49,7 +49,9 @@ class Behind(NamedTuple):
 
 
 def behind(replicas: Iterable[Replica]) -> Behind:
-    """Find the files of these folders that the daemon lacks. Blocks; reads files that look changed."""
+    """Find the files of these folders that the daemon lacks. Blocks; reads files that may have
+    changed.
+    """
     pending: list[tuple[str, str]] = []
     unsent: dict[tuple[str, str], str] = {}
     for replica in replicas:
@@ -77,16 +79,16 @@ def _of(replica: Replica) -> tuple[list[str], dict[str, str]]:
 
 
 def other_folders(paths: ProxyPaths, own: str) -> dict[str, Path]:
-    """Return the folders of other projects on this device, by the projects' names. Blocks briefly.
-    Raises KeyFileError.
+    """Return the folders of the other projects on this device, by project name. Blocks briefly.
+    Raises KeyFileError if the list of projects cannot be read or trusted.
     """
     decisions = ProjectNames(paths.projects).all()[-MOST_FOLDERS:]
     return {each.name: Path(each.home) for each in decisions if each.name != own}
 
 
 def count_unsent(paths: ProxyPaths, config: ProxyConfig, space: str, folders: Mapping[str, Path]) -> dict[str, int]:
-    """Count, by project, the files that look different from what the daemon confirmed, in folders
-    that no session here sends. Blocks briefly.
+    """Count, by project, the files whose size or time differs from what the daemon confirmed.
+    `folders` are folders whose files no session in this process sends. Blocks briefly.
     """
     found = {}
     for name, root in folders.items():

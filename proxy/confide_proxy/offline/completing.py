@@ -1,7 +1,8 @@
-"""Completion of the daemon's results with local files that it does not have yet, for one session.
+"""Complete the daemon's results with local files that the daemon does not have yet, for one
+session.
 
-The first search in a new space comes before its files: it is repeated once they have arrived, after
-a moment, or else completed from this device's files.
+The first search in a new space is made before the space's files have been sent. It is repeated a
+moment later, when they have arrived; otherwise its result is completed from this device's files.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PAUSES_S: Final = (0.03, 0.06, 0.12, 0.2)
 
 
 class ClientCall(Protocol):
-    """The client's call that a result belongs to, with the fields of the tunnel's `PendingCall`."""
+    """The client's call that a result answers, with the fields of the tunnel's `PendingCall`."""
 
     tool: str | None
     is_bound: bool
@@ -70,7 +71,9 @@ class ClientCall(Protocol):
 
 
 class Completion:
-    """Completes results in the session's event loop. `offline` returns the search over local files."""
+    """Completes the daemon's results, in the session's event loop. `offline` returns the search
+    over local files.
+    """
 
     def __init__(
         self, paths: ProxyPaths, config: ProxyConfig, files: Files, offline: Callable[[], Offline], link: Link, own: str
@@ -88,18 +91,16 @@ class Completion:
 
     @property
     def is_level(self) -> bool:
-        """Return True if the daemon was seen to have all files of this session over this
-        connection.
-        """
+        """Return True if the last check found that the daemon has all files of this session."""
         return self._is_level
 
     def on_down(self) -> None:
-        """Forget that the daemon has all files, since they may change while the link is down."""
+        """Assume that the daemon may lack files, since they may change while the link is down."""
         self._is_level = False
 
     def may_lack(self, tool: str, result: Mapping[str, object]) -> bool:
-        """Return True if a result has to be checked: it is empty, or the daemon may lack files.
-        Costs next to nothing.
+        """Return True if a tool's result must be checked with `complete`: it is empty, or the
+        daemon may lack files. Costs next to nothing.
         """
         if tool == _STATUS:
             return bool(memory_notices())
@@ -108,11 +109,12 @@ class Completion:
     async def complete(
         self, call: ClientCall, tool: Mapping[str, object], result: dict[str, object]
     ) -> dict[str, Any] | None:
-        """Return the result for the client: unchanged if nothing is missing, None if the call is to
-        be sent again since the files have arrived.
+        """Return the result to give to the client, completed with local files if the daemon lacks
+        some. None means that the call must be sent to the daemon again, since the files may have
+        arrived.
 
-        `tool`: its entry in the catalogue. Raises ConfideError, OSError: the files cannot be
-        checked.
+        `tool` is the called tool's entry in the tool catalogue. Raises ConfideError or OSError if
+        the local files cannot be checked.
         """
         if call.tool == _STATUS:
             return unindexed.add_local_hits(result, [], memory_notices(), own=self._own)

@@ -1,9 +1,8 @@
-"""Search for a text in this device's memory files, so that a line that is stored twice is kept once
-(docs/notes.md).
+"""Search this device's memory files for a text, so that a line that an agent stores twice is kept
+only once (docs/notes.md).
 
-Files are read without sealing, with credentials in clear, since nothing of them is sent. It costs
-as much as reading the files, newest first, up to a limit; the daemon compares notes with fields by
-itself.
+Files are read with their credentials in clear, since nothing of them is sent. The cost is that of
+reading the files, newest first, up to a limit. The daemon itself compares notes that have fields.
 """
 
 from __future__ import annotations
@@ -28,7 +27,9 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LinePosition:
-    """A line in a document, counted from 1; 0 for a store that is still queued."""
+    """The position of a line in a document. `line` counts from 1; 0 means that the text is still in
+    a queued call.
+    """
 
     project: str
     path: str
@@ -38,10 +39,10 @@ class LinePosition:
 def find(
     content: str, folders: Iterable[Folder], waiting: Iterable[QueuedCall], *, path: str | None = None
 ) -> LinePosition | None:
-    """Return the first place where all lines of `content` follow each other, list marks ignored;
-    only in the file `path` if that is given.
+    """Return the first position at which all lines of `content` follow each other; None if there is
+    none. List marks are ignored. If `path` is given, only that file is searched.
 
-    Raises FolderError: a folder holds too many files.
+    Raises FolderError if a folder contains too many files.
     """
     wanted = _lines(content)
     if not any(wanted) or len(content) > MAX_CHARS:

@@ -1,15 +1,15 @@
-"""The queue of writing calls that were made while the daemon was unreachable.
+"""The queue of writing calls that agents made while the daemon was unreachable.
 
-A call is on the disk before its agent learns that it is queued. All calls are sent again in order,
-each applied once by its operation id, and removed when the daemon has responded. Calls that the
-daemon refuses for good are kept with the reason until a user decides.
+A call is on the disk before its agent gets the response that it is queued. All calls are sent again
+in order, each applied once by its operation id, and removed when the daemon has responded. Calls
+that the daemon refuses for good are kept with the reason until a user decides.
 
-All sessions and commands of a device share the journal: files of sealed records that several
-processes append to, safe against crashes. A record is one line: base64 of a nonce and of its JSON,
-encrypted by XChaCha20-Poly1305 under a key of this device that lies beside it: a copied journal
-alone reveals nothing. In a file that was truncated, or damaged in the middle, the lines before and
-after the damage stay readable: a line that does not decrypt is counted and skipped. A record with
-`gone` deletes the record with its id.
+All sessions and commands of a device share the journal. It consists of files of encrypted records
+that several processes append to, safe against crashes. A record is one line: base64 of a nonce and
+of its JSON, encrypted by XChaCha20-Poly1305 under a key of this device. The key is in another file
+beside the journal, so a copy of the journal alone reveals nothing. In a file that was truncated, or
+damaged in the middle, the lines before and after the damage stay readable: a line that does not
+decrypt is counted and skipped. A record with the field `gone` deletes the record with its id.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ _GARBAGE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QueuedCall:
-    """A queued call.
+    """A call of a tool that waits for the daemon, or that the daemon has refused.
 
     Attributes:
         id: the operation id, 32 hex digits.
         at, said: the time of the call, in seconds since 1970, and as ISO 8601 with the time zone
             for the daemon.
-        project: the project of the session that made it.
-        path, target: the document that it changes, "" if the tool names none, and that document's
-            project.
-        arguments: as the agent gave them.
+        project: the project of the session that made the call.
+        path, target: path of the document that the call changes, "" if the tool names none; and
+            that document's project.
+        arguments: the call's arguments, as the agent gave them.
         code, why: the error code (PROTOCOL.md 7.2) and the message with which the daemon refused
             it; "" while it is queued.
-        class_: the class of the stored text, if this device set one; "": the daemon decides
+        class_: the class of the stored text, if this device set one; "" if the daemon decides
             (docs/agents.md).
-        seen: the parts of the project of which its note speaks, as they were when it was stored;
-            None if it names none.
+        seen: the files or parts of code that the stored note is about, with hashes of their state
+            at the time of the call; None if it is about none.
     """
 
     id: str
@@ -90,8 +90,8 @@ class QueuedCall:
 
 @dataclass(frozen=True, slots=True)
 class JournalCounts:
-    """Numbers of queued calls, of refused calls and of unreadable records; `since` is the time of
-    the oldest queued call.
+    """Numbers of queued calls, of refused calls (`dead`) and of unreadable records. `since` is the
+    time of the oldest queued call; None if there is none.
     """
 
     queued: int = 0
@@ -102,7 +102,9 @@ class JournalCounts:
 
 @dataclass(frozen=True, slots=True)
 class RecordPosition:
-    """Position of a live record in its file, and its `head`: the record without arguments."""
+    """Position of a record in its file, in bytes. `head` is the record without the call's
+    arguments.
+    """
 
     offset: int
     length: int
@@ -110,12 +112,12 @@ class RecordPosition:
 
 
 class SealedLog:
-    """A file of sealed records. Methods block, and raise OSError if the disk fails; the caller
-    holds the lock that all processes share.
+    """A file of encrypted records. Methods block, and raise OSError if the disk fails. The caller
+    must hold the lock that all processes share.
 
     Attributes:
         live: the records that were not deleted, by id, in order, as of the last `catch_up`.
-        damaged: the number of unreadable lines.
+        damaged_count: the number of unreadable lines.
     """
 
     def __init__(self, file: Path, key: Callable[[], bytes]) -> None:
@@ -155,7 +157,9 @@ class SealedLog:
             self._forget(-1)
 
     def append(self, record: dict[str, Any], *, is_durable: bool = True) -> None:
-        """Append a record, completely or not at all; with `is_durable` it is on the disk on return."""
+        """Append a record, completely or not at all. With `is_durable`, it is written through to
+        the disk before this returns.
+        """
         line = self._seal(record)
         is_new = not self.file.exists()
         fd = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | portable.NO_LINK | portable.CLOSED, 0o600)
@@ -176,7 +180,9 @@ class SealedLog:
             atomic.sync(self.file.parent)
 
     def load(self, place: RecordPosition) -> dict[str, object] | None:
-        """Read a whole record; None if the file was replaced since the last `catch_up`."""
+        """Read a whole record. None if the file was replaced since the last `catch_up`, so that the
+        position is no longer valid.
+        """
         try:
             with self.file.open("rb") as file:
                 if os.fstat(file.fileno()).st_ino != self._inode:
@@ -187,10 +193,10 @@ class SealedLog:
             return None
 
     def tidy(self, damaged: Path, *, now: bool = False) -> None:
-        """Remove deleted records: delete the file if no record is live, or write it again if there
-        are many deleted ones, or with `now`.
+        """Free the space of deleted records. The file is deleted if no record is left, and written
+        again if many were deleted; with `now`, also if few were.
 
-        Unreadable lines are moved to the file `damaged_count`, where they can still be inspected.
+        Unreadable lines are appended to the file `damaged`, where a user can still inspect them.
         """
         self.catch_up()
         if self.live and not now and self._offset - self._live_bytes < max(_GARBAGE_BYTES, self._live_bytes):
@@ -258,7 +264,7 @@ class SealedLog:
 
 
 class Journal:
-    """The journal in `folder`. Methods block; any thread may call them.
+    """The queue of calls in `folder`. Methods block; any thread may call them.
 
     Every method raises StateError if the disk fails, KeyFileError if the key cannot be used, and
     JournalError if another process does not release the lock.
@@ -276,8 +282,8 @@ class Journal:
         return self.folder / "damaged"
 
     def append(self, entry: QueuedCall) -> int:
-        """Queue a call durably; return the number of queued calls. Raises JournalError: the journal
-        is full.
+        """Queue a call, on disk when this returns; return the number of queued calls. Raises
+        JournalError if the queue is full.
         """
         with self._lock():
             self._queue.catch_up()
@@ -315,7 +321,9 @@ class Journal:
             return [entry for place in chosen if (entry := _load(self._queue, place))]
 
     def first(self, apart: Container[str] = ()) -> QueuedCall | None:
-        """Return the next call to send, skipping the ids in `apart`; None without one."""
+        """Return the next call to send, without those whose ids are in `apart`; None if there is
+        none.
+        """
         if is_empty(self.folder):
             return None
         with self._lock():
@@ -326,7 +334,9 @@ class Journal:
             return _load(self._queue, place) if place else None
 
     def get(self, identity: str) -> QueuedCall | None:
-        """Return the queued or refused call with this id, or with this unique prefix of an id."""
+        """Return the queued or refused call with this id, or with the only id that begins so; None
+        if there is none or several.
+        """
         if not self.folder.exists():
             return None
         with self._lock():
@@ -335,8 +345,8 @@ class Journal:
             return _load(*found) if found else None
 
     def remove_applied(self, identity: str) -> None:
-        """Remove a call that the daemon has applied. Not durable: after a power cut it is sent once
-        more under the same id.
+        """Remove a call that the daemon has applied. After a power cut the removal may be lost:
+        then the call is sent again, and the daemon ignores it by its operation id.
         """
         with self._lock():
             self._queue.append({"id": identity, "gone": True}, is_durable=False)
@@ -345,9 +355,10 @@ class Journal:
                 self._refused_log.append({"id": identity, "gone": True}, is_durable=False)
 
     def refuse(self, entry: QueuedCall, code: str, why: str) -> None:
-        """Move a call to the refused ones, with the reason.
+        """Move a call that the daemon has refused to the refused calls, with the error code and the
+        reason.
 
-        Raises JournalError: there are too many refused calls already; this one stays queued.
+        Raises JournalError if there are too many refused calls already; this one then stays queued.
         """
         with self._lock():
             self._refused_log.catch_up()
@@ -357,9 +368,9 @@ class Journal:
             self._queue.append({"id": entry.id, "gone": True})
 
     def retry(self, identity: str) -> QueuedCall | None:
-        """Queue a refused call again, after the others; None if the id is unknown.
+        """Queue a refused call again, after the others; None if no refused call has this id.
 
-        Raises JournalError: the journal is full.
+        Raises JournalError if the queue is full.
         """
         with self._lock():
             self._catch_up()
@@ -375,7 +386,7 @@ class Journal:
             return entry
 
     def drop(self, identity: str) -> bool:
-        """Delete a queued or refused call; return False if the id is unknown."""
+        """Delete a queued or refused call; return False if none has this id."""
         with self._lock():
             self._catch_up()
             logs = [log for log in (self._queue, self._refused_log) if identity in log.live]

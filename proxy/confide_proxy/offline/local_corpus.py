@@ -1,8 +1,8 @@
-"""The documents on this device, with queued stores applied, and their search: files of the
-session's project and global ones.
+"""Search the documents on this device: the files of the session's project and of the global memory,
+as they will be once the queued calls are applied.
 
 The search index (BM25 over chunks, SQLite FTS5) stays in memory while the files are unchanged, and
-is released some time after its last use. Tokenization and keyword score are the daemon's
+is released some time after its last use. Text is split into words and scored as on the daemon
 (`confide_memory.tools.words`, `confide_memory.tools.question`).
 """
 
@@ -67,7 +67,9 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LocalPiece:
-    """A chunk of a text: lines counted from 1, both ends included; `heading` is "Outer > Inner"."""
+    """A chunk of a text. `start_line` and `end_line` count from 1, and both are part of it;
+    `heading` is its path of headings, such as "Outer > Inner".
+    """
 
     start_line: int
     end_line: int
@@ -79,8 +81,8 @@ class LocalPiece:
 
 @dataclass(frozen=True, slots=True)
 class LocalDocument:
-    """A document with `waiting` queued stores applied; `mtime` is the time of the last of them, or
-    that of the file.
+    """A document on this device, with the number `waiting` of queued stores already applied to its
+    text. `mtime` is the time of the last of them, or else that of the file.
     """
 
     project: str
@@ -103,7 +105,9 @@ class Match:
 
     @property
     def days(self) -> tuple[str, str]:
-        """The first and the last ISO day that it is of: that it states, else that of its last change."""
+        """The first and the last day that the chunk is about, in ISO 8601: the days that it states,
+        or else the day of its document's last change.
+        """
         if self.piece.days is not None:
             return self.piece.days.first.isoformat(), self.piece.days.last.isoformat()
         day = datetime.fromtimestamp(self.mtime).astimezone().date().isoformat()
@@ -121,8 +125,10 @@ class _Known:
 
 
 class LocalMemory:
-    """The folders of one session, with queued stores. `waiting` returns the queued calls that
-    change documents of some projects, in order. Methods block; any thread may call them.
+    """The documents in the folders of one session, with queued stores applied.
+
+    `waiting` returns the queued calls that change documents of the given projects, in order.
+    Methods block; any thread may call them.
     """
 
     def __init__(
@@ -145,7 +151,7 @@ class LocalMemory:
         self._lock = threading.Lock()
 
     def read(self, project: str, path: str) -> LocalDocument | None:
-        """Return a document, or None if it does not exist. Raises FolderError: the file cannot be
+        """Return a document, or None if it does not exist. Raises FolderError if the file cannot be
         read, or is not a memory file.
         """
         if self._only is not None and (project, path) not in self._only:
@@ -163,12 +169,12 @@ class LocalMemory:
 
     def search(self, asked: SearchQuestion, *, least: float, days: DayRange | None = None) -> tuple[list[Match], int]:
         """Return the matching chunks with a score of at least `least`, best first, and the number
-        of files that could not be read in time or at all.
+        of files that could not be read, or not in time.
 
-        `days`: return all chunks of these days too.
+        If `days` is given, all chunks about these days match too.
 
-        Raises OfflineError: Python's SQLite has no FTS5; FolderError: a folder holds too many
-        files.
+        Raises OfflineError if Python's SQLite has no FTS5, and FolderError if a folder contains too
+        many files.
         """
         with self._lock:
             if self._index is None:
@@ -191,22 +197,27 @@ class LocalMemory:
             return found, unread
 
     def note_ids(self, documents: Iterable[Name]) -> dict[Name, tuple[str, str]]:
-        """Return the whole and short ids of those documents that are notes, as of the last search."""
+        """Return the full id and the short id of each of these documents that is a note, as of the
+        last search.
+        """
         with self._lock:
             known = {name: each.id for name in documents if (each := self._files_read.get(name)) and each.id}
             digits = sorted(digits_of(each.id) for each in self._files_read.values() if each.id) if known else []
         return {name: (identity, local_notes.short_of(identity, digits)) for name, identity in known.items()}
 
     def over(self, documents: Iterable[Name]) -> set[Name]:
-        """Return those documents that are superseded or done by their own fields."""
+        """Return those of the documents whose own front matter says that they are superseded or
+        done.
+        """
         with self._lock:
             return {name for name in documents if (known := self._files_read.get(name)) and known.state.is_over}
 
     def newer(self, documents: Iterable[Name], may_count: Callable[[str, str], bool]) -> dict[Name, list[Name]]:
-        """Return the notes that supersede each of the documents, directly or not, the nearest first;
-        notes that supersede each other in a circle left out.
+        """Return, for each of the documents, the notes that supersede it directly or indirectly,
+        the nearest first. Notes that supersede each other in a circle are left out.
 
-        `may_count`: takes project and path of a superseding note, and returns whether it counts.
+        `may_count` takes the project and path of a superseding note, and returns False if it must
+        be ignored.
         """
         with self._lock:
             stating = {name: known for name, known in self._files_read.items() if known.state.supersedes}
@@ -228,7 +239,9 @@ class LocalMemory:
             }
 
     def beginning(self, document: Name, *, like: Match) -> Match | None:
-        """Return the first chunk of a document as a match as good as another; None if it has none."""
+        """Return the first chunk of a document as a match, with the score and rank of the match
+        `like`; None if the document has no chunk.
+        """
         with self._lock:
             known, index = self._files_read.get(document), self._index
             piece = index.first(document) if index is not None and known is not None else None
@@ -237,7 +250,9 @@ class LocalMemory:
             return Match(*document, piece, like.score, like.rank, known.mtime, known.is_waiting)
 
     def close(self) -> bool:
-        """Release the index; return True if there was one. The next search builds it again."""
+        """Release the memory of the index; return True if there was an index. The next search
+        builds it again.
+        """
         with self._lock:
             if self._index is None:
                 return False
@@ -325,8 +340,10 @@ def _apply_queued(file: Content | None, waiting: list[QueuedCall]) -> tuple[str,
 
 
 class LocalIndex:
-    """The search index. One thread at a time may use it, not always the same. Raises OfflineError,
-    when created, if SQLite has no FTS5.
+    """A full-text index in memory. Only one thread at a time may use it, but it can be another one
+    each time.
+
+    Raises OfflineError, when created, if SQLite has no FTS5.
     """
 
     def __init__(self) -> None:
@@ -385,7 +402,9 @@ class LocalIndex:
             del self._places[row]
 
     def search(self, asked: SearchQuestion) -> list[tuple[Name, LocalPiece, float, float]]:
-        """Return matching chunks with their scores from 0 to 1, and their ranks, best first."""
+        """Return the matching chunks, best first, each with its document, its score from 0 to 1,
+        and its rank.
+        """
         if not asked.match:
             return []
         rank = "bm25(piece, 1.0, 1.0)"
@@ -413,7 +432,7 @@ class LocalIndex:
         return sorted(found, key=lambda one: -one[3])
 
     def pieces(self) -> Iterator[tuple[Name, LocalPiece]]:
-        """Yield all chunks with their documents, the newest rows first."""
+        """Yield all chunks with their documents, those that were added last first."""
         for row, body in self._db.execute("SELECT rowid, body FROM piece ORDER BY rowid DESC"):
             if row in self._places:
                 name, start, end, heading, days = self._places[row]

@@ -1,5 +1,5 @@
-"""The notes among this device's files, by their ids, which come from the front matter or from the
-file name.
+"""Find the notes among this device's files by their ids, which are in their front matter or else
+follow from their file names.
 
 Front matter is matched line by line instead of by a YAML parser, which takes a hundred times as
 long; the daemon parses it fully.
@@ -34,7 +34,9 @@ SUPERSEDES: Final = "supersedes"
 
 
 class NoteState(NamedTuple):
-    """Records that a note holds no longer, and which notes it supersedes, by its front matter."""
+    """The validity of a note, read from its front matter: `is_over` if it is superseded or done,
+    and the ids of the notes that it supersedes.
+    """
 
     is_over: bool = False
     supersedes: frozenset[str] = frozenset()
@@ -45,7 +47,7 @@ CURRENT: Final = NoteState()
 
 
 class NoteFile(NamedTuple):
-    """Place and id of a note on this device."""
+    """The project, path and id of a note on this device."""
 
     project: str
     path: str
@@ -53,13 +55,17 @@ class NoteFile(NamedTuple):
 
 
 def identity_of(project: str, path: str, text: str) -> str:
-    """Return the id of a note: from its front matter, or else from its path."""
+    """Return the id of a note: from its front matter if it has one there, otherwise derived from
+    its path.
+    """
     found = next((found[1] for line in _head(text) if (found := _ID.fullmatch(line))), None)
     return found or note_names.id_of_path(project, path)
 
 
 def state_of(text: str) -> NoteState:
-    """Return whether a note is superseded or done by its own fields, and what it supersedes."""
+    """Return whether a note's own fields say that it is superseded or done, and the ids of the
+    notes that it supersedes.
+    """
     lines = list(_head(text))
     over = any(
         _SUCCEEDED.fullmatch(line) or ((found := _STATUS.fullmatch(line)) and is_over(found[1])) for line in lines
@@ -73,8 +79,8 @@ def state_of(text: str) -> NoteState:
 
 
 def superseded_in(relations: object) -> frozenset[str]:
-    """Return the ids of the notes that a note supersedes, from either form of `relations` that
-    users write.
+    """Return the ids of the notes that a note supersedes, from the value of its field `relations`,
+    which may be a list or a mapping.
     """
     if isinstance(relations, Mapping):
         others = relations.get(SUPERSEDES)
@@ -95,8 +101,8 @@ def _head(text: str) -> Iterator[str]:
 
 
 def short_of(identity: str, digits: Sequence[str]) -> str:
-    """Return the short form of an id; `digits` are those of all notes here including this one,
-    sorted.
+    """Return the shortest unique form of a note's id. `digits` are the sorted digits of the ids of
+    all notes on this device, including this one.
     """
     own = note_names.digits_of(identity)
     first, last = bisect_left(digits, own), bisect_right(digits, own)
@@ -107,8 +113,8 @@ def short_of(identity: str, digits: Sequence[str]) -> str:
 
 
 def note_by_id(folders: Iterable[Folder], said: str) -> NoteFile | None:
-    """Return the note with this whole or short id, or None if it is not on this device. Raises
-    ToolError: several ids begin with it.
+    """Return the note with this full or short id, or None if it is not on this device. Raises
+    ToolError if several ids begin with it.
     """
     files = [(folder, file.path) for folder in folders for file in folder.walk() if is_note(file.path)]
     # First the files whose names contain its digits, which are nearly all; a whole id belongs to

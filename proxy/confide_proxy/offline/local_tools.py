@@ -1,8 +1,8 @@
-"""`memory_search` and `memory_read` over the files on this device, with results in the daemon's
-form.
+"""Answer `memory_search` and `memory_read` from the files on this device, with results in the
+daemon's form.
 
-Filters and ranking by fields of notes work as far as they can without the daemon: the fields are
-read from the front matter of matching files, if a call needs them. The daemon parses them more
+Filters and ranking by fields of notes work as far as they can without the daemon. The fields are
+read from the front matter of matching files, if a call needs them; the daemon parses them more
 strictly.
 """
 
@@ -49,10 +49,12 @@ _SPAN_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0, "y": 365.0}
 
 
 def search(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:
-    """Search this device's files by keywords, for each thing that the query asks for.
+    """Search this device's files by keywords. A query that asks for several things is searched in
+    parts. `trouble` is the reason why the daemon is not used, for the warnings in the result.
 
-    Raises ToolError: an invalid date, or a project, scope and task that exclude each other;
-    OfflineError, FolderError: the files cannot be searched.
+    Raises:
+        ToolError: a date is invalid, or project, scope and task exclude each other.
+        OfflineError, FolderError: the files cannot be searched.
     """
     parts = parts_of(arguments["query"]) if not arguments.get("keywords") else []
     if len(parts) > 1:
@@ -159,8 +161,8 @@ def _add_superseded(
 
 
 class Present(NamedTuple):
-    """Matches without those in notes of the past, and where the superseded ones belong: by the name
-    of each, the note that supersedes it.
+    """Matches without those in notes that are superseded or done. `below` maps the name of each
+    superseded note to the note that supersedes it.
     """
 
     matches: list[Match]
@@ -241,10 +243,11 @@ def _parse_query(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, D
 
 
 def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:
-    """Read lines of a file on this device.
+    """Read lines of a file on this device. `trouble` is the reason why the daemon is not used, for
+    the warnings in the result.
 
-    Raises ToolError: the file does not exist, or not here; the hint lists similar paths;
-    FolderError: it cannot be read.
+    Raises ToolError if the file does not exist on this device, with similar paths as a hint, and
+    FolderError if it cannot be read.
     """
     arguments = with_lines_split(arguments)
     path, asked = arguments["path"], arguments.get("project")
@@ -415,7 +418,7 @@ def _near(memory: LocalMemory, project: str, path: str) -> str | None:
 
 
 class ListedNote(NamedTuple):
-    """Fields of a note that a result shows."""
+    """The fields of a note that a search result shows."""
 
     tags: list[str]
     id: str | None
@@ -424,7 +427,9 @@ class ListedNote(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldFilter:
-    """Fields of a note for filters and ranking: `words` are its type, category and entity."""
+    """The fields of a note by which results are filtered and ranked. `words` are its type, category
+    and entity.
+    """
 
     tags: frozenset[str]
     words: Mapping[str, str]
@@ -434,7 +439,7 @@ class FieldFilter:
 
 
 class LocalNotes:
-    """Cache of the fields of notes, for one search."""
+    """A cache of the fields of notes, for one search."""
 
     def __init__(self, memory: LocalMemory) -> None:
         self._memory = memory
@@ -443,7 +448,9 @@ class LocalNotes:
         self.unread = 0
 
     def fields(self, project: str, path: str) -> FieldFilter | None:
-        """Return the fields of a note; None if it is not a note, or cannot be read in time."""
+        """Return the fields of a note; None if the document is not a note, or cannot be read in
+        time.
+        """
         if not is_note(path):
             return None
         name = (project, path)

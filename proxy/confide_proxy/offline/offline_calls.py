@@ -1,8 +1,8 @@
-"""Answers to tool calls without the daemon (docs/history.md).
+"""Answer tool calls without the daemon (docs/history.md).
 
-The catalogue lists one way per tool: `queue` (kept in the journal, sent once the link is back),
-`local` (answered from the files on this device), or `fail`. Imported at the first call that needs
-it.
+The tool catalogue says for each tool what happens to its calls: `queue` (kept in the journal, sent
+once the link is back), `local` (answered from the files on this device), or `fail`. This module is
+imported at the first call that needs it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ call.
 
 @dataclass(frozen=True, slots=True)
 class OfflineCall:
-    """A call from an agent: `tool` is its entry in the catalogue, `said` the time of the call, as
-    ISO 8601 with the time zone. Calls to queue have an `operation` id, and a `class_` if this
-    device set one (docs/agents.md).
+    """A tool call from an agent.
+
+    `tool` is its entry in the tool catalogue and `said` the time of the call, as ISO 8601 with the
+    time zone. A call that is to be queued has an `operation` id. `class_` is the class of its text,
+    if this device sets one (docs/agents.md); None lets the daemon decide.
     """
 
     tool: Mapping[str, Any]
@@ -51,8 +53,8 @@ class OfflineCall:
 
 
 class Offline:
-    """The answers for one project of this device. Queued calls are kept unsealed, and shown as they
-    will be sealed.
+    """Answers the tool calls of one project of this device without the daemon. Calls are queued
+    with credentials in clear, and shown with the credentials sealed, as they will be sent.
     """
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project, sealed: SealedCalls) -> None:
@@ -64,15 +66,22 @@ class Offline:
         self._queued_calls: dict[str, QueuedCall] = {}
 
     async def ask(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
-        """Answer a call without the daemon. Raises ToolError, OfflineError, FolderError,
-        JournalError, StateError, KeyFileError: it cannot be done; TimeoutError: not in time.
+        """Answer a tool call without the daemon. `trouble` is the reason why the daemon is not
+        used.
+
+        Raises:
+            ToolError, OfflineError, FolderError, JournalError, StateError, KeyFileError: the call
+                cannot be answered or queued.
+            TimeoutError: the answer takes too long.
         """
         async with asyncio.timeout(ANSWER_DEADLINE_S):
             await self._recall(call)
             return await asyncio.to_thread(self._answer, call, trouble)
 
     async def answer(self, call: OfflineCall, trouble: Outage) -> ToolAnswer:
-        """Answer a call as `ask`, with errors as the answer, for an agent."""
+        """Answer a tool call as `ask` does, but return an error as the answer's text instead of
+        raising it.
+        """
         try:
             return await self.ask(call, trouble)
         except TimeoutError:
@@ -89,13 +98,16 @@ class Offline:
         *,
         within_s: float,
     ) -> ToolAnswer:
-        """Search only these files, or read one of them, to complete a result of the daemon, which
-        lacks them.
+        """Search or read only the files `names`, which the daemon lacks, to complete its result.
 
-        `tool`: its entry in the catalogue; `within_s`: seconds to read files.
+        Args:
+            tool: the called tool's entry in the tool catalogue.
+            names: project and path of each file.
+            reason: the reason for the result's warnings.
+            within_s: seconds that reading the files may take.
 
-        Raises ToolError, OfflineError, FolderError, JournalError: the files cannot be searched or
-        read.
+        Raises ToolError, OfflineError, FolderError or JournalError if the files cannot be searched
+        or read.
         """
         checked = check(Parameters.of_catalogue(tool), arguments)
         await self._recall(OfflineCall(tool, arguments))
@@ -113,15 +125,17 @@ class Offline:
             memory.close()
 
     def waiting_places(self) -> list[tuple[str, str]]:
-        """Return project and path of the documents with queued stores. Blocks briefly. Raises
-        JournalError.
+        """Return the project and path of each document that a queued call will change. Blocks
+        briefly. Raises JournalError if the queue cannot be read.
         """
         if is_empty(self.journal.folder):
             return []
         return [(entry.target, entry.path) for entry in self.journal.waiting(frozenset(self._memory.folders))]
 
     def close(self) -> bool:
-        """Release the search index; return True if there was one. Blocks while a search runs."""
+        """Release the memory of the search index; return True if there was an index. Blocks while a
+        search runs.
+        """
         return self._memory.close()
 
     async def _recall(self, call: OfflineCall) -> None:

@@ -1,4 +1,6 @@
-"""Facts about the queue that need no access to the journal itself, which most commands never load."""
+"""Functions about the queue of calls that do not open it, so that most commands never load its
+module.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from confide_memory.tools import call as call_keys
 
 
 def is_empty(journal: Path) -> bool:
-    """Return True if no call is queued in the journal of this folder. Costs one system call and no
+    """Return True if no call is queued in this journal folder. Costs one system call and takes no
     lock.
     """
     return not (journal / "queue").exists()
@@ -21,5 +23,7 @@ def new_id() -> str:
 
 
 def new_meta() -> dict[str, str]:
-    """Return the `_meta` of a call that changes something: a new operation id, and the time."""
+    """Return the `_meta` field for a tool call that changes something: a new operation id, and the
+    current time.
+    """
     return {call_keys.OPERATION: new_id(), call_keys.SAID: call_keys.said_now()}

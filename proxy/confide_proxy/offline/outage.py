@@ -1,4 +1,4 @@
-"""Reasons why the daemon is not used, and counts of queued calls, in sentences for agents, users
+"""Explain in sentences why the daemon is not used, and count the queued calls, for agents, users
 and the daemon.
 """
 
@@ -26,8 +26,8 @@ class Outage(NamedTuple):
     Attributes:
         reason: the error that ended the link; None before the first link, or if the daemon does not
             answer.
-        since: the begin, in seconds since 1970.
-        is_behind: the link is up, but queued calls are sent first.
+        since: the time at which it began, in seconds since 1970.
+        is_behind: True if the link is up, but older queued calls must be sent first.
     """
 
     reason: ConfideError | None
@@ -47,18 +47,20 @@ class Outage(NamedTuple):
 
     @property
     def hint(self) -> str | None:
-        """Return the advice for the user, if there is any."""
+        """Return the reason's advice for the user, or None if there is none."""
         return self.reason.hint if self.reason else None
 
     @property
     def hints(self) -> list[str]:
-        """Return the advice as warnings if the user has to act; a broken link comes back by itself."""
+        """Return the advice for the user as a list of at most one warning. Empty for a broken link,
+        which recovers by itself.
+        """
         return [f"hint: {self.hint}"] if self.hint and not isinstance(self.reason, LinkError) else []
 
     @property
     def is_told(self) -> bool:
-        """Return True if every call fails: nothing is set up yet, or the daemon refuses this
-        project.
+        """Return True if every call must fail with an error, local ones too: nothing is set up yet,
+        or the daemon refuses this project.
         """
         reason = self.reason
         is_denied = isinstance(reason, RequestError) and reason.code not in LATER
@@ -66,8 +68,8 @@ class Outage(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Return True if waiting does not help: no call may be queued for a daemon that has
-        refused, or that is unknown.
+        """Return True if waiting does not help, so that no call may be queued: the daemon has
+        refused this device, or its identity is wrong.
         """
         if isinstance(self.reason, DeniedError):
             return self.reason.reason not in _WAITING_DENIALS
@@ -75,7 +77,7 @@ class Outage(NamedTuple):
 
 
 def queue_sentence(counts: JournalCounts) -> str:
-    """Return a sentence about the calls queued on this device, or "" without any."""
+    """Return a sentence about the calls queued on this device, or "" if there are none."""
     parts = []
     if counts.queued:
         parts.append(
@@ -89,7 +91,7 @@ def queue_sentence(counts: JournalCounts) -> str:
 
 
 def backlog(journal: Path) -> dict[str, int]:
-    """Return the counts of queued and refused calls for the daemon."""
+    """Return the numbers of queued and refused calls, as they are reported to the daemon."""
     if not journal.exists():
         return {"queuedOffline": 0, "deadLetters": 0}
     from confide_proxy.offline.journal import Journal  # most sessions never need it

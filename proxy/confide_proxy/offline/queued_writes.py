@@ -1,12 +1,12 @@
 """Queue calls while the daemon is unreachable, answer their agents, and send the calls once it is
 reachable.
 
-A call that the daemon would refuse is refused here, as far as the proxy can know that without the
-notes themselves. One process at a time sends the calls, in order, each exactly once by the id of
-its operation. A call that the daemon refuses for good stays in the queue with the reason (`confide
-sync --queue`), and does not block the others; one that it cannot do now is retried later. Each call
-is sealed right before it is sent; until this device can seal, it waits, with all calls that change
-the same document.
+A call that the daemon would refuse is refused at once, as far as the proxy can know that without
+the notes themselves. One process at a time sends the calls, in order, each exactly once by the id
+of its operation. A call that the daemon refuses for good is kept with the reason (`confide sync
+--queue`), and does not block the others; one that the daemon cannot do now is retried later. Each
+call is sealed right before it is sent. While this device has no keys to seal it, it waits, with all
+calls that change the same document.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ refused.
 
 
 def place_call(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
-    """Return the call `wish`, which is to be queued, with path and project of the document that it
-    changes. A note's arguments stay unchanged: under one operation id the daemon expects the same
-    arguments. A new note is named by `shown`, the sealed arguments.
+    """Return the call `wish` with the path and project of the document that it changes, ready to be
+    queued.
 
-    Raises ToolError: the daemon would refuse the call, or it cannot be queued.
+    A note's arguments stay unchanged, because the daemon expects the same arguments under one
+    operation id. The name of a new note follows from `shown`, the sealed arguments.
+
+    Raises ToolError if the daemon would refuse the call, or if its tool cannot be queued.
     """
     if "content" in wish.arguments and "\0" in wish.arguments["content"]:
         raise ToolError("the text holds NUL characters, so it is not markdown")
@@ -82,8 +84,8 @@ def place_call(wish: QueuedCall, shown: Mapping[str, Any]) -> QueuedCall:
 
 
 def answer(kept: QueuedCall, shown: Mapping[str, Any], waiting: int, trouble: Outage) -> ToolAnswer:
-    """Return the result for a queued call; `shown` are its sealed arguments, `waiting` is the
-    number of queued calls.
+    """Return the agent's result for a queued call. `shown` are its sealed arguments, `waiting` is
+    the number of queued calls, and `trouble` says why the daemon is not used.
     """
     others = f"; {waiting} wait now" if waiting > 1 else ""
     warning = f"saved on this device: {trouble.sentence}; it is sent when the daemon accepts it again{others}"
@@ -184,8 +186,11 @@ def _check_update(arguments: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """The result of a replay: the numbers of applied and of refused calls, and the reason why calls
-    are left, if any are; with `is_for_keys` they wait until this device can seal.
+    """The result of sending queued calls.
+
+    `sent` and `refused` count the calls that the daemon applied and refused. `why` is the reason
+    why calls are left in the queue, or None if none are. With `is_for_keys` they wait until this
+    device has the keys to seal them.
     """
 
     sent: int
@@ -195,8 +200,8 @@ class ReplayOutcome:
 
 
 class QueueReplay:
-    """The replay of one process. `seats` is the folder of the device's seats (lock files), `sealed`
-    seals what is sent.
+    """Sends the queued calls of this device. `seats` is the folder of the lock files by which only
+    one process does so; `sealed` seals the texts.
     """
 
     def __init__(self, journal: Journal, seats: Path, sealed: SealedCalls) -> None:
@@ -205,11 +210,11 @@ class QueueReplay:
         self._seat = Seat(seats, "journal")
 
     async def run(self, link: RequestChannel) -> ReplayOutcome:
-        """Send calls until the queue is empty, or the rest has to wait longer. Waits while another
-        process sends.
+        """Send calls until the queue is empty, or until the rest must wait longer. If another
+        process is sending, wait for it first.
 
-        Raises ConnectionLost: the link went down; StateError, JournalError, KeyFileError: the
-        journal cannot be used.
+        Raises ConnectionLost if the link goes down, and StateError, JournalError or KeyFileError if
+        the queue cannot be used.
         """
         try:
             while not self._seat.try_take():

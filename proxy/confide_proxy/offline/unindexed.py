@@ -1,8 +1,8 @@
-"""Notes and hits that complete a result of a daemon that lacks some of this device's texts: files
-on their way to it, files that cannot be sent, or queued stores.
+"""Warnings and search results that complete the daemon's result while it lacks some of this
+device's texts: files that are still being sent, files that cannot be sent, or queued calls.
 
-"Nothing stored matches" would be wrong then. The missing files are searched here by keywords, and
-those that could not be searched are listed.
+Without them, "Nothing stored matches" would be wrong. The missing files are searched on this device
+by keywords, and those that could not be searched are listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _MODE: Final = "offline"
 
 
 class Reason(NamedTuple):
-    """The reason why this device completes a result; used in place of an `outage.Outage`."""
+    """The reason why this device completes a result of the daemon, for its warnings. It has the
+    fields of `outage.Outage` that the local tools need.
+    """
 
     sentence: str
     hint: str | None = None
@@ -43,7 +45,9 @@ def is_nothing(result: Mapping[str, object]) -> bool:
 
 
 def projects_of(arguments: Any, own: str) -> frozenset[str] | None:
-    """Return the projects on this device that a call is about; None for all of them."""
+    """Return the projects that a tool call's arguments select; None means all projects on this
+    device.
+    """
     given = arguments if isinstance(arguments, dict) else {}
     asked, scope = given.get("project"), given.get("scope")
     if scope == "global":
@@ -54,8 +58,12 @@ def projects_of(arguments: Any, own: str) -> frozenset[str] | None:
 
 
 def notes(lacking: Behind, own: str, others: Collection[str] = ()) -> list[str]:
-    """Return the sentences about texts that the result does not cover. `others`: sentences about
-    other projects.
+    """Return warnings about the local files that a search result does not cover.
+
+    Args:
+        lacking: the files that the daemon lacks.
+        own: the session's project.
+        others: further warnings, about other projects, to append.
     """
     said = [sentence(lacking, own)] if lacking.pending else []
     named = list(lacking.unsent.items())
@@ -66,7 +74,9 @@ def notes(lacking: Behind, own: str, others: Collection[str] = ()) -> list[str]:
 
 
 def sentence(lacking: Behind, own: str) -> str:
-    """Return how many files are not indexed yet, as a sentence."""
+    """Return a sentence that says how many files the daemon has not indexed yet. `own` is the
+    session's project.
+    """
     projects, count = {project for project, _ in lacking.pending}, len(lacking.pending)
     where = {frozenset({own}): "of this project", frozenset({GLOBAL_PROJECT}): "of the global memory"}
     of = where.get(frozenset(projects), "on this device")
@@ -74,7 +84,9 @@ def sentence(lacking: Behind, own: str) -> str:
 
 
 def unsent_elsewhere(name: str, count: int) -> str:
-    """Return that sentence for a project that no session here sends now."""
+    """Return a sentence that says how many files of another project may not be indexed, because no
+    session here sends them.
+    """
     files = "1 file" if count == 1 else f"{count} files"
     return f"{files} of the project {name} on this device may not be indexed: run confide sync there"
 
@@ -82,7 +94,9 @@ def unsent_elsewhere(name: str, count: int) -> str:
 def add_local_hits(
     result: Mapping[str, Any], hits: Sequence[search_text.ResultHit], said: Sequence[str], *, own: str
 ) -> dict[str, object]:
-    """Return a result with local hits and these warnings added."""
+    """Return a tool's result with search results from local files and with warnings added. `said`
+    are the warnings, and `own` is the session's project.
+    """
     content, found = list(result["content"]), result.get("structuredContent")
     told = [f"{WARNING}{one}" for one in said]
     if hits:

@@ -1,5 +1,5 @@
-"""Approvals of commands that use a secret: by the user's own rules, from before in the same terminal
-session, or by a question.
+"""Approve commands that use a secret: by the user's own rules, by an earlier approval in the same
+terminal session, or by asking the user.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _INTERPRETERS: Final = re.compile(
 
 
 class PlannedUse(NamedTuple):
-    """A command that is to use secrets.
+    """A command that is about to use secrets, if that is approved.
 
     Attributes:
         program: path of the program.
-        arguments: the command as it was typed, its name first.
-        secrets: what it is to use.
-        names: the secrets of this device that have a name, by it; a secret may have several.
-        headers: the headers, with their hosts, that are all that gets a secret. The command has the
-            value of a secret that is not in here.
+        arguments: the command line as it was typed, beginning with the program's name.
+        secrets: the secrets that the command is to use.
+        names: the named secrets of this device, by name; a secret may have several names.
+        headers: for each secret that only goes into HTTP headers, these headers with their hosts.
+            The command itself gets the value of every other secret.
     """
 
     program: str
@@ -57,8 +57,8 @@ class PlannedUse(NamedTuple):
 
     @property
     def question(self) -> str:
-        """Return the question for the user. It shows all that an approval covers: of an interpreter
-        the whole command line, which `is_askable` limits.
+        """Return the question for the user. It shows all that an approval would cover; for an
+        interpreter that is the whole command line, whose length `is_askable` limits.
         """
         named = ", ".join(self.named)
         line = printable(" ".join(self.arguments))
@@ -67,22 +67,28 @@ class PlannedUse(NamedTuple):
 
     @property
     def named(self) -> list[str]:
-        """Return how the user knows each secret, with the headers that alone get it."""
+        """Return a description of each secret: its name, its placeholder, and the headers that it
+        goes into.
+        """
         return [" as ".join((self.called(one), *self._place(one))) for one in self.secrets]
 
     @property
     def is_askable(self) -> bool:
-        """True if a question can show all that an approval would cover."""
+        """True if the command line is short enough for a question to show all that an approval
+        would cover.
+        """
         return not self.is_for_one_line or sum(len(one) + 1 for one in self.arguments) <= MOST_ASKED
 
     @property
     def is_for_one_line(self) -> bool:
-        """True if the program runs what its arguments say: an approval covers this line alone."""
+        """True if the program is an interpreter, such as `sh` or `python`, that runs whatever its
+        arguments say. An approval then covers only this exact command line.
+        """
         names = (Path(self.arguments[0]).name, Path(os.path.realpath(self.program)).name)
         return any(_INTERPRETERS.fullmatch(name) for name in names)
 
     def warnings(self, values: Mapping[Placeholder, bytes]) -> list[str]:
-        """Return a sentence for each of these values that cannot be masked."""
+        """Return a warning for each value that is too short or too common to be masked in output."""
         return [
             f"the value of {self.called(secret)} is too short or too common a word to be masked"
             for secret, value in values.items()
@@ -90,7 +96,7 @@ class PlannedUse(NamedTuple):
         ]
 
     def called(self, secret: Placeholder) -> str:
-        """Return how the user knows a secret."""
+        """Return a secret's name, if it has one, and its placeholder."""
         return " ".join((*self._names_of(secret)[:1], str(secret)))
 
     def _place(self, secret: Placeholder) -> list[str]:
@@ -101,9 +107,10 @@ class PlannedUse(NamedTuple):
         return sorted(name for name, one in self.names.items() if one == secret)
 
     def is_ruled(self, allow: Mapping[str, Sequence[str]]) -> bool:
-        """Return True if the user's rules name the command for each of the secrets.
+        """Return True if the user's rules allow the command to use each of the secrets.
 
-        A rule names a program by its path, or by a name that was typed without a path.
+        `allow` maps secrets to the commands that may use them. A rule names a program by its path,
+        or by the name that was typed without a path.
         """
         typed = self.arguments[0]
         heads = {self.program, *([typed] if os.sep not in typed else [])}
@@ -115,7 +122,9 @@ class PlannedUse(NamedTuple):
         return all(commands(secret) & heads for secret in self.secrets)
 
     def marks(self) -> set[str]:
-        """Return what an approval of this use is remembered by: pairs of secret and command."""
+        """Return hashes of each secret together with the command. An approval of this use is stored
+        as these.
+        """
         head = os.path.realpath(self.program)
         if self.is_for_one_line:
             head += "\0" + "\0".join(self.arguments)
@@ -124,24 +133,25 @@ class PlannedUse(NamedTuple):
 
 
 class Approvals:
-    """The approvals of this device's sessions. A file, bounded and short-lived.
+    """The approvals that users have given in sessions on this device. They are in a file of limited
+    size, and expire.
 
-    `agent`: the process of the agent's session that starts the command, as
-    `session_asks.asking_session` finds it, since an agent's shell may have a terminal session of its
-    own for each command; 0 means the terminal's.
+    `agent` is the process ID of the agent session that starts the command, as
+    `session_asks.asking_session` returns it: an agent's shell may have another terminal session for
+    each command. 0 means the present terminal session.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def has(self, use: PlannedUse, agent: int = 0) -> bool:
-        """Return True if the same session has approved the command for each of the secrets."""
+        """Return True if the user has approved this use earlier in the same session."""
         session, now = _session(agent), time.time()
         known = {mark for mark, of, until in self._read() if of == session and now < until <= now + LASTS_S}
         return bool(session) and use.marks() <= known
 
     def add(self, use: PlannedUse, agent: int = 0) -> None:
-        """Remember an approval for the session. Raises OSError."""
+        """Store an approval of this use for the session. Raises OSError if it cannot be written."""
         session, now = _session(agent), time.time()
         if not session:
             return
@@ -159,8 +169,8 @@ class Approvals:
 
 
 def standing(use: PlannedUse, allow: Mapping[str, Sequence[str]], approvals: Approvals) -> str:
-    """Return what allows a use without a question, as `UseLog` has it: the user's rules `allow`, or
-    an earlier approval; "" if nothing does.
+    """Return why a use is allowed without a question, in the words of `UseLog`: "proxy.toml" for a
+    rule in `allow`, "before" for an earlier approval, or "" if it is not allowed.
     """
     if use.is_ruled(allow):
         return "proxy.toml"

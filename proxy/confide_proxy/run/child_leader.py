@@ -1,8 +1,10 @@
-"""The process between `confide run` and the command: it starts the command, reports its stops and
-its end, and ends what the command leaves behind, also if `confide run` is killed.
+"""The process between `confide run` and the command. It starts the command, reports when it stops
+and ends, and then ends the processes that the command leaves behind, even if `confide run` is
+killed.
 
-With a pseudo-terminal it leads the session of that terminal. The command is then in a group of its
-own beside a parent of the same session; a group without one could not be stopped by Ctrl-Z.
+With a pseudo-terminal it is the leader of that terminal's session. The command is then in a process
+group of its own, with a parent in the same session: without such a parent Ctrl-Z could not stop the
+command.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ _DEATH_SIGNAL: Final = 1
 
 
 class ChildStart(NamedTuple):
-    """The arguments for the command's start.
+    """How the command is started.
 
     Attributes:
         program, arguments, environment: as `os.execve` takes them.
-        stdin, stdout, stderr: descriptors.
-        terminal: the command's side of a pseudo-terminal, which becomes its controlling one; -1 for
-            none.
-        has_group: the command has a process group of its own.
+        stdin, stdout, stderr: file descriptors.
+        terminal: descriptor of the command's side of a pseudo-terminal, which becomes its
+            controlling terminal; -1 for none.
+        has_group: True if the command gets a process group of its own.
     """
 
     program: str
@@ -62,11 +64,12 @@ class ChildStart(NamedTuple):
 
 
 def lead(start: ChildStart, orders: int, news: int) -> NoReturn:
-    """Do this process's work, and exit.
+    """Start the command, report its stops and its end, end its remaining processes, and exit.
 
     Args:
-        orders: each byte read is the number of a signal for the command; at its end, all ends.
-        news: where messages are written.
+        orders: a pipe; each byte read from it is the number of a signal for the command. When it is
+            closed, the command is ended.
+        news: a pipe to which the reports are written.
     """
     code = 1
     try:
@@ -242,7 +245,7 @@ def _started(start: ChildStart, prepare: Callable[[], None]) -> int:
 
 
 def keep_orphans() -> None:
-    """Have orphaned descendants become children of this process, where the system can do that."""
+    """Make orphaned descendants children of this process, on systems that can do that."""
     libc = _libc()
     if libc is not None:
         libc.prctl(_SUBREAPER, 1, 0, 0, 0)

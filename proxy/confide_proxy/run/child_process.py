@@ -1,7 +1,7 @@
-"""A command that has secrets: started, its output passed on without them, and ended with this process.
+"""Run a command that has secrets: start it, pass on its output with the secrets masked, and end it
+with this process.
 
-What the command sees of terminals, signals and exit codes is what it would see without this process
-in between.
+Terminal, signals and exit codes look to the command as if this process were not in between.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _DUMPABLE: Final = 4
 
 
 def program_of(command: str) -> str:
-    """Return the path of the program that a command names. Raises NotRunError."""
+    """Return the path of the program that a command's name means. Raises NotRunError if it does not
+    exist or cannot be run.
+    """
     folders = [""] if os.sep in command else os.get_exec_path()
     found = [path for folder in folders if os.path.exists(path := os.path.join(folder, command))]  # noqa: PTH110, PTH118
     if runnable := next((path for path in found if os.access(path, os.X_OK) and not Path(path).is_dir()), None):
@@ -48,7 +50,9 @@ def program_of(command: str) -> str:
 
 
 def protect() -> None:
-    """Keep this process's memory from the disk and, on Linux, from other processes of the user."""
+    """Prevent this process's memory from being written to disk and, on Linux, from being read by
+    other processes of the user.
+    """
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -61,7 +65,7 @@ def protect() -> None:
 def run(terms: ChildTerms) -> int:
     """Run a command, and return its exit code, or the negative number of the signal that ended it.
 
-    Raises NotRunError if it cannot be started.
+    Raises NotRunError if the command cannot be started.
     """
     environment = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
     environment |= {os.fsencode(name): value for name, value in terms.variables.items()}
@@ -75,8 +79,8 @@ def run(terms: ChildTerms) -> int:
 
 
 def end_by_signal(code: int) -> None:
-    """End this process by the signal that ended the command, if one did, so that a shell says the
-    same. `code` is what `run` has returned.
+    """If a signal ended the command, end this process by the same signal, so that a shell reports
+    the same. `code` is the result of `run`.
     """
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None

@@ -1,8 +1,8 @@
-"""`confide run` where a session of this device runs: the session has a link and keys, so this
-process needs neither, nor the modules for them, and starts the command at once.
+"""A fast path of `confide run`, used while a session (`confide mcp`) runs on this device. The
+session has a connection and keys, so this process loads neither, and starts the command at once.
 
-It only does what needs no question and goes well. In every other case it does nothing, and the
-command line does all that there is to do and to say (`cli.secret_run`).
+It only handles runs that need no question and do not fail. In every other case it does nothing, and
+the normal command (`cli.secret_run`) does the work and reports errors.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class _Place(NamedTuple):
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run the command of these arguments, and end this process as it ends. Returns if that cannot
-    be done here.
+    """Run the command in these arguments, and exit with its exit code. Returns without effect if
+    the run needs the normal command.
     """
     request = run_request.plain(arguments)
     if request is None:
@@ -131,12 +131,12 @@ def _meant(reference: str, names: Mapping[str, Placeholder]) -> str:
 
 
 def all_values(state: Path, seed: bytes) -> Iterator[SessionValues]:
-    """Yield the values of all secrets from a running session, page by page; what it gives if it ends,
-    and nothing without one.
+    """Yield the values of all secrets from a running session, page by page. Yields nothing if no
+    session runs, and stops early if the session ends.
 
     Args:
-        state: the folder with the socket of sessions.
-        seed: of this device's identity.
+        state: the folder that contains the sessions' sockets.
+        seed: the secret seed of this device's identity.
     """
     after: str | None = ""
     while after is not None:

@@ -1,11 +1,12 @@
-"""The masks of a run's output: for its own values, and for those that this device knows.
+"""Mask secrets in a run's output: the values that the run has, and all others that this device
+knows.
 
-This device knows the latter by keyed hashes, which are compared with each word: 2 MB/s. So once the
-output is large, a session hands over the values of all sealed secrets, which are found in all forms
-at 50 times the speed. Words are then looked up only if they hide something as no program does by
-itself, or for known values that no session has.
+This device knows the others only by keyed hashes, which are compared with each word, at 2 MB/s. So
+once the output is large, a running session hands over the values of all sealed secrets, which are
+found in all encodings 50 times as fast. Words are then compared by hash only if they hide something
+in a way that no program does by itself, or for known values that no session has.
 
-Loaded at the first output, since a command that prints nothing needs none.
+The module is loaded at the first output, since a command that prints nothing needs no masks.
 """
 
 from __future__ import annotations

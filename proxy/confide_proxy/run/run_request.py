@@ -1,4 +1,4 @@
-"""The request of a `confide run`: a command, and the secrets that it gets."""
+"""The request that a `confide run` makes: a command, and the secrets that it gets."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _OPTIONS: Final = {"--env": "env", "-e": "env", "--file": "file", "-f": "file", 
 
 
 class ChildTerms(NamedTuple):
-    """A command and what it gets. Its repr shows no value.
+    """A command with the values that it gets. Its repr does not show them.
 
     Attributes:
         program: path of the program.
-        arguments: the command as it was typed, its name first.
-        variables: environment variables with secrets.
-        files: secrets that the command gets as files; the variables have their paths.
-        stdin: a secret as its standard input; None leaves that as it is.
-        mask: makes a mask for one stream, at its first output.
+        arguments: the command line as it was typed, beginning with the program's name.
+        variables: environment variables whose values are secrets.
+        files: secrets that the command gets as files, by the variables that get the files' paths.
+        stdin: a secret as the command's standard input; None leaves the standard input as it is.
+        mask: returns a new mask for one output stream; called at its first output.
     """
 
     program: str
@@ -42,12 +42,12 @@ class ChildTerms(NamedTuple):
 
 
 class HeaderUse(NamedTuple):
-    """A secret for a header of a host.
+    """A secret that goes into a header of a host.
 
     Attributes:
-        host: as `egress.header_secrets.Destination` writes it.
-        header: in lower case.
-        reference: to the secret.
+        host: the host, as `egress.header_secrets.Destination` writes it.
+        header: the header's name in lower case.
+        reference: the reference to the secret.
     """
 
     host: str
@@ -61,13 +61,14 @@ class HeaderUse(NamedTuple):
 
 
 class RunRequest(NamedTuple):
-    """A command, and what of it gets which secret.
+    """A command, with references to the secrets that it gets.
 
     Attributes:
         command: the command with its arguments.
-        variables, files: the references to secrets by the names of the variables.
-        stdin: the reference to the secret that is its standard input; None for none.
-        headers: the secrets that headers of hosts get, and the command does not.
+        variables, files: references to secrets, by the environment variables that get their values,
+            or the paths of files with their values.
+        stdin: reference to the secret that is the standard input; None if it is no secret.
+        headers: secrets that go into headers of hosts; the command itself does not get them.
     """
 
     command: Sequence[str]
@@ -78,24 +79,29 @@ class RunRequest(NamedTuple):
 
     @property
     def given(self) -> list[str]:
-        """The references of which the command has the values, each once."""
+        """The references to the secrets whose values the command itself gets, without duplicates."""
         given = (*self.variables.values(), *self.files.values(), *([self.stdin] if self.stdin is not None else ()))
         return list(dict.fromkeys(given))
 
     @property
     def references(self) -> list[str]:
-        """The references, each once."""
+        """All references to secrets in the request, without duplicates."""
         return list(dict.fromkeys([*self.given, *(each.reference for each in self.headers)]))
 
     @property
     def is_fit(self) -> bool:
-        """True if no variable is set twice, and there are as many secrets as a run may have."""
+        """True if no variable is set twice, and the number of secrets is at least one and within
+        the limit.
+        """
         count = len(self.variables) + len(self.files) + len(self.headers) + (self.stdin is not None)
         return 0 < count <= MOST_REFERENCES and self.variables.keys().isdisjoint(self.files)
 
     def terms(self, program: str, values: Mapping[str, bytes], mask: Callable[[], Mask]) -> ChildTerms:
-        """Return the terms of the run, given the values of the references. Raises RunRefusedError
-        for a value that no variable can have.
+        """Return the command with the values that it gets. `values` has the value of each
+        reference, and `mask` returns a new mask for an output stream.
+
+        Raises RunRefusedError if a value cannot be an environment variable, since it is too long or
+        contains a zero byte.
         """
         return ChildTerms(
             program,
@@ -108,8 +114,10 @@ class RunRequest(NamedTuple):
 
 
 def plain(arguments: Sequence[str]) -> RunRequest | None:
-    """Return the request of a plainly written command line: options, `--`, and the command. None
-    for any other, which the library of the command line reads, or explains.
+    """Parse the arguments of `confide run` quickly: options, `--`, and the command.
+
+    None if they have any other form; the command line's full parser then reads them, or reports
+    what is wrong.
     """
     found: dict[str, list[str]] = {"env": [], "file": [], "stdin": []}
     words = iter(arguments)
@@ -129,8 +137,8 @@ def plain(arguments: Sequence[str]) -> RunRequest | None:
 
 
 def pairs(given: Sequence[str]) -> dict[str, str] | None:
-    """Return the references by variable from `NAME=secret:REF`; None if one is no such pair, or a
-    name comes twice.
+    """Parse arguments of the form `NAME=secret:REF` to references by variable name. None if one has
+    another form, or a name occurs twice.
     """
     found = dict(pair.split("=", 1) for pair in given if "=" in pair)
     is_fit = len(found) == len(given) and all(VARIABLE.fullmatch(name) for name in found)

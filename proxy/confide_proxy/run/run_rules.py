@@ -1,5 +1,5 @@
-"""The user's rules for `confide run`, read from `proxy.toml` without the rest of it, which takes
-longer to check than a command to start (`config` checks all of it).
+"""Read the user's rules for `confide run` from `proxy.toml`, without checking the rest of that
+file, which would take longer than starting the command. `config` checks all of it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from confide_crypto.keys.strict_modes import check_strict_modes
 
 
 def rules(config: Path) -> Mapping[str, list[str]] | None:
-    """Return the commands that may use a secret without a question, by what the rule calls it; None
-    if `config` has to read the file, and report what is wrong.
+    """Return the commands that may use a secret without a question, by the name or id of the secret
+    in the rule. None if `config` must read the file, and report what is wrong with it.
     """
     try:
         data = config.read_bytes()

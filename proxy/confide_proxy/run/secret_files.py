@@ -1,5 +1,5 @@
-"""Secrets that a command gets as files: private, in memory where that is possible, and gone when it
-has ended.
+"""Give secrets to a command as private files, in memory where the system allows it, and delete them
+when the command has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _FOLDER: Final = "confide-run-"
 
 @contextlib.contextmanager
 def private_files(values: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
-    """Yield the paths of private files with these values, which are removed at the end."""
+    """Write these values to private files, and yield the files' paths by the same names; delete the
+    files at the end.
+    """
     if not values:
         yield {}
         return

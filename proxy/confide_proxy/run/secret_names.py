@@ -19,7 +19,7 @@ MOST_NAMES: Final = 1000
 
 
 class SecretNames:
-    """The names of this device, in a file that is read at every use."""
+    """The names of sealed secrets on this device, in a file that is read at every use."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -35,8 +35,10 @@ class SecretNames:
         return {name: one for name, one in parsed.items() if one is not None}
 
     def give(self, name: str, secret: Placeholder | None) -> None:
-        """Give a name to a secret, or take it back (None). Raises InputError for an unfit name, or
-        one that is not there; KeyFileError; OSError.
+        """Name a secret; with None instead of a secret, delete the name.
+
+        Raises InputError if the name is invalid or, when deleting, unknown; KeyFileError if others
+        can read or write the file; OSError if it cannot be written.
         """
         names = self.read()
         if secret is None:

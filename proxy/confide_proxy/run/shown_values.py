@@ -1,8 +1,9 @@
-"""The limits of an agent's shell, whose transcript has all that it prints: a value is shown only with
-the user's approval, and links and tokens that lead to one are refused.
+"""Restrict what an agent's shell may show, since the agent's transcript contains all that it
+prints. A secret's value is shown only with the user's approval, and links and tokens that lead to
+one are refused.
 
-The shell is recognized by variables that agents set. A program that removes them gets the value, as
-another program of the same user does in other ways (docs/threat-model.md).
+The shell is recognized by environment variables that agents set. A program that removes them gets
+the value, as another program of the same user can in other ways (docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -38,30 +39,31 @@ _HINT: Final = (
 
 
 def is_of_agent(environment: Mapping[str, str]) -> bool:
-    """Return True if an agent has started the process with this environment."""
+    """Return True if these environment variables show that an agent has started the process."""
     return any(environment.get(name) for name in AGENT_MARKS)
 
 
 def refuse_in_agent_shell(environment: Mapping[str, str], what: str) -> None:
-    """Raise RunRefusedError if an agent has started this process.
+    """Raise RunRefusedError if the environment variables show that an agent has started this
+    process.
 
-    `what`: completes "an agent's shell may not …".
+    `what` completes the sentence "an agent's shell may not …".
     """
     if is_of_agent(environment):
         raise RunRefusedError(f"an agent's shell may not {what}", hint="run the command in a terminal of your own")
 
 
 def approve_showing(paths: ProxyPaths, policy: str, named: str) -> str:
-    """Ask the user in the agent's client whether the agent may see a value. Blocks.
+    """Ask the user, through the agent's client, whether the agent may see a secret's value. Blocks.
 
     Args:
         policy: `secret_get` of the user's configuration, one of `config.OPENED`.
-        named: how the user knows the secret.
+        named: the name or placeholder by which the user knows the secret.
 
     Returns:
         who approved it, for `confide secrets audit`.
 
-    Raises RunRefusedError if the agent may not.
+    Raises RunRefusedError if the user or the configuration does not allow it.
     """
     if policy == "allow":
         return "proxy.toml"

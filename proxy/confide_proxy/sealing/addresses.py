@@ -1,8 +1,8 @@
-"""Detection of placeholders inside addresses: URLs, link targets, images and HTML tags.
+"""Find placeholders inside addresses: URLs, link targets, images and HTML tags.
 
-A program that renders such a text fetches the address and so sends out any value inside it. A
-sealed value is therefore restored inside an address only if this device's own file had it in the
-same address. The module uses no keys.
+A program that renders such a text fetches the address, and would send out any secret value inside
+it. So the value is put back inside an address only if this device's own file already had it in the
+same address. This module uses no keys.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _SPACE: Final = re.compile(f"[{_BLANKS}]")
 
 
 def moved_placeholders(text: str, before: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans (in characters) of placeholders in `text` that are inside an address which
-    `before` does not contain up to the same point.
+    """Yield the positions (start and end, in characters) of placeholders in `text` that are inside
+    an address, unless `before` contains the same address up to that point.
     """
     # Placeholders contain brackets and colons themselves.
     plain = STANDIN.sub(lambda found: "x" * len(found[0]), text)

@@ -1,5 +1,5 @@
-"""Sealing state of a session: the keys of its space, the sealer, the records that the daemon has,
-and the sealing and restoring of the files in its folders.
+"""The keys and the sealer of a session, the encrypted records that it has sent to the daemon, and
+the sealer of the files in its folders.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ _NOTE: Final = "(sealed:note:"
 
 
 class SessionSealing:
-    """Sealing of one session or command.
+    """Seals and opens credentials for one session or command.
 
     Attributes:
         keyring: the keys of the space that the link leads to.
-        deposit: the records that the daemon has from this process.
+        deposit: sends the encrypted records of credentials, and remembers which ones were sent.
     """
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, machine: MachineKeys) -> None:
@@ -84,12 +84,12 @@ class SessionSealing:
 
     @property
     def state(self) -> Path:
-        """The folder of this device's state."""
+        """The path of this device's state folder."""
         return self._paths.state
 
     @functools.cached_property
     def sealer(self) -> Sealer:
-        """The sealer, created on first use so that a start doesn't load its patterns."""
+        """The sealer of texts, created at its first use so that a start doesn't load its patterns."""
         from confide_proxy.sealing.sealer import Sealer, load_fingerprints
 
         load = functools.cache(lambda: load_fingerprints(self._paths.fingerprint_key))
@@ -97,33 +97,36 @@ class SessionSealing:
 
     @functools.cached_property
     def known_values(self) -> KnownValues:
-        """The values that this device has sealed or opened."""
+        """The secret values that this device has sealed or opened before."""
 
         return KnownValues(self._paths.known, lambda: self.keyring.last_keys)
 
     @property
     def knows_any(self) -> bool:
-        """Return True if this device has sealed or opened a value before."""
+        """Return True if this device may have sealed or opened a secret value before."""
         return "known" in self.__dict__ or self._paths.known.exists()
 
     def may_know(self, said: Any) -> bool:
-        """Return True if a JSON value may contain a value that this device knows.
+        """Return True if a JSON value may contain a secret value that this device knows.
 
-        Fast enough for the event loop: also True if the value is too long for a quick search.
+        Fast enough for the event loop: it also returns True if the JSON value is too long for a
+        quick search.
         """
         return self.knows_any and self.known_values.are_in(said, _QUICK_CHARS)
 
     async def open(self, link: RequestChannel, attached: Attached) -> None:
-        """Load the keys before the first text is sent over a new link.
+        """Load the keys over a new link, before any text is sent over it.
 
-        Raises ConnectionLost, TimeoutError.
+        Raises ConnectionLost or TimeoutError if the link fails.
         """
         # A daemon restored from an old copy has lost records that it had.
         self.deposit.forget()
         await self.keyring.open(link, attached)
 
     async def reseal(self, link: RequestChannel) -> None:
-        """Seal the records of older epochs again, unless another process of this device does so."""
+        """Encrypt the records under older keys of the space again with its newest key. Does nothing
+        if another process of this device is doing so; errors are only logged.
+        """
         from confide_proxy.devices.reseal import Resealing
 
         keys = self.keyring.keys
@@ -139,10 +142,11 @@ class SessionSealing:
             seat.leave()
 
     async def attend(self, look_again: Callable[[], Awaitable[None]]) -> None:
-        """Watch the roster file and reload the keys when it changes.
+        """Watch the file of the roster, which is the signed list of the space's devices, and reload
+        the keys when it changes.
 
-        It changes when another process of this device has seen a newer roster, or when the user has
-        confirmed the space there. No message from the daemon is needed. Runs until cancelled.
+        It changes when another process of this device has received a newer roster, or when the user
+        has confirmed the space there. No message from the daemon is needed. Runs until cancelled.
         """
         stamp = self._stamp()
         while True:
@@ -161,9 +165,10 @@ class SessionSealing:
         return 0
 
     async def look_again(self, link: RequestChannel, attached: Attached | None = None) -> None:
-        """Fetch changes of the roster, then seal old records again.
+        """Fetch changes of the roster (the signed list of the space's devices), then encrypt old
+        records again with the newest key.
 
-        Failures are ignored: after a lost connection the next one fetches the roster again.
+        Errors are ignored: after a lost connection the next one fetches the roster again.
         """
         if self._looks == _LOOKS:
             return  # the waiting fetch sees these changes too
@@ -177,28 +182,30 @@ class SessionSealing:
 
 
 class Deposit:
-    """The records of one space that this process has sent to the daemon."""
+    """Sends encrypted records of credentials to the daemon, and remembers which ones this process
+    has sent.
+    """
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
         self._sent_ids: set[bytes] = set()
 
     def forget(self) -> None:
-        """Clear the list of sent records: the link leads to another space, or to a daemon that may
-        have been restored from a backup.
+        """Forget which records were sent, because the link leads to another space, or to a daemon
+        that may have been restored from a backup.
         """
         self._sent_ids.clear()
 
     async def keep(self, link: RequestChannel, secrets: Iterable[Secret]) -> None:
-        """Send the records of these secrets to the daemon, sealed under the space's newest key.
+        """Encrypt these secrets under the space's newest key, and send the records to the daemon.
 
         Records that this process has sent before are skipped.
 
         Raises:
             UnsealableError: this device has no keys, or has lost them.
-            RequestError, ConnectionLost, TimeoutError: from the link; `unavailable` if the epoch keeps
-                changing.
-            RosterError: the daemon returned a roster that fails verification.
+            RequestError, ConnectionLost, TimeoutError: the request fails; code `unavailable` if the
+                space's key changes again and again.
+            RosterError: the daemon returned a list of devices that fails verification.
         """
         wanted = tuple(secrets)
         for tries_left in reversed(range(_TRIES)):
@@ -220,10 +227,11 @@ class Deposit:
                 return
 
     async def keep_of_file(self, link: RequestChannel, path: str, secrets: Iterable[Secret]) -> None:
-        """Send the records of a file's secrets, as `keep` does, before its text is sent.
+        """Send the records of a file's secrets, as `keep` does. Call it before the file's text is
+        sent.
 
-        Raises FolderError if they cannot be sealed now; RequestError, ConnectionLost and
-        TimeoutError from the link.
+        Raises FolderError if the secrets cannot be sealed now, and RequestError, ConnectionLost or
+        TimeoutError if the request fails.
         """
         try:
             await self.keep(link, secrets)
@@ -249,12 +257,12 @@ class Deposit:
 
 
 class SealedFile(NamedTuple):
-    """A file's text as it is sent.
+    """A file's text in the form in which it is sent.
 
     Attributes:
-        sealed: the sealed text and the values that were in it.
-        mark: the `FileSealer.mark` under which it was sealed.
-        is_waiting: True if a value is redacted only because this device has no keys.
+        sealed: the sealed text, and the values of its placeholders.
+        mark: the `FileSealer.mark` at the time of sealing.
+        is_waiting: True if a value is redacted only because this device has no keys yet.
     """
 
     sealed: Sealed
@@ -263,7 +271,7 @@ class SealedFile(NamedTuple):
 
 
 class FileSealer:
-    """The sealer of the files in one session's folders. Safe to use from several threads."""
+    """Seals and restores the files in one session's folders. Safe to use from several threads."""
 
     def __init__(self, sealing: SessionSealing, policy: Policy) -> None:
         self._sealing = sealing
@@ -272,10 +280,10 @@ class FileSealer:
 
     @property
     def mark(self) -> str:
-        """A digest of everything that decides how a file is sealed: rules, policy and the space's
-        keys.
+        """A hash of everything that decides how a file is sealed: detection rules, policy, and the
+        space's keys.
 
-        A file that was sealed under another mark is read again.
+        A file that was sealed under another mark must be read and sealed again.
         """
         return self._mark(self._sealing.keyring.keys)
 
@@ -294,8 +302,8 @@ class FileSealer:
     def seal(self, path: str, text: str) -> SealedFile:
         """Seal the text of a file.
 
-        Raises FolderError if the policy blocks it, if it cannot be sealed, or if its name or its
-        note's id contains a credential: names cannot be sealed.
+        Raises FolderError if the policy blocks the text, if it cannot be sealed, or if the file's
+        name or its note's id contains a credential, since names cannot be sealed.
         """
         keys = self._sealing.keyring.keys
         if self.seal_path(path) != path:
@@ -318,24 +326,25 @@ class FileSealer:
         return SealedFile(sealed, self._mark(keys), is_waiting)
 
     def seal_path(self, path: str) -> str:
-        """Return a path with credentials in it sealed, for the daemon to see."""
+        """Return a path with the credentials in it sealed, to send it to the daemon."""
         try:
             return self._sealing.sealer.seal(path, _SOURCE, is_sensitive=False).text
         except ConfideError:
             return "(a file)"
 
     def restore(self, path: str, text: str, before: str, values: Mapping[str, str]) -> str:
-        """Return the text with placeholders replaced by the values of the file that it replaces.
+        """Return a text from the daemon with placeholders replaced by the values in the local file
+        that it replaces.
 
-        Sealed values are restored only with `local = "keep"`. A sealed value stays sealed if
-        another device has moved it to where no rule finds it and it isn't known (`KnownValues`), or
-        has moved it into an address, which a renderer would fetch.
+        Values are put back only if the user has configured `local = "keep"`. A placeholder stays if
+        another device has moved it to where no rule would find its value again and the value isn't
+        known (`KnownValues`), or into an address, which a program that shows the text would fetch.
 
-        `before` is the file as it was sent, and `values` are its values by placeholder. Values that
-        another device sealed in `before` become known to this device.
+        `before` is the local file as it was sent, and `values` are its values by placeholder.
+        Values that another device has sealed in `before` become known to this device.
 
-        Raises FolderError if a value that only this file holds would be lost, or if the text cannot
-        be sealed.
+        Raises FolderError if a value that only this file contains would be lost, or if the text
+        cannot be sealed.
         """
         values = {**values, **self._sealing.known_values.learn(text, before, values)}
         if self._policy.local == "replace":
@@ -358,8 +367,8 @@ class FileSealer:
         return restored
 
     def check_removable(self, path: str, values: Mapping[str, str]) -> None:
-        """Raise FolderError if a file holds a value that exists nowhere else, so that a deletion on
-        another device doesn't destroy it.
+        """Raise FolderError if a file contains a secret value that is stored nowhere else. Another
+        device's deletion must not destroy it.
         """
         if any(placeholder.startswith(_REDACTED) for placeholder in values):
             problem = (
@@ -368,20 +377,25 @@ class FileSealer:
             raise FolderError(path, problem)
 
     def is_to_be_sent(self, path: str, text: str, restored: str) -> bool:
-        """Return True if a file that was written from a daemon's text must be sent back sealed.
+        """Return True if a file that was just written from a daemon's text must be sent back
+        sealed.
 
-        That is so if the text contains a value in clear that should be sealed. Parts of sensitive
-        notes are excepted: devices that each hold a part of one in clear would answer each other
-        forever.
+        That is so if the daemon's text contains a value in clear that should be sealed. Parts of
+        sensitive notes are excepted: two devices that each have a part of one in clear would answer
+        each other forever.
         """
         return self.seal(path, text).sealed.text != text and _NOTE not in restored
 
     def is_replaced(self, values: Mapping[str, str]) -> bool:
-        """Return True if placeholders must replace these values in the local file too."""
+        """Return True if the user's configuration requires placeholders in place of these values in
+        the local file too.
+        """
         return self._policy.local == "replace" and any(placeholder.startswith(_SEALED) for placeholder in values)
 
     def why_withheld(self) -> str:
-        """Return why a file isn't sent although it could go out redacted."""
+        """Return the reason why a file is not sent now, although it could be sent with its
+        credentials redacted.
+        """
         problem = self._sealing.keyring.problem
         return f"holds a credential that this device cannot seal now{f': {problem}' if problem else ''}"
 
@@ -389,8 +403,8 @@ class FileSealer:
 def batches(
     items: Iterable[Item], size_of: Callable[[Item], int], *, most: int, most_size: int
 ) -> Iterator[list[Item]]:
-    """Yield the items in lists of at most `most` items and `most_size` total size; a single larger
-    item is a list of its own.
+    """Split the items into lists of at most `most` items and `most_size` total size. An item that
+    is larger than that is a list of its own.
     """
     batch: list[Item] = []
     size = 0

@@ -1,14 +1,15 @@
-"""Values that this device knows to be secrets since it has sealed or opened them. They are found
-again wherever they occur, in clear or encoded, without any context.
+"""Recognize secret values that this device has sealed or opened before. They are found again
+wherever they occur, in clear or encoded, without any context.
 
-Each is stored as a keyed digest, never in clear: BLAKE2b-128 with a key derived from the space's
-first key, like the secret ids of PROTOCOL.md 10.2, in a file that all processes of this device
-share. A reader of the disk learns what the placeholders in the files beside it show already:
-nothing without the space's keys, and with them whether a guess is right. The length of a value is
-masked the same way. The file shows the number of values and their kinds.
+Each value is stored as a keyed hash, never in clear: BLAKE2b-128 with a key derived from the
+space's first key, like the secret ids of PROTOCOL.md 10.2, in a file that all processes of this
+device share. So a reader of the disk learns no more than from the placeholders in the memory files:
+nothing without the space's keys, and with them only if a guess is right. The length of a value is
+hidden in the same way. The file does show the number of values and their kinds.
 
-The set only grows, so that no process sends in clear what another has sealed. A search doesn't try
-every value: it looks up the digests of the text's words, and of their parts between punctuation.
+The set only grows, so that no process sends in clear a value that another has sealed. A search does
+not try every value: it looks up the hashes of the text's words, and of their parts between
+punctuation.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ _LONGEST_WORD: Final = 15
 
 
 class KnownValues:
-    """The known values of the space whose keys this device had last. Safe to use from several
-    threads.
+    """The known secret values of the space whose keys this device had last. Safe to use from
+    several threads.
     """
 
     def __init__(self, folder: Path, keys: Callable[[], SpaceKeys | None]) -> None:
@@ -87,10 +88,10 @@ class KnownValues:
         return len(self._kinds)
 
     def remember(self, secrets: Iterable[tuple[str, bytes]]) -> None:
-        """Remember these kinds and values in all processes of this device.
+        """Store these values with their kinds, for all processes of this device.
 
-        Values that read like a word or a number are skipped. If the file cannot be written, only
-        this process knows them.
+        Values that look like an ordinary word or number are skipped. If the file cannot be written,
+        only this process knows the values.
         """
         wanted = [
             (kind, value)
@@ -115,11 +116,11 @@ class KnownValues:
                 self._append("".join(lines).encode())
 
     def find(self, text: str) -> list[SecretFinding]:
-        """Return the occurrences of known values; they may overlap.
+        """Return the occurrences of known values in a text; they may overlap.
 
-        A value is found as it is, among invisible characters, split by a line break, in percent
-        encoding, with escapes, or anywhere in a run of base64 or hex, which is then found as a
-        whole.
+        A value is found as it is, with invisible characters in it, split by a line break, in
+        percent encoding, with escapes, or anywhere in a run of base64 or hex, which then counts as
+        a whole.
         """
         with self._turn:
             if len(text) < SHORTEST or not self._is_open():
@@ -138,31 +139,33 @@ class KnownValues:
             return found
 
     def pass_over(self, values: Iterable[str]) -> None:
-        """Find these values no more, and as if they were not known."""
+        """Ignore these values in this object from now on, as if they were not known."""
         with self._turn:
             if self._is_open():
                 self._passed_over = frozenset(map(self._name, values))
                 self._forget(self._space)
 
     def shortest(self) -> int:
-        """Return the length of the shortest value to find, in characters; 0 without any."""
+        """Return the length of the shortest known value, in characters; 0 if there are no known
+        values.
+        """
         with self._turn:
             if self._is_open():
                 self._catch_up()
             return self._shapes.shortest if self._kinds else 0
 
     def kind_of(self, value: str) -> str | None:
-        """Return the kind of a known value, or None."""
+        """Return the kind of a known value, or None if the value is not known."""
         with self._turn:
             kinds = self._kinds.get(self._name(value)) if self._is_open() else None
             return kinds[0] if kinds else None
 
     def learn(self, after: str, before: str, values: Mapping[str, str]) -> dict[str, str]:
-        """Return values that another device has sealed in a text and that are in clear in `before`,
-        by placeholder.
+        """Find the values, by placeholder, that another device has sealed in the text `after` and
+        that are in clear in the local text `before`. Store them as known values, and return them.
 
-        `values` are known already and skipped. No rule of this device found these; it keeps them in
-        its file and knows them from now on.
+        `values` are known already and skipped. No detection rule of this device has found these
+        values.
         """
         keys = self._keys()
         named = [one for _, _, one in placeholder.find(after) if str(one) not in values]
@@ -181,10 +184,10 @@ class KnownValues:
         return found
 
     def are_in(self, said: Any, most_chars: int | None = None) -> bool:
-        """Return True if a string of a JSON value, names included, contains a known value.
+        """Return True if a JSON value contains a known value in any of its strings, names included.
 
-        With `most_chars` the answer is immediate: also True if there is more text than that, or if
-        the file hasn't been read yet.
+        With `most_chars` the answer is immediate. It is then also True if the JSON value has more
+        characters, or if the file hasn't been read yet.
         """
         if self._keys() is None:
             return False
@@ -395,8 +398,8 @@ def _look(value: str) -> int:
 
 
 def is_recognizable(value: str) -> bool:
-    """Return True if a value is searched for again: 8 to 256 characters without blanks, and no
-    word, number, date or version.
+    """Return True if a value is distinctive enough to be recognized again: 8 to 256 characters
+    without blanks, and no word, number, date or version.
     """
     if not SHORTEST <= len(value) <= LONGEST or _is_word(value) or _NUMBER.fullmatch(value):
         return False

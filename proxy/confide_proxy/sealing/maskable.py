@@ -1,4 +1,4 @@
-"""Which values can be masked in output (`masking`)."""
+"""Decide which values can be masked in output (`masking`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _WORD: Final = re.compile(r"[A-Za-z]{1,15}|[\d.,:/+_-]+")
 
 
 def is_maskable(value: bytes) -> bool:
-    """Return True if a value can be masked: at least `SHORTEST` bytes, and no single word or number."""
+    """Return True if a value can be masked without masking ordinary text: it has at least
+    `SHORTEST` bytes and is not a single word or number.
+    """
     core = value.translate(None, BLANKS)
     is_word = len(value.split()) == 1 and _WORD.fullmatch(core.decode("latin-1")) and not _is_mixed(core)
     return len(core) >= SHORTEST and not is_word

@@ -1,9 +1,9 @@
-"""Masks secret values in a stream of bytes, also encoded and in pieces.
+"""Mask secret values in a stream of bytes, also if they are encoded or arrive in pieces.
 
-A value is found as it is, in base64 at any alignment, in hex, percent encoding, JSON, shell and HTML
-escapes, and with blanks or line breaks anywhere in it. The search ignores blanks: an automaton
-(Aho-Corasick) looks for some of the first bytes of all forms at once, and the rest is compared where
-they occur. Held back is only what may be the beginning of a value.
+A value is found as it is, in base64 at any alignment, in hex, percent encoding, JSON, shell and
+HTML escapes, and with blanks or line breaks anywhere in it. The search ignores blanks. An automaton
+(Aho-Corasick) searches for the first bytes of all encodings at once, and the rest is compared where
+they occur. Only bytes that may be the beginning of a value are held back.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ _NO_EDGES: Final = _Edges()
 
 
 class SecretForms:
-    """The forms of some secret values, prepared for the search."""
+    """The encodings, here called forms, of some secret values, prepared for a fast search."""
 
     def __init__(self, values: Mapping[bytes, bytes]) -> None:
         """`values` are what to mask, each with what to show instead. Those that are not `is_maskable`
@@ -154,7 +154,9 @@ class SecretForms:
         return bool(self.masks)
 
     def union(self, others: SecretForms) -> SecretForms:
-        """Return these forms and others; where both have one, these show what they did."""
+        """Return these forms together with others. Where both have the same form, the mask text of
+        these is used.
+        """
         both = SecretForms({})
         both.masks = {**others.masks, **self.masks}
         both._edges = {**others._edges, **self._edges}
@@ -162,8 +164,11 @@ class SecretForms:
         return both
 
     def find(self, core: bytes, *, is_end: bool, is_idle: bool = False) -> tuple[_SPANS, int]:
-        """Return the places of forms in a text without blanks, in order and merged, and where the
-        first unfinished one begins. While it is idle, a whole one is finished.
+        """Return the positions of forms in a text without blanks, in order and merged, and the
+        position at which the first incomplete form begins.
+
+        `is_end`: no more text follows. `is_idle`: none has come for a while, so a form that could
+        still grow longer counts as complete.
         """
         spans: _SPANS = []
         pending = len(core)
@@ -193,7 +198,9 @@ class SecretForms:
                 yield form, start
 
     def partial_start(self, core: bytes) -> int:
-        """Return where the last bytes of a text without blanks may be the beginning of a form."""
+        """Return the position from which the last bytes of a text without blanks may be the
+        beginning of a form; the text's length if they are not.
+        """
         if not self._beginnings:
             self._beginnings = {each[:size] for each in self.anchors for size in range(_LEAST_HELD, _ANCHOR)}
         for size in range(min(_ANCHOR - 1, len(core)), _LEAST_HELD - 1, -1):
@@ -265,19 +272,21 @@ def _patterns(form: bytes, stride: int) -> Iterator[bytes]:
 
 
 class ClearValues(Protocol):
-    """Values that a `Mask` knows by its `more` alone, and that come in clear while it works."""
+    """A source of further secret values in clear, which may become available while a `Mask` works.
+    Until then the mask recognizes them only by its slower function `more`.
+    """
 
     def forms(self, size: int) -> SecretForms | None:
-        """Return the forms to mask from now on, once they are there. `size`: bytes that have come since
-        the last call.
+        """Return the forms to mask from now on, or None while the values are not available. `size`
+        is the number of bytes that have come since the last call.
         """
 
     def words(self, text: bytes) -> Iterable[bytes]:
-        """Return the words of a text about which `more` is to be asked all the same."""
+        """Return the words of a text that must still be checked by the mask's function `more`."""
 
 
 class Mask:
-    """Masks secret values in one stream."""
+    """Masks secret values in one stream of bytes."""
 
     def __init__(
         self,
@@ -300,26 +309,26 @@ class Mask:
         """The last bytes that were passed on although they may be the beginning of a value."""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the masked bytes that can be released."""
+        """Add bytes of the stream; return the masked bytes that can be passed on."""
         return self._release(piece)
 
     @property
     def is_holding(self) -> bool:
-        """Return True if bytes are held back."""
+        """Return True if bytes are held back, since they may be the beginning of a value."""
         return bool(self._unreleased)
 
     def idle(self) -> bytes:
-        """Return what can be released when nothing has come for a while: all but what is the
-        beginning of a value.
+        """Return the masked bytes that can be passed on although no more have come for a while: all
+        but those that are the beginning of a value.
         """
         return self._release(b"", is_idle=True)
 
     def end(self) -> bytes:
-        """Return the masked rest of the stream."""
+        """Return the rest of the stream, masked; no more bytes follow."""
         return self._release(b"", is_end=True)
 
     def whole(self, text: bytes) -> bytes:
-        """Mask a complete text."""
+        """Mask a complete text that is no part of the stream."""
         return self.feed(text) + self.end()
 
     def _release(self, piece: bytes, *, is_idle: bool = False, is_end: bool = False) -> bytes:

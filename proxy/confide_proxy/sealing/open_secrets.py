@@ -1,5 +1,5 @@
-"""Opening of a sealed secret on this device: the record comes from the daemon and the key from the
-roster, and the record must match the name.
+"""Decrypt a sealed secret on this device. The encrypted record comes from the daemon and the key
+from this device's keyring; the record must match the secret's id.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _AT_ONCE: Final = 16
 
 
 class OpenedSecret(NamedTuple):
-    """The kind and the plaintext of a secret. Its repr does not show the value."""
+    """The kind and the decrypted value of a secret. Its repr does not show the value."""
 
     kind: str
     value: bytes
@@ -63,8 +63,8 @@ class OpenedSecret(NamedTuple):
 
 
 def secret_id_of(text: str) -> bytes:
-    """Return the secret id from a placeholder, or from its 32 hex digits. Raises NoSecretError for
-    other text.
+    """Return the secret id from a placeholder, or from its 32 hex digits. Raises NoSecretError if
+    the text is neither.
     """
     refuse_redacted(text)
     placeholder = Placeholder.parse(text.strip())
@@ -83,15 +83,16 @@ def secret_id_of(text: str) -> bytes:
 
 
 async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str) -> OpenedSecret:
-    """Return the secret that `named` identifies (see `secret_id_of`), and remember its value as
-    known on this device.
+    """Fetch and decrypt the secret that `named` identifies (see `secret_id_of`), and remember its
+    value as known on this device.
 
     Raises:
         NoSecretError: `named` isn't an id, the daemon has no such record or doesn't show it to this
-            device, or it is sealed with a key that this device does not have.
-        ConfideError: `Keyring.problem`, if this device has no keys.
+            device, or it is encrypted with a key that this device does not have.
+        ConfideError: this device has no keys (`Keyring.problem` says why).
         RecordError: the record was changed, or belongs to another secret.
-        RosterError, RequestError, ConnectionLost, TimeoutError: as `Keyring.refresh`.
+        RosterError, RequestError, ConnectionLost, TimeoutError: the keys or the record cannot be
+            fetched.
     """
     keyring = sealing.keyring
     secret_id, placeholder = secret_id_of(named), Placeholder.parse(named.strip())
@@ -126,11 +127,11 @@ async def open_secret(link: RequestChannel, sealing: SessionSealing, named: str)
 async def resolve_references(
     link: RequestChannel, references: Iterable[str], names: Mapping[str, Placeholder]
 ) -> dict[str, Placeholder]:
-    """Return the secret that each reference means: a name, a placeholder, its digits, or the only
-    one that begins so.
+    """Return the secret that each reference means. A reference is a name, a placeholder, its hex
+    digits, or the beginning of the digits of exactly one secret.
 
-    Raises NoSecretError for none or several; RequestError, ConnectionLost, TimeoutError from the
-    link.
+    Raises NoSecretError if a reference means no secret or several; RequestError, ConnectionLost or
+    TimeoutError if the daemon's list cannot be fetched.
     """
     found: dict[str, Placeholder] = {}
     listed: list[Placeholder] | None = None
@@ -177,15 +178,16 @@ async def answer(
     refusal: Callable[[str], Awaitable[str | None]] | None = None,
     uses: Path | None = None,
 ) -> ToolAnswer:
-    """Answer a `secret_get` call on this device, which alone has the keys. Only the calling agent
-    gets the value.
+    """Answer an agent's `secret_get` call on this device, since the daemon has no keys. Only the
+    calling agent gets the value.
 
-    Errors become answers too.
+    Errors are returned as answers too.
 
     Args:
         given: the call's arguments, unchecked.
-        refusal: returns why the agent may not have the secret, given its name; None if it may.
-        uses: file of the `UseLog`.
+        refusal: returns the reason why the agent may not have the secret, given the secret's name,
+            or None if it may.
+        uses: file of the `UseLog`; None keeps no log.
     """
     try:
         named = check(Parameters.of_catalogue(TOOL), given)["id"]
@@ -213,10 +215,10 @@ async def answer(
 
 
 async def answer_run(asked: Mapping[str, object], link: RequestChannel, sealing: SessionSealing) -> dict[str, object]:
-    """Return a session's answer to a `session_values.request` or `page_request`; empty for any other
-    message.
+    """Answer the request of a `confide run` for secret values (`session_values.request` or
+    `page_request`); {} for any other message.
 
-    Raises what `resolve_references`, `open_secret` and `Keyring.identity` raise.
+    Raises the errors of `resolve_references`, `open_secret` and `Keyring.identity`.
     """
     references, nonce, after = asked.get("references"), _nonce(asked.get("nonce")), asked.get("after")
     if len(nonce) != NONCE_BYTES:
@@ -237,9 +239,11 @@ async def answer_run(asked: Mapping[str, object], link: RequestChannel, sealing:
 
 
 async def all_values(link: RequestChannel, sealing: SessionSealing) -> AsyncIterator[SessionValues]:
-    """Yield the values of all secrets page by page, without long ones and those that do not open.
+    """Yield the values of all secrets, page by page. Secrets that are too long or cannot be
+    decrypted are left out.
 
-    Raises RequestError, ConnectionLost, TimeoutError from the link, and what `open_secret` raises.
+    Raises the errors of `open_secret`, and RequestError, ConnectionLost or TimeoutError if the list
+    of secrets cannot be fetched.
     """
     after: str | None = ""
     while after is not None and (page := await _page(after, link, sealing)) is not None:

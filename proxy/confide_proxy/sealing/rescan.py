@@ -1,10 +1,10 @@
-"""Sealing of credentials that a space has stored in clear, from before a rule existed or while the
-policy allowed them (PROTOCOL.md 9.7).
+"""Seal credentials that the daemon has stored in clear, from before a detection rule existed or
+while the policy allowed them (PROTOCOL.md 9.7).
 
 The rules and keys are on this device and the texts at the daemon, so all texts are fetched page by
-page. Those with findings go back sealed, after their records, and each replaces the stored text.
-Texts added meanwhile come after the others. Sealed texts are clean in the next run, so an
-interrupted run can simply be repeated.
+page. For each text with credentials, this device sends their encrypted records and then the sealed
+text, which replaces the stored one. Texts that are added meanwhile come after the others. The next
+run finds nothing in sealed texts, so an interrupted run can simply be repeated.
 
 Documents are sealed by the policy for `files` and transcripts by their own, exactly as a device
 seals its file when it sends it, so both stay equal. Only `block` becomes `seal` here, since the
@@ -66,7 +66,7 @@ def _stored_action(action: str) -> str:
 
 
 class StoredRevision(NamedTuple):
-    """A stored revision. A damaged one has None as `content`."""
+    """A revision of a document that the daemon has stored. `content` is None if it is damaged."""
 
     id: int
     project: str
@@ -77,13 +77,13 @@ class StoredRevision(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The source by which the policy applies, one of `policy.SOURCES`."""
+        """The kind of text by which the policy applies, one of `policy.SOURCES`."""
         return "transcripts" if self.path.startswith("sessions/") else "files"
 
 
 @dataclass(slots=True)
 class UnsealedDocument:
-    """A document with credentials in clear. `path` omits any part that belongs to a credential."""
+    """A document with credentials in clear. Its `path` omits any part that belongs to a credential."""
 
     project: str
     path: str
@@ -97,19 +97,20 @@ class UnsealedDocument:
 
 @dataclass(slots=True)
 class RescanOutcome:
-    """The result of a dry or real run.
+    """The result of a run, or of a dry run that changes nothing.
 
     Attributes:
         texts: number of texts checked.
-        found: credentials by kind, each counted once per text.
-        documents: documents with findings, in the order of their texts.
+        found: number of credentials by kind, each counted once per text.
+        documents: documents with credentials, in the order of their texts.
         sealed: number of texts replaced.
-        redacted: found credentials that the policy redacted.
-        outgrown: found credentials that stay in clear, since their text with placeholders would exceed
-            the size limit.
+        redacted: number of found credentials that the policy redacted.
+        outgrown: number of found credentials that stay in clear, since their text with placeholders
+            would exceed the size limit.
         unreadable: number of damaged texts.
-        is_clean: True if the daemon's file holds no remains of replaced texts.
-        damaged_copies: damaged former files of the daemon, kept for a while, that still hold them.
+        is_clean: True if the daemon's database file contains no remains of replaced texts.
+        damaged_copies: number of damaged former database files, which the daemon keeps for a while,
+            that still contain them.
     """
 
     texts: int = 0
@@ -130,7 +131,7 @@ class RescanOutcome:
         return [document for document in self.documents.values() if document.is_named]
 
     def note(self, text: StoredRevision, sealed: Sealed) -> None:
-        """Count the findings of a text."""
+        """Add the credentials found in a text to the counts."""
         # A text can come twice: if its document is sensitive as a whole, or if it changed
         # meanwhile.
         placeholders = [placeholder for placeholder in sealed.values if (text.id, placeholder) not in self._counted]
@@ -152,7 +153,7 @@ class RescanOutcome:
 
 
 class Rescan:
-    """A run over all texts that a space has stored."""
+    """A run that searches all texts that a space has stored for credentials, and seals them."""
 
     def __init__(self, link: RequestChannel, sealer: Sealer, deposit: Deposit, progress: Progress) -> None:
         """`sealer` uses the policy of `policy_of`. `progress` is called with the number of texts
@@ -169,19 +170,21 @@ class Rescan:
         self._outgrown: dict[int, int] = {}
 
     async def look(self) -> RescanOutcome:
-        """Return what a run would seal, and change nothing. Raises UnsealableError, RequestError,
-        ConnectionLost, TimeoutError.
+        """Return what a run would seal, without changing anything. Raises UnsealableError,
+        RequestError, ConnectionLost or TimeoutError if texts cannot be checked.
         """
         return await self._over_all(is_dry=True)
 
     async def run(self) -> RescanOutcome:
-        """Seal all findings and let the daemon erase the replaced texts from its file. Requires the
-        space's keys.
+        """Seal all credentials found, and let the daemon erase the replaced texts from its database
+        file. Requires the space's keys.
 
         Raises:
             UnsealableError: this device has lost the keys.
-            RequestError: `denied` if this device may not write to all of the space.
-            ConnectionLost, TimeoutError: sealed texts stay sealed, and the next run continues.
+            RequestError: the daemon refuses; code `denied` if this device may not write to all of
+                the space.
+            ConnectionLost, TimeoutError: the link fails. Texts sealed so far stay sealed, and the
+                next run continues.
         """
         outcome = await self._over_all(is_dry=False)
         if outcome.sealed or not outcome.is_clean:
@@ -191,8 +194,8 @@ class Rescan:
         return outcome
 
     async def report(self, findings: int) -> None:
-        """Report the number of credentials that are still stored in clear, for the devices and the
-        operator.
+        """Report to the daemon how many credentials are still stored in clear, to show it to the
+        devices and the operator.
         """
         await UNSEALED.ask(self._link, {"findings": findings}, timeout_s=PAGE_DEADLINE_S)
 

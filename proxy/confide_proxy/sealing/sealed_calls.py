@@ -1,6 +1,6 @@
-"""Sealing of what an agent sends: every string is sealed by its content and by its name, the
-records go to the daemon, and the message follows. A message without any mark costs microseconds and
-imports nothing.
+"""Seal the messages that an agent sends. Each string is searched for credentials by its content and
+by its name; their encrypted records are sent to the daemon, and then the message. A message that
+contains no mark of a credential costs microseconds and imports nothing.
 
 Read-only calls get placeholders too, so that a search for a credential finds where it is sealed,
 but they store nothing at the daemon. This includes questions without any context, such as "where do
@@ -96,7 +96,7 @@ class ToolCall(NamedTuple):
     Attributes:
         project: project of the calling session.
         said: time of the call, ISO 8601 with time zone; None means now.
-        operation: id under which the call may be repeated; "" if none.
+        operation: id under which the call may be repeated; "" if it has none.
     """
 
     tool: str
@@ -107,7 +107,7 @@ class ToolCall(NamedTuple):
 
 
 class SealedCalls:
-    """The sealer of the messages of one session or command."""
+    """Seals the messages of one session or command."""
 
     def __init__(
         self,
@@ -127,15 +127,17 @@ class SealedCalls:
         self._flush = flush
 
     async def recall(self, called: ToolCall) -> None:
-        """Load the keys that this device had last, for use while the daemon is unreachable, if the
-        call may contain a secret, or stores a note that may speak of files.
+        """Load the keys that this device had last, if sealing the call may need them. Used while
+        the daemon is unreachable.
         """
         is_noted = self._seen_parts is not None and called.tool in (STORE, UPDATE)
         if is_noted or _is_whole(called) or gives_reason(called.arguments) or self.sealing.knows_any:
             await self.sealing.keyring.recall()
 
     def is_plain(self, message: Mapping[str, object], size_bytes: int) -> bool:
-        """Return True if a message can be sent unchanged; False also if checking would take long."""
+        """Return True if a message can be sent unchanged. Also False if checking that would take
+        long.
+        """
         if size_bytes > LARGE_BYTES:
             return False
         called = self._call_in(message)
@@ -151,16 +153,18 @@ class SealedCalls:
     async def prepare(
         self, link: RequestChannel, message: dict[str, Any], *, is_lookup: bool = False, said: str | None = None
     ) -> dict[str, object]:
-        """Return a message that isn't plain in its sealed form, after its records have been sent.
-        Unchanged messages are returned as the same object.
+        """Return a message in the form in which it may be sent, and send the encrypted records of
+        its credentials first. A message that needs no change is returned as the same object.
 
         Args:
-            is_lookup: it calls a tool that the daemon lists as read-only.
-            said: as `ToolCall.said`.
+            is_lookup: True if the message calls a tool that the daemon lists as read-only.
+            said: time of the call, as in `ToolCall.said`.
 
         Raises:
-            BlockedError, UnsealableError: it may not leave this device, or cannot be sealed.
-            ToolError, KeyFileError: it is nested too deeply; what this device knows cannot be read.
+            BlockedError, UnsealableError: the message may not leave this device, or cannot be
+                sealed.
+            ToolError: it is nested too deeply.
+            KeyFileError: the file of known secret values cannot be read.
             RequestError, RosterError, ConnectionLost, TimeoutError: the records cannot be sent.
         """
         called = self._call_in(message, said)
@@ -177,13 +181,13 @@ class SealedCalls:
         return await asyncio.to_thread(self._looked_up, message)
 
     async def seen_parts(self, called: ToolCall) -> Mapping[str, str] | None:
-        """Return the parts of the project of which the note of a call speaks; None for another call,
-        or one without such parts.
+        """Return the files or parts of code that the stored note is about, with hashes of their
+        present state. None if the call stores no note, or one about none of them.
         """
         return await asyncio.to_thread(self.seen_here, called)
 
     def seen_here(self, called: ToolCall) -> Mapping[str, str] | None:
-        """Return the same as `seen_parts`. Blocks."""
+        """Return the same as `seen_parts`, but in the calling thread, which it blocks."""
         if self._seen_parts is None or called.tool not in (STORE, UPDATE):
             return None
         try:
@@ -199,8 +203,8 @@ class SealedCalls:
         }
 
     async def arguments(self, link: RequestChannel, called: ToolCall, *, is_lookup: bool) -> Mapping[str, Any]:
-        """Return a call's sealed arguments, after their records have been sent. Raises the errors
-        of `prepare`.
+        """Return a call's arguments in sealed form, and send the records of their credentials
+        first. Raises the same errors as `prepare`.
         """
         is_lookup = is_lookup and called.tool in LOOKUPS
         is_whole = not is_lookup and (_is_whole(called) or await self._is_onto_sensitive(link, called))
@@ -245,8 +249,14 @@ class SealedCalls:
     def seal(
         self, given: Mapping[str, object], *, is_whole: bool = False, is_lookup: bool = False
     ) -> tuple[Mapping[str, Any], tuple[Secret, ...]]:
-        """Return the sealed arguments and the secrets in them. May take a while. Raises
-        BlockedError, UnsealableError, KeyFileError; ToolError: nested too deeply.
+        """Return the arguments in sealed form, and the secrets in them. May take a while, so call
+        it in a thread.
+
+        `is_whole`: seal all of the text, as of a sensitive note. `is_lookup`: the call changes
+        nothing.
+
+        Raises BlockedError if the policy blocks a credential, UnsealableError or KeyFileError if it
+        cannot be sealed, and ToolError if the arguments are nested too deeply.
         """
         if not is_whole and not self._gives_reason(given):
             return given, ()
@@ -258,8 +268,8 @@ class SealedCalls:
         return seal(given, sealer, whole=whole, has_head=has_head, is_lookup=is_lookup)
 
     def seal_for_display(self, called: ToolCall) -> Mapping[str, object]:
-        """Return the arguments in sealed form, to display a queued call. May take a while. Raises
-        BlockedError, UnsealableError, KeyFileError; ToolError: nested too deeply.
+        """Return the arguments of a queued call in sealed form, to display them. May take a while,
+        so call it in a thread. Raises the same errors as `seal`.
         """
         given, _ = self.seal(called.arguments, is_whole=_is_whole(called), is_lookup=True)
         return given
@@ -381,15 +391,15 @@ def _written_parts(message: Mapping[str, object]) -> list[tuple[str, Any]]:
 
 
 def is_plain_query(query: str) -> bool:
-    """Return True if no word of a question may be a credential. Cheap."""
+    """Return True if no word of a question can be a credential. A quick check of the words' form."""
     return not any(_may_be(word.strip(_AROUND)) for word in query.split())
 
 
 async def place_placeholders(link: RequestChannel, keys: SpaceKeys, query: str) -> str:
-    """Replace each word of a question that is sealed in the space by its placeholders, one for each
-    kind it is sealed as.
+    """Replace each word of a question that is a sealed credential in the space by its placeholder;
+    by several, if it is sealed as several kinds.
 
-    Raises RequestError if the daemon cannot answer now; ConnectionLost, TimeoutError from the link.
+    Raises RequestError, ConnectionLost or TimeoutError if the daemon cannot look the words up now.
     """
 
     words = [(word, word.encode("utf-8", "surrogatepass")) for word in _candidates(query)]
@@ -438,7 +448,9 @@ def _candidates(query: str) -> list[str]:
 
 
 def gives_reason(value: Any) -> bool:
-    """Return True if a string or a name in a JSON value may be or indicate a credential."""
+    """Return True if a string in a JSON value may be a credential, or a name in it may indicate
+    one.
+    """
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -463,17 +475,18 @@ def seal(
     is_lookup: bool = False,
     found: set[str] | None = None,
 ) -> tuple[Any, tuple[Secret, ...]]:
-    """Return a sealed JSON value, and the secrets whose records must be sent before it.
+    """Return a JSON value in sealed form, and the secrets whose records must be sent before it.
 
     Args:
-        source: one of `policy.SOURCES`.
-        whole: name of the field that is sealed as a whole if it is text.
-        has_head: leave that field's front matter in clear.
-        is_lookup: the call changes nothing, so that what cannot be sealed is redacted.
-        found: set to which found credentials are added, except whole texts.
+        source: kind of text by which the policy applies, one of `policy.SOURCES`.
+        whole: name of the field that is sealed as a whole if it is text; None for no field.
+        has_head: True to leave that field's front matter in clear.
+        is_lookup: True if the call changes nothing. Credentials that cannot be sealed are then
+            redacted.
+        found: a set to which the credentials found are added, except whole texts.
 
-    Raises BlockedError, UnsealableError and KeyFileError as `Sealer.seal`; ToolError if the value
-    is nested too deeply.
+    Raises BlockedError, UnsealableError or KeyFileError as `Sealer.seal` does, and ToolError if the
+    value is nested too deeply.
     """
     count = sealer.known_count
     sealing = _Sealing(sealer, source, has_head=has_head, is_lookup=is_lookup)

@@ -1,10 +1,9 @@
-"""Sealing of a text with placeholders for its credentials, and restoring of the local file from
-them.
+"""Seal a text by replacing its credentials with placeholders, and restore the local file from them.
 
-A placeholder names a sealed record (PROTOCOL.md 10.4). A credential is redacted instead if the user
-wants so or if this device has no keys yet; its placeholder then carries this device's own
-fingerprint, so that the source file keeps the value through any change from the daemon. The same
-text always seals to the same text, on which comparisons of states rely.
+A placeholder names an encrypted record (PROTOCOL.md 10.4). A credential is redacted instead if the
+user has configured that, or if this device has no keys yet; its placeholder then carries this
+device's own fingerprint, so that the source file keeps the value through any change from the
+daemon. The same text always seals to the same text, so that sealed texts can be compared.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _PERSON: Final = b"confide-finding"
 
 
 class Secret(NamedTuple):
-    """A kind (10.3) and a value to seal. The repr doesn't show the value."""
+    """A value to seal, and its kind (PROTOCOL.md 10.3). The repr doesn't show the value."""
 
     kind: str
     value: bytes
@@ -59,11 +58,11 @@ class Secret(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A text as it is sent.
+    """A text in the form in which it is sent.
 
     Attributes:
         text: the text with a placeholder for each credential.
-        secrets: secrets whose records must reach the daemon before the text.
+        secrets: the secrets whose encrypted records must reach the daemon before the text.
         values: the value of each placeholder.
     """
 
@@ -73,7 +72,7 @@ class Sealed:
 
 
 class Sealer:
-    """The sealer of the texts of one space. Safe to use from several threads."""
+    """Seals and restores the texts of one space. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -94,20 +93,24 @@ class Sealer:
 
     @property
     def known_count(self) -> int:
-        """Number of known values. If it has grown, texts checked before may contain one."""
+        """Number of known secret values. If it has grown, a text that was checked before may
+        contain one of the new ones.
+        """
         return self._known_values.count if self._known_values is not None else 0
 
     def fingerprint(self, kind: str, value: str) -> str:
-        """Return the keyed hash of a value by which this device allows and redacts it."""
+        """Return the keyed hash of a value. The user's configuration allows a value by it, and
+        placeholders of redacted values contain it.
+        """
         return self._fingerprints().of(kind, value)
 
     def knows(self, said: Any) -> bool:
-        """Return True if a JSON value contains a known value. May take a while."""
+        """Return True if a JSON value contains a known secret value. May take a while."""
         return self._known_values is not None and self._known_values.are_in(said)
 
     def marks(self, text: str, source: str) -> list[tuple[int, int, str, str]]:
-        """Return what `seal` would replace, in order: start and end (in characters), kind and
-        action.
+        """Return what `seal` would replace, in order: start and end (in characters), the kind of
+        credential, and the policy's action.
         """
         found = []
         for each in scanner.outside(text, self._findings(text)):
@@ -119,12 +122,14 @@ class Sealer:
         return found
 
     def seal(self, text: str, source: str, *, is_sensitive: bool | None = None, is_lookup: bool = False) -> Sealed:
-        """Seal a text according to the policy.
+        """Replace the credentials in a text as the user's policy says.
 
         Args:
-            source: one of `policy.SOURCES`.
-            is_sensitive: seal all but the front matter; None: only if the front matter says so.
-            is_lookup: the text is a query and isn't stored, so what cannot be sealed is redacted.
+            source: kind of text by which the policy applies, one of `policy.SOURCES`.
+            is_sensitive: True to seal all but the front matter; None to do so only if the front
+                matter says so.
+            is_lookup: True if the text is a query and isn't stored. Credentials that cannot be
+                sealed are then redacted.
 
         Raises:
             BlockedError: the text contains a credential that the policy blocks.
@@ -149,21 +154,21 @@ class Sealer:
         return making.seal([*self._parts(text[:begin], making), *_whole(text, begin, making)])
 
     def seal_whole(self, text: str, source: str, *, is_lookup: bool = False) -> Sealed:
-        """Seal all of a text, including what looks like front matter. Raises BlockedError,
-        UnsealableError, KeyFileError.
+        """Seal all of a text, including what looks like front matter. Raises the same errors as
+        `seal`.
         """
         making = _Making(self, self._keys(), source, may_redact=is_lookup or source in _MAY_WAIT)
         return making.seal(list(_whole(text, 0, making)))
 
     def restore(self, text: str, values: Mapping[str, str], source: str, *, before: str | None = None) -> str:
-        """Replace placeholders by their values, except values that would then go out in clear.
+        """Replace placeholders by their values, except values that would then be sent in clear.
 
-        The surroundings may be what reveals a credential: in another device's text it may stand
-        where no rule finds it. A value is also not restored inside an address that another device
-        wrote (`addresses`). `before` is the sealed text of the local file; None if the text is this
-        device's own.
+        A credential may be recognizable only by the text around it, so in another device's text it
+        may be where no rule finds it. A value is also not restored inside an address that another
+        device wrote (`addresses`). `before` is the sealed text of the local file; None if the text
+        is this device's own.
 
-        Raises BlockedError, UnsealableError, KeyFileError.
+        Raises the same errors as `seal`.
         """
         if before is not None and (kept := list(addresses.moved_placeholders(text, before))):
             return _around(text, kept, lambda part: self.restore(part, values, source))

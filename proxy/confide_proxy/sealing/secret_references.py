@@ -1,4 +1,6 @@
-"""How a command line names a sealed secret: `secret:` and a name, a placeholder, or the beginning of one."""
+"""Parse references to sealed secrets in command lines: optionally `secret:`, and then a name, a
+placeholder, or the beginning of a placeholder's digits.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ LISTED: Final = "confide secrets ls lists them"
 
 
 def bare(reference: str) -> str:
-    """Return a reference without what may stand around it. Raises NoSecretError if nothing is left."""
+    """Return a reference without its prefix and brackets. Raises NoSecretError if nothing is left,
+    or if it is too long.
+    """
     text = reference.strip().removeprefix(REF).strip().rstrip(")….")
     text = text.removeprefix("(").removeprefix("sealed:")
     if not text or len(text) > LONGEST:
@@ -27,7 +31,9 @@ def bare(reference: str) -> str:
 
 
 def refuse_redacted(text: str) -> None:
-    """Raise NoSecretError if a text stands for a value that was never sent."""
+    """Raise NoSecretError if a text is the placeholder of a redacted value, which was never sent
+    and so cannot be opened.
+    """
     if text.strip().startswith("(redacted:"):
         hint = "the value was never sent; the file on the device that wrote it still has it"
         raise NoSecretError("what was redacted cannot be opened", hint=hint)

@@ -1,4 +1,4 @@
-"""The list of uses of secrets on this device, without values."""
+"""A log of which program or tool used which secret on this device. It contains no values."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ _LOCK_WAIT_S: Final = 2.0
 
 
 class UseLog:
-    """The uses of secrets on this device, one JSON object a line, without values."""
+    """A log of the uses of secrets on this device, one JSON object a line. It contains no values."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def note(self, secrets: Sequence[Placeholder], what: str, approved: str) -> None:
-        """Add a use: by which program or tool, and who approved it. Raises OSError.
+        """Add a use of these secrets: `what` is the program or tool, and `approved` says who
+        approved it. Raises OSError if the log cannot be written.
 
-        It is in the file before this returns. A power cut may lose the uses of the last seconds:
-        to wait for the disk would take as long as a command takes to start.
+        The entry is in the file when this returns. A power cut may lose the uses of the last
+        seconds: waiting for the disk would take as long as starting a command.
         """
         at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         lines = [
@@ -50,7 +51,7 @@ class UseLog:
                 file.write("".join(f"\n{line}\n" for line in lines).encode())
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the uses, the newest first."""
+        """Return the log's entries, newest first."""
         found = []
         for line in reversed(self._lines()):
             try:
@@ -71,7 +72,9 @@ class UseLog:
 
 @contextlib.contextmanager
 def hold_lock(file: Path) -> Iterator[None]:
-    """Hold the lock beside a file, if it is free in time. Raises OSError."""
+    """Hold the lock file beside a file. Go on without it if another process does not release it
+    within `_LOCK_WAIT_S` seconds. Raises OSError if the lock file cannot be opened.
+    """
     descriptor = lock_file(file.with_name(f"{file.name}.lock"))
     try:
         try_lock(descriptor, wait_s=_LOCK_WAIT_S)

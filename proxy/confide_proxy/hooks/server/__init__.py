@@ -1,3 +1,3 @@
-"""The server for this device's hooks: one session, or `confide sync --watch`, while it holds the
-seat.
+"""The server that answers the hooks of this device. One process runs it at a time: a session
+(`confide mcp`), or `confide sync --watch`.
 """

@@ -1,8 +1,10 @@
-"""Notes at the moment of an action: which stored entry concerns a tool call of an agent.
+"""Find the stored notes and memory entries that concern a tool call of an agent, to show them at
+that moment.
 
 The entries of a project are fetched from the daemon in the background, so a tool call waits for no
-request. An entry is shown only if this device's own file says the same: then neither a stale copy
-nor a daemon can put words before an agent. Only failures are searched for by meaning as well.
+request. An entry is shown only if this device's own file contains the same text: so neither an
+outdated copy nor a daemon can put words before an agent. Only after a failure are entries also
+searched by meaning.
 """
 
 from __future__ import annotations
@@ -83,14 +85,18 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class ActionPlace:
-    """Where a tool call happens: the project's name, its root, and the folder of the global memory."""
+    """The folders in which a tool call happens: the project's name, its root folder, and the folder
+    of the global memory.
+    """
 
     project: str
     root: str
     global_folder: str
 
     def file(self, project: str, path: str) -> str | None:
-        """Return the file of a document on this device; None if its project is another one."""
+        """Return the path of a document's file on this device. None if the document is neither of
+        this project nor global, or if its path is not a plain relative path.
+        """
         folder = {self.project: self.root, GLOBAL_PROJECT: self.global_folder}.get(project)
         parts = path.split("/")
         if folder is None or os.path.isabs(path) or any(part in ("", ".", "..") for part in parts):
@@ -98,7 +104,9 @@ class ActionPlace:
         return os.path.join(folder, *parts)
 
     def below(self, cwd: str, path: str) -> str:
-        """Return an edited path relative to the project's root; "" if it lies elsewhere."""
+        """Return the path of an edited file relative to the project's root; "" if the file is
+        outside it.
+        """
         whole = os.path.normpath(os.path.join(cwd, path))
         for folder in dict.fromkeys((self.root, os.path.realpath(self.root))):
             if whole.startswith(f"{folder}{os.sep}"):
@@ -107,7 +115,9 @@ class ActionPlace:
 
 
 class ActionRecall:
-    """The entries of the projects in which agents work, and what each session has got of them."""
+    """Cache of the entries that may concern tool calls, by project. It also limits how many tokens
+    of them each session gets.
+    """
 
     def __init__(self, link: RequestChannel) -> None:
         self._link = link
@@ -120,7 +130,10 @@ class ActionRecall:
             task.cancel()
 
     def refresh_soon(self, project: str, *, is_stale: bool = True) -> None:
-        """Fetch a project's entries in the background, unless they are new or being fetched."""
+        """Fetch a project's entries from the daemon in the background, unless they are being
+        fetched already. With `is_stale` False, entries fetched less than `REFRESH_S` seconds ago
+        are kept.
+        """
         held = self._projects.get(project)
         if held is not None and not is_stale and time.monotonic() - held.fetched_at < REFRESH_S:
             return
@@ -132,9 +145,12 @@ class ActionRecall:
     async def fitting(
         self, place: ActionPlace, asked: Mapping[str, object], ties: LateTies | None = None
     ) -> list[form.Quoted]:
-        """Return the lines for the entries that concern a tool call, the most specific first: those
-        that this device's own file has too, and that are not about what no longer exists. `ties`:
-        those of the project.
+        """Return the lines to show for the entries that concern a tool call, the most specific
+        first.
+
+        Entries are left out if this device's own file lacks their text, or if they are about
+        something that no longer exists. `ties` knows which notes of the project are about files or
+        code that still exist; None skips that check.
         """
         self.refresh_soon(place.project, is_stale=False)
         held = self._projects.get(place.project)
@@ -146,11 +162,13 @@ class ActionRecall:
         return await asyncio.to_thread(_fitting, held, place, asked, ties)
 
     def count(self, session: str) -> None:
-        """Count a tool call of a session."""
+        """Count a tool call of a session, which gets more tokens for every `CALLS` calls."""
         self._session_of(session).calls += 1
 
     def take(self, session: str, line: str) -> bool:
-        """Return True, and count the tokens, if the session may get one more line."""
+        """Return True if the session's token budget allows one more line, and subtract the line's
+        tokens.
+        """
         spent, cost = self._session_of(session), form.tokens(line)
         if spent.tokens + cost > SESSION_TOKENS * max(1, -(-spent.calls // CALLS)):
             return False
@@ -185,7 +203,9 @@ class ActionRecall:
 
 
 def has_failed(asked: Mapping[str, object]) -> bool | None:
-    """Return whether a finished tool call has failed; None if its client does not say."""
+    """Return True if a finished tool call has failed and False if not; None if neither its event
+    nor its output shows that.
+    """
     failed, output = asked.get("failed"), asked.get("output")
     if isinstance(failed, bool):
         return failed
@@ -195,24 +215,25 @@ def has_failed(asked: Mapping[str, object]) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class FailureQuestion:
-    """The question to search for by meaning after a failure.
+    """The query that is searched by meaning after a tool call has failed.
 
     Attributes:
-        words: the command's program and the last message that says what failed.
-        names: what that message quotes, as `psycopg2`. A note about another name is no answer.
+        words: the command's program and the last error message in its output.
+        names: the names that this message quotes, such as `psycopg2`. A note about another name
+            does not help.
     """
 
     words: str
     names: tuple[str, ...]
 
     def is_answered_by(self, text: str) -> bool:
-        """Return True if a text speaks of one of the names, or there are none."""
+        """Return True if a text contains one of the names, or if the error message quotes none."""
         folded = text.casefold()
         return not self.names or any(name in folded for name in self.names)
 
 
 def question(asked: Mapping[str, object]) -> FailureQuestion | None:
-    """Return what to search for after a failure; None if the output says nothing."""
+    """Return the query for a failed tool call; None if its output contains no error message."""
     output, command = asked.get("output"), asked.get("command")
     if not isinstance(output, str):
         return None

@@ -1,6 +1,6 @@
-"""Decisions about a project's folder that wait for a person: missing files, a name that another
-folder has, conflicts, and outdated notes. `confide sync`, `confide project allow`, `confide edit`
-and `confide fresh` decide the same.
+"""Find the decisions about a project's folder that a person has to make: missing files, a project
+name that another folder has, conflicts, and outdated notes. The commands `confide sync`, `confide
+project allow`, `confide edit` and `confide fresh` make the same decisions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _CALL_S: Final = 20.0
 
 
 async def missing_files(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision about memory files that went missing together."""
+    """Return the decision whether memory files that went missing together come back or are deleted
+    on all devices; [] if there are none.
+    """
     root = place.project.root
     notice = Notice(notice_file(place.paths.ledgers, root))
     missing = await asyncio.to_thread(notice.missing)
@@ -62,7 +64,9 @@ async def missing_files(place: DecisionPlace) -> list[PendingDecision]:
 
 
 async def project_name(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision about a folder that calls itself as another project."""
+    """Return the decision whether a folder may use the project name that it claims but that another
+    project has; [] if it claims none.
+    """
     project = place.project
     if not project.claim:
         return []
@@ -81,7 +85,9 @@ async def project_name(place: DecisionPlace) -> list[PendingDecision]:
 
 
 async def conflicts(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision about one file in which two versions are in conflict."""
+    """Return the decision which version of a file to keep, for the first file with a conflict of
+    two versions; [] if there is none.
+    """
     async with place.connect(place.project) as client, asyncio.timeout(_CALL_S):
         status = await client.call("memory_status", {})
         folders = {folder.project: folder for folder in client.files.folders}
@@ -124,7 +130,9 @@ def _settle(client: Any, project: str, path: str, known: str, origin: str) -> No
 
 
 async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision about a note that speaks of code that has changed or no longer exists."""
+    """Return the decision what to do with a note about code that has changed or no longer exists;
+    [] if there is none.
+    """
     async with place.connect(place.project) as client:
         found = await asyncio.to_thread(_most_outdated, client.ties.notes)
     if found is None:

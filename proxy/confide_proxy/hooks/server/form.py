@@ -1,8 +1,8 @@
-"""Stored texts in the form in which a model may see them: quoted, on one line, and unable to close
-their block or to hide text in it.
+"""Convert stored texts to the form in which a model may see them: quoted, on one line, and unable
+to end the frame around them or to hide text in it.
 
-Pure functions. Data from the daemon isn't trusted: items with another form than agreed, or without
-a class that may come automatically, are dropped.
+Pure functions. Data from the daemon is not trusted: an item is dropped if it has an unexpected
+form, or if its class of origin must not be shown automatically.
 """
 
 from __future__ import annotations
@@ -62,23 +62,24 @@ _HEADING: Final = re.compile(r"#{1,6}\s")
 
 
 class Quoted(NamedTuple):
-    """A line of a block.
+    """A quotation from a stored document, as one line for a model.
 
     Attributes:
+        line: the whole line, with author, day and source.
         document: project and path of the quoted document.
-        place: the same with the first line of the quoted piece.
+        place: the same with the line number at which the quotation begins.
         is_whole: True if the quotation is complete.
         text: the quotation alone.
         when: time of the document's last change, as the daemon gives it.
-        covers: documents and places that the line quotes completely, or together with others if they
-            have several `parts`.
+        covers: the documents and parts of documents that this line quotes completely, or together
+            with others if they have several `parts`.
         parts: number of lines that together quote `covers` completely.
         id: the note's short id; "" if the document is no note.
-        is_pinned: True if the line keeps its place even if no agent uses its note.
+        is_pinned: True if the line keeps its rank even if no agent uses its note.
         is_important: True if the note's importance is core or high.
         is_for_failure: True if the note was written for the failure at which it is shown.
-        is_tied: True if this device knows what the note is true of, so that the line holds for now.
-        has_mark: True if the line says that it may not be.
+        is_tied: True if this device has checked the files or code that the note is about.
+        has_mark: True if the line warns that the note may be outdated.
     """
 
     line: str
@@ -98,8 +99,8 @@ class Quoted(NamedTuple):
 
 
 def plain(text: str, most: int) -> str:
-    """Return a text as one line of at most `most` characters, escapes included, that may stand in a
-    block.
+    """Return a text as one escaped line of at most `most` characters, without invisible characters.
+    A longer text is cut, with an ellipsis.
     """
     looked_at = _INVISIBLE.sub("", text[: 16 * most])
     shown = "".join(" " if unicodedata.category(letter) in _HIDDEN else letter for letter in looked_at)
@@ -120,7 +121,9 @@ def _escape(letter: str) -> str:
 
 
 def tokens(text: str) -> float:
-    """Estimate the most tokens of a text without a tokenizer (a test compares it with a real one)."""
+    """Estimate an upper bound of a text's tokens without a tokenizer. A test compares it with a
+    real one.
+    """
     spent = 1.0
     for run in _RUN.findall(text):
         if run.isascii():
@@ -131,15 +134,17 @@ def tokens(text: str) -> float:
 
 
 def hits(result: Mapping[str, object]) -> list[Quoted]:
-    """Return the hits of a search that may come automatically, the best first."""
+    """Return the search results that may be shown to a model automatically, in the order of the
+    search.
+    """
     return [each for found in _items(result.get("results")) if (each := _hit(found)) is not None]
 
 
 def notes(
     result: Mapping[str, Any], projects: Iterable[str], is_sunk: Callable[[Quoted], bool] = lambda _: False
 ) -> list[Quoted]:
-    """Return the listed notes of these projects with importance core or high, core first, else in
-    the order of the list, with sunk ones last.
+    """Return the important notes of these projects from a list of notes: importance core first,
+    then high, otherwise in the order of the list. Notes for which `is_sunk` is True come last.
     """
     wanted = frozenset(projects)
     found = [
@@ -151,8 +156,8 @@ def notes(
 
 
 def newest_notes(result: Mapping[str, object], project: str, *, without: str) -> list[Quoted]:
-    """Return the listed notes of this project in the order of the list, without those of importance
-    low or of the type `without`.
+    """Return the notes of a project in the order of the list, except those of importance low and
+    those of the type `without`.
     """
     return [
         each
@@ -165,8 +170,8 @@ def newest_notes(result: Mapping[str, object], project: str, *, without: str) ->
 
 
 def head(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
-    """Return the start of each `MEMORY.md` of a project as one line: as many whole lines of the
-    file as fit.
+    """Return the beginning of each `MEMORY.md` of a project as one line: as many whole lines of the
+    file as fit into it.
     """
     own = [each for each in pieces if each["project"] == project and each["class"] in TRUSTED]
     found = [_head(list(file)) for _, file in itertools.groupby(own, key=lambda piece: piece["path"])]
@@ -195,7 +200,9 @@ def _fits(lines: Sequence[str]) -> bool:
 
 
 def entries(pieces: Iterable[BriefingPiece], project: str) -> list[Quoted]:
-    """Return the entries of pieces from the ends of files, the last entry of each piece first."""
+    """Return the paragraphs and list items in these last parts of files, as one line each. The last
+    one of each part comes first.
+    """
     found: list[Quoted] = []
     for piece in pieces:
         parts = _entries(piece["snippet"], piece["heading"]) if piece["project"] == project else []
@@ -231,29 +238,35 @@ def _place(piece: Mapping[str, object]) -> str:
 
 
 def quoted_places(lines: Iterable[Quoted]) -> list[str]:
-    """Return the documents and places that these lines quote completely, so that they needn't be
-    shown again.
+    """Return the documents and parts of documents that these lines quote completely, so that they
+    are not shown again.
     """
     counts = Counter((place, each.parts) for each in lines for place in each.covers)
     return [place for (place, parts), count in counts.items() if count >= parts]
 
 
 def summary(note: Mapping[str, object], content: str) -> Quoted | None:
-    """Return the line for a session summary; None if it may not come automatically.
+    """Return the line for the summary of a past session; None if it must not be shown
+    automatically.
 
-    `note` is its row in `memory_list`, and `content` its text.
+    `note` is the summary's row in the result of `memory_list`, and `content` its text.
     """
     return _quote(note, "updated", content, most=SUMMARY_CHARS, prefix="Last session, ")
 
 
 def may_come(found: Mapping[str, object], projects: Iterable[str]) -> bool:
-    """Return True if an entry is of these projects and of a class that may come automatically."""
+    """Return True if an entry is of one of these projects and of a class that may be shown
+    automatically (`TRUSTED`).
+    """
     return found.get("class") in TRUSTED and found.get("project") in tuple(projects)
 
 
 def action(entry: ActionEntry, most_bytes: int, mark: str | None = None) -> Quoted | None:
-    """Return the line for an entry that concerns a tool call; with its frame it has at most
-    `most_bytes`. `mark`: that of a tied note.
+    """Return the line for an entry that concerns a tool call, cut so that it takes at most
+    `most_bytes` with its frame. None if it must not be shown, or does not fit.
+
+    `mark` is a warning that the note may be outdated, "" if it was checked and is not, and None if
+    it was not checked.
     """
     most = HIT_CHARS
     text = _ITEM.sub("", entry["snippet"].lstrip(), count=1)
@@ -269,15 +282,17 @@ def action(entry: ActionEntry, most_bytes: int, mark: str | None = None) -> Quot
 
 
 def add_mark(quoted: Quoted, mark: str) -> Quoted:
-    """Return a line with a mark of this device beside the quotation's author and day."""
+    """Return a line with a warning beside its author and day; "" adds none but records that the
+    note was checked.
+    """
     head, end, rest = quoted.line.partition("): ")
     shown = f"; {plain(mark, MARK_CHARS)}" if mark else ""
     return quoted._replace(line=f"{head}{shown}{end}{rest}", is_tied=True, has_mark=bool(mark))
 
 
 def outdated_line(count: int) -> list[Quoted]:
-    """Return a line that counts the important notes which are about something that no longer
-    exists; none without such notes.
+    """Return one line that says how many important notes are left out, because they are about files
+    or code that no longer exist; [] if `count` is 0.
     """
     if not count:
         return []
@@ -289,8 +304,8 @@ def outdated_line(count: int) -> list[Quoted]:
 
 
 def within(lines: Iterable[Quoted], budget: int, *, once: bool = False) -> list[Quoted]:
-    """Return as many lines as fit into the budget of tokens, frame included. `once` drops lines
-    whose text an earlier line contains.
+    """Return the first lines that fit into the token budget, frame included; longer ones are
+    skipped. With `once`, a line is left out if an earlier line contains its text.
     """
     kept: list[Quoted] = []
     spent = tokens(block.frame_lines([], age_s=86_400.0))

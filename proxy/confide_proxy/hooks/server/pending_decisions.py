@@ -1,8 +1,8 @@
-"""Decisions that wait for a person, asked calmly by the session of an agent: after the agent's own
-call is answered, one at a time, each topic at most once in a session and the same question at most
-once a day.
+"""Ask the user about decisions that wait for them, without interrupting the agent: after a tool
+call is answered, one question at a time. Each topic is asked at most once in a session, and the
+same question at most once a day.
 
-Where no client can ask, the same decisions are made with commands.
+If a client cannot ask its user, the same decisions are made with commands.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class PendingDecision(NamedTuple):
     """A decision that waits for a person.
 
     Attributes:
-        topic: such as "conflict"; a session asks one question of each.
-        carry_out: called with the name of the person's choice. Raises ConfideError.
-        is_open_to_agents: True if an agent's own tools could do the same, so that a page in its
-            client may carry out a choice.
+        topic: such as "conflict"; a session asks at most one question of each topic.
+        carry_out: called with the name of the person's choice. Raises ConfideError if it fails.
+        is_open_to_agents: True if an agent's own tools could do the same. A page in the agent's
+            client may then carry out a choice.
     """
 
     topic: str
@@ -54,22 +54,26 @@ class PendingDecision(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Return an id that is the same for the same question."""
+        """Return the decision's id, a hash of its question. It is the same whenever the same
+        question is asked.
+        """
         return _hash(self.question)
 
 
 class OpensClient(Protocol):
-    """Opens a connection to the daemon for a project (`mcp.client.CommandClient`)."""
+    """A function that opens a connection to the daemon for a project (`mcp.client.CommandClient`)."""
 
     def __call__(self, project: Project) -> AbstractAsyncContextManager[Any]: ...
 
 
 class DecisionPlace(NamedTuple):
-    """Where decisions are looked for.
+    """The project whose pending decisions are looked for, and the access to its daemon and its
+    agent.
 
     Attributes:
-        connect: opens a connection of its own for the time of a look, or of a decision.
-        notify: passes a sentence to the agent, with the result of its next search.
+        connect: opens a separate connection to the daemon, to look for decisions or to carry one
+            out.
+        notify: adds a sentence for the agent to the result of its next search.
     """
 
     paths: ProxyPaths
@@ -83,7 +87,7 @@ Finds = Callable[[DecisionPlace], Awaitable[Sequence[PendingDecision]]]
 
 
 class DecisionDesk:
-    """The pending decisions of one session."""
+    """Asks the user of one session about the pending decisions of its project."""
 
     def __init__(self, place: DecisionPlace, questions: PersonQuestions, finders: Sequence[Finds]) -> None:
         self._place = place
@@ -93,7 +97,9 @@ class DecisionDesk:
         self._topics: set[str] = set()
 
     async def run(self) -> None:
-        """Ask until cancelled: after a call of the agent, whatever waits."""
+        """Look for pending decisions after a tool call of the agent, at most every `LOOK_S`
+        seconds, and ask the user about them. Runs until cancelled.
+        """
         while True:
             self._questions.has_answered.clear()
             await self._questions.has_answered.wait()
@@ -102,7 +108,7 @@ class DecisionDesk:
             await asyncio.sleep(LOOK_S)
 
     async def ask_all(self) -> None:
-        """Ask each question that waits now, and carry out what the person chooses."""
+        """Ask the user about each pending decision, and carry out what they choose."""
         for find in self._finders:
             try:
                 found = await find(self._place)
@@ -130,19 +136,19 @@ class DecisionDesk:
 
 
 class AskedQuestions:
-    """The questions that were asked on this device, by their hashes: no words are kept. Methods
-    block briefly; where the file cannot be read or written, a question may come again.
+    """The questions that were asked on this device, stored as hashes without their text. Methods
+    block briefly. If the file cannot be read or written, a question may be asked again.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def has(self, question: Question) -> bool:
-        """Return True if a question is not to be asked again yet."""
+        """Return True if a question was asked so recently that it must not be asked again yet."""
         return self._read().get(_hash(question), 0.0) > time.time()
 
     def note(self, question: Question, seconds: float) -> None:
-        """Record a question, which is not asked again for some time."""
+        """Record a question, so that it is not asked again for so many seconds."""
         now = time.time()
         kept = {name: end for name, end in self._read().items() if end > now}
         kept[_hash(question)] = now + seconds

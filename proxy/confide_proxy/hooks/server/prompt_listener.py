@@ -1,5 +1,5 @@
-"""The socket that answers hooks: one JSON line each way, for this user only, limited in size and
-time.
+"""The socket at which a process answers hooks: one JSON line each way, for this user only, limited
+in size and time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ _PULSE_S: Final = 5.0
 async def listen_as_process(
     folder: Path, answer: Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 ) -> None:
-    """Answer other processes of this user until cancelled, at a socket in a folder below `folder` that
-    is named by this process. Folders of processes that have ended are removed. Also ends if the
-    socket is removed. Raises OSError if there can be no socket.
+    """Answer requests of this user's other processes until cancelled. The socket is in `folder`, in
+    a subfolder named by this process's ID.
+
+    Subfolders of processes that have ended are removed. Returns if the socket file is removed.
+    Raises OSError if the socket cannot be created.
     """
     own = folder / str(os.getpid())
     await asyncio.to_thread(_prepare, own)
@@ -57,7 +59,7 @@ def _prepare(own: Path) -> None:
 
 
 class PromptListener:
-    """A listener for hooks, or for other processes of this user."""
+    """A socket server for hooks, or for other processes of this user."""
 
     def __init__(
         self,
@@ -79,8 +81,8 @@ class PromptListener:
         self._secret: bytes | None = None
 
     async def open(self) -> None:
-        """Listen, and replace an earlier listener. Raises OSError if no path is short enough, or if
-        the socket cannot be created.
+        """Start to listen, in place of any earlier listener at the same path. Raises OSError if no
+        path is short enough for a socket, or if the socket cannot be created.
         """
         if not loopback.HAS_UNIX_SOCKETS:
             await self._open_port()
@@ -132,7 +134,9 @@ class PromptListener:
         return loopback.is_same(answer, loopback.proof(self._secret, "hook", nonce))
 
     def is_in_place(self) -> bool:
-        """Return True if the socket file is still this listener's."""
+        """Return True if the socket file is still the one that this listener created, and no other
+        process has replaced it.
+        """
         try:
             return os.lstat(self._address).st_ino == self._inode
         except OSError:

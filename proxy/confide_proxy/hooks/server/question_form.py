@@ -1,4 +1,4 @@
-"""The form of a question to a person, as a client gets and answers it."""
+"""A multiple-choice question to the user, in the form in which an MCP client shows and answers it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MOST_CHOICES: Final = 8
 
 
 class Choice(NamedTuple):
-    """A possible answer.
+    """A possible answer to a question.
 
     Attributes:
-        name: what `Questions.ask` returns.
-        title: what the person reads, of at most `MOST_TITLE` characters.
+        name: the value that identifies this choice in code.
+        title: the text that the user reads, at most `MOST_TITLE` characters.
     """
 
     name: str
@@ -27,10 +27,10 @@ class Choice(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question to a person. "Not now" is added as the last choice.
+    """A question to the user, with its choices. "Not now" is always added as the last choice.
 
     Attributes:
-        text: what the person reads: who asks, and what for.
+        text: what the user reads: who asks, and what for.
     """
 
     text: str
@@ -38,10 +38,10 @@ class Question(NamedTuple):
 
     @property
     def params(self) -> dict[str, Any]:
-        """Return the parameters of `elicitation/create`.
+        """Return the parameters of an MCP `elicitation/create` request.
 
-        The titles themselves are the values of a plain enum, which every client can show; titles
-        beside values have other forms in each version of MCP.
+        The titles themselves are the values of a plain enum, which every client can show; separate
+        titles have another form in each version of MCP.
         """
         titles = [*(choice.title[:MOST_TITLE] for choice in self.choices[:MOST_CHOICES]), NOT_NOW]
         field = {"type": "string", "title": "Answer", "enum": list(dict.fromkeys(titles))}
@@ -49,7 +49,9 @@ class Question(NamedTuple):
         return {"message": self.text[:MOST_CHARS], "requestedSchema": schema}
 
     def choice_in(self, result: object) -> str | None:
-        """Return the name of the choice in a client's answer; None for every other answer."""
+        """Return the name of the choice that a client's answer contains; None if the user chose
+        "Not now" or gave no answer.
+        """
         if not isinstance(result, Mapping) or result.get("action") != "accept":
             return None
         content = result.get("content")

@@ -1,8 +1,8 @@
-"""Answers to hooks: briefings and hits, fetched from the daemon over the session's own link within
-a hook's time.
+"""Answer hooks with text from memory: briefings and search results. They are fetched from the
+daemon over the session's own connection, within the time that the hook waits.
 
-While the link is down only briefings are available, from disk: hits need the classes that the
-daemon stores.
+While the daemon is unreachable only briefings are available, from disk. Search results are not,
+because only the daemon stores who wrote each text.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ failure has come again.
 
 
 class PromptRecall:
-    """Answers hooks, in the event loop of the process that holds the seat."""
+    """Answers hooks, in the event loop of the one process that does so on this device."""
 
     def __init__(self, paths: ProxyPaths, link: Link, sealing: SessionSealing, folders: list[Path]) -> None:
         """`folders` are those of the projects that this process serves; their briefings are made
@@ -97,20 +97,20 @@ class PromptRecall:
         self._is_kept = True
 
     async def begin(self) -> None:
-        """Load the record of shown texts and the counters, once this process holds the seat."""
+        """Load the counters, and the record of the texts that sessions have been shown."""
         await asyncio.to_thread(self._shown_ledger.load)
         await asyncio.to_thread(self._usage.refresh)
 
     def on_up(self) -> None:
-        """Refresh the briefings when the link comes up."""
+        """Refresh the briefings, since the connection to the daemon is up again."""
         for folder in self._folders:
             self._refresh_soon(
                 folder, settle_s=0.0
             )  # a session of one prompt is over soon, and the next one begins with it
 
     def end(self) -> None:
-        """Stop background work, and write what is counted: most agents' last answer of a session
-        comes right before its end. Blocks briefly.
+        """Stop background work, and write the counters to disk: the agent's last answer often comes
+        right before the session's end. Blocks briefly.
         """
         self._usage.flush()
         self._actions.end()
@@ -118,8 +118,8 @@ class PromptRecall:
             task.cancel()
 
     async def answer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer for a hook: `context` for the model, `message` for the user; empty if
-        there is nothing, or too late.
+        """Return the answer to a hook: `context` for the model and `message` for the user. {} if
+        there is nothing to say, or if it would come too late.
         """
         kind, folder, session = (_text(asked, name) for name in ("kind", "cwd", "session"))
         if not os.path.isabs(folder):
@@ -473,8 +473,8 @@ class PromptRecall:
 
 
 async def search_hits(link: RequestChannel, sealing: SessionSealing, project: str, question: str) -> list[form.Quoted]:
-    """Search for a prompt's question; return the hits that may come automatically, the best first.
-    Raises ConfideError, TimeoutError.
+    """Search memory for a prompt's question. Return the results that may be shown automatically,
+    the best first. Raises ConfideError or TimeoutError if the search fails.
     """
     return form.hits(await _search_project(link, sealing, project, question, HIT_SCORE))
 
@@ -482,8 +482,8 @@ async def search_hits(link: RequestChannel, sealing: SessionSealing, project: st
 async def search_scores(
     link: RequestChannel, sealing: SessionSealing, project: str, question: str
 ) -> list[tuple[float, form.Quoted]]:
-    """Return what `search_hits` looks at with its scores, results below `HIT_SCORE` included. Raises
-    ConfideError, TimeoutError.
+    """Return the results that `search_hits` chooses from, with their scores, including those below
+    `HIT_SCORE`. Raises ConfideError or TimeoutError if the search fails.
     """
     result = await _search_project(link, sealing, project, question, 0.0)
     results = result.get("results")

@@ -1,12 +1,14 @@
-"""The seat `hooks`: one process of this device holds it while it runs, and answers all hooks.
+"""Choose the one process of this device that answers all hooks. It holds the seat `hooks`, which is
+a lock file, while it runs.
 
-Sessions and `confide sync --watch` all try to get it; when the holder ends, another gets it and
-listens. A suspended holder (a client stopped with Ctrl-Z) would cost the others a hook's timeout in
-every turn, so another process listens instead, and the suspended one gives up when it continues.
+All sessions and `confide sync --watch` try to take the lock; when its holder ends, another takes it
+and listens. If the holder is suspended (its client was stopped with Ctrl-Z), every hook would wait
+until its timeout. So another process listens instead, and the suspended one gives up when it
+continues.
 
-A client's own process may ask about a tool call itself, as OpenCode's does with Confide's script:
-no process is started for it. Its request has the client's event under `event`, and is answered as
-`confide hook` answers it on stdout.
+A client's own process may ask about a tool call itself, without starting `confide hook`, as
+Confide's plugin for OpenCode does. Its request contains the client's event under `event`, and the
+answer is what `confide hook` would write to stdout.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _KINDS: Final = frozenset({events.BEFORE, events.AFTER})
 
 
 class Hooks:
-    """Answers hooks while this process holds the seat."""
+    """Answers hooks whenever this process holds the lock that allows it to."""
 
     def __init__(self, paths: ProxyPaths, link: Link, sealing: SessionSealing, folders: list[Path]) -> None:
         self._paths = paths
@@ -52,7 +54,9 @@ class Hooks:
         self._folders = folders
 
     async def run(self) -> None:
-        """Answer hooks until cancelled. Raises OSError if the seat or the socket is unavailable."""
+        """Wait for the lock, then answer hooks; repeat until cancelled. Raises OSError if the lock
+        or the socket is unavailable.
+        """
         while True:
             seat = Seat(self._paths.seats, NAME)
             try:
@@ -89,17 +93,19 @@ class Hooks:
 
 
 class ClientEvents:
-    """Answers requests at the socket: events of clients, and those that a hook's process sends."""
+    """Answers requests at the hook socket: from `confide hook` processes, and from clients that
+    send their events directly.
+    """
 
     def __init__(self, paths: ProxyPaths, recall: PromptRecall) -> None:
         self._state, self._config = os.fspath(paths.state), os.fspath(paths.config)
         self._recall = recall
 
     async def answer(self, asked: Mapping[str, object]) -> dict[str, object]:
-        """Return the answer to a request; empty if there is nothing to say.
+        """Return the answer to a hook's or a client's request; {} if there is nothing to say.
 
-        `pid` is the client's process, `ms` the time it waits, `is_logged` asks for a line in the
-        log of hooks.
+        In a client's request, `event` is its event, `pid` its process ID, `ms` the milliseconds
+        that it waits, and `is_logged` asks for a line in the log of hooks.
         """
         told = asked.get("event")
         if not isinstance(told, dict):

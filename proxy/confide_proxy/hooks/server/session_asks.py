@@ -1,10 +1,10 @@
-"""Questions of other processes of this user, such as `confide run` in an agent's shell, which the
-session of the same project puts to its client's user.
+"""Let other processes of this user, such as `confide run` in an agent's shell, ask the user a
+question through the agent's client.
 
-Each session of a client that can ask has a socket of its own below `asks/` in the state folder,
-named by its process. An asker looks at all of them: a session qualifies if the asker works in its
-project, and the one with the nearest common ancestor process is asked, which is the one of the very
-agent that started the asker.
+Each session whose client can ask has a socket of its own below `asks/` in the state folder, named
+by its process ID. The asking process looks at all of them. A session qualifies if the asking
+process works in the session's project. Of these, the session with the nearest common ancestor
+process asks: it belongs to the very agent that started the asking process.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _WAY_S: Final = 2.0
 
 
 class PersonAnswer(NamedTuple):
-    """The outcome of a question.
+    """The outcome of a question to the user.
 
     Attributes:
         choice: name of the choice; None for "not now", no answer, or no session that can ask.
-        is_later: True if the session's client asks only with its next call of a tool that reads.
-            The same question, asked again, then has the answer.
+        is_later: True if the session's client asks the user only at its next call of a read-only
+            tool. Ask the same question again then to get the answer.
         is_asked: False if there was no session that could ask.
     """
 
@@ -58,7 +58,7 @@ NO_ANSWER: Final = PersonAnswer(None, is_asked=False)
 
 
 class PersonQuestions(Protocol):
-    """The questions of a session (`mcp.questions.Questions`).
+    """The interface by which a session asks its client's user (`mcp.questions.Questions`).
 
     Attributes:
         has_answered: set when a call of the client has got its result.
@@ -72,21 +72,23 @@ class PersonQuestions(Protocol):
 
     @property
     def can_ask_now(self) -> bool:
-        """Return True if a question is shown at once, not only with the next call of the client."""
+        """Return True if the client shows a question at once, False if only with its next tool
+        call.
+        """
 
     async def ask(self, question: Question, *, timeout_s: float) -> str | None:
-        """Ask the person; return the name of their choice, or None."""
+        """Ask the user, and return the name of their choice; None if they chose none."""
 
 
 def ask_session(
     paths: ProxyPaths, question: Question, *, program: str, cwd: Path | None = None, timeout_s: float = 60.0
 ) -> PersonAnswer:
-    """Have a running session of this project ask the person in front of its client. Blocks.
+    """Let a running session of this project ask its client's user, and return the answer. Blocks.
 
     Args:
         question: its text should say what the answer allows, in at most `MOST_TEXT` characters.
-        program: name under which the person reads who asks, such as "confide run".
-        cwd: folder by which the session is chosen; by default the working folder.
+        program: name of the asking program that the user reads, such as "confide run".
+        cwd: folder whose project the session must have; None means the working folder.
         timeout_s: longest wait in seconds, at most `MOST_S`.
     """
     end = time.monotonic() + min(timeout_s, MOST_S)
@@ -102,13 +104,15 @@ def ask_session(
 
 
 def asking_session(paths: ProxyPaths) -> int:
-    """Return the process of the session that `ask_session` would have ask; 0 without one. Blocks."""
+    """Return the process ID of the session that `ask_session` would use; 0 if there is none.
+    Blocks.
+    """
     state = _nearest(paths, None, end=time.monotonic() + _WAY_S)
     return int(Path(state).name) if state else 0
 
 
 class SessionAsk:
-    """The socket of a session for questions of other processes."""
+    """A session's socket, at which other processes of this user ask its client's user."""
 
     def __init__(self, paths: ProxyPaths, root: Path, questions: PersonQuestions) -> None:
         self._folder = paths.state / "asks"
@@ -117,7 +121,7 @@ class SessionAsk:
         self._later: dict[Question, _Later] = {}
 
     async def run(self) -> None:
-        """Answer other processes until cancelled. Raises OSError if there can be no socket."""
+        """Answer other processes until cancelled. Raises OSError if the socket cannot be created."""
         try:
             await listen_as_process(self._folder, self._answer)
         finally:

@@ -1,5 +1,5 @@
-"""Record of the texts that each session has been shown, so that no text comes twice. It holds only
-digests and times, and is stored on disk for the next holder of the seat.
+"""A record of the texts that each session has been shown, so that no text is shown twice. It
+contains only hashes and times. It is stored on disk, for the next process that answers hooks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _CHARS: Final = 12
 
 
 class ShownLedger:
-    """The record of shown texts. `load` and `save` access the disk briefly, one at a time; if
-    writing fails, the record is only lost with the process.
+    """The record of shown texts. `load` and `save` access the disk briefly and must not run at the
+    same time. If writing fails, the record is lost when the process ends.
     """
 
     def __init__(self, file: str) -> None:
@@ -35,7 +35,7 @@ class ShownLedger:
         self._sessions: dict[str, dict[str, object]] = {}
 
     def load(self) -> None:
-        """Load the record of an earlier holder."""
+        """Load the record that the previous process has written, if it is readable."""
         try:
             kept = json.loads(hook_paths.plain(self._file, _MOST_BYTES))
         except (OSError, ValueError, RecursionError):
@@ -47,11 +47,11 @@ class ShownLedger:
                 self._sessions[name] = {"keys": keys, "starts": starts if isinstance(starts, dict) else {}}
 
     def to_text(self) -> str:
-        """Return the current record as text for `save` on a thread."""
+        """Return the current record as JSON, for `save` to write on a thread."""
         return json.dumps(self._sessions)
 
     def save(self, kept: str) -> None:
-        """Write the record; errors are ignored."""
+        """Write a record, as `to_text` returns it, to disk; errors are ignored."""
         try:
             os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
             atomic.write(self._file, kept.encode(), is_kept=False)
@@ -71,8 +71,10 @@ class ShownLedger:
         return bool(self._of(session)["starts"])
 
     def starts(self, session: str, source: str, *, is_anew: bool) -> bool:
-        """Record a start; return False if the same one was recorded a moment ago. `is_anew` means
-        that the session lost everything shown before.
+        """Record the start of a session; return False if the same start was recorded a moment ago.
+
+        `source` is the client's reason for the start. `is_anew`: the session has lost all that it
+        was shown before, so its texts may be shown again.
         """
         now = time.time()
         found = self._of(session)

@@ -1,10 +1,10 @@
-"""Counters of the notes that agents on this device were shown, and of what they used of them.
+"""Count how often agents on this device were shown each note, and how often they used it.
 
-They are for the user, and for the order in which hooks show notes. The file contains projects,
-paths and ids of notes, days and numbers, and no text of a note, prompt or command.
+The counters are for the user, and for the order in which hooks show notes. Their file contains the
+projects, paths and ids of notes, days and numbers, and no text of a note, prompt or command.
 
-All sessions of a device write one file: each takes its lock, adds what it has counted to the file's
-state, and replaces the file. So a session that is killed loses at most what it had not added yet.
+All sessions of a device write one file: each locks it, adds its own counts to the file's, and
+replaces the file. So a session that is killed loses at most the counts that it had not added yet.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _OWN_NAME: Final = re.compile(r".*-[0-9a-f]{4,16}")
 
 
 class ShownNote(NamedTuple):
-    """A note or another file that an agent was shown.
+    """A note, or another memory file, that an agent was shown.
 
     Attributes:
         path: "" if only the id is known, as in the text of a search's result.
-        id: the short id; "" for another file.
+        id: the note's short id; "" for another file.
     """
 
     project: str
@@ -76,17 +76,18 @@ class NoteUsage:
     """The counters of one note.
 
     Attributes:
-        at: time of the last showing or use, in seconds since 1970.
-        shown: how often, by event.
+        at: time at which the note was last shown or used, in seconds since 1970.
+        shown: how often it was shown, by kind of event.
         read: how often an agent read it in full.
-        used: how many of its showings were followed by a use: a mention of its name, reading it, or
-            a failure that did not come again.
-        met: how often the failure that it covers came in a session that had been shown the note before.
-        again: how often that failure came again in the same session.
-        unused: showings by hooks in a row without a use.
-        open: the event of the last showing, until that is used.
-        last_used: the event of the last showing that was used.
-        session: the client's session of the last showing by a hook, as `session_of` gives it.
+        used: how often it was shown and then used: the agent mentioned its name or read it, or the
+            failure that it is about did not happen again.
+        met: how often the failure that it is about happened in a session that had been shown the
+            note before.
+        again: how often that failure happened a second time in the same session.
+        unused: how often in a row hooks have shown it without a use.
+        open: the kind of event at which it was last shown; "" once that showing was used.
+        last_used: the kind of event of the last showing that was used.
+        session: digest of the session to which a hook last showed it, as `session_of` returns it.
     """
 
     project: str
@@ -112,8 +113,10 @@ class NoteUsage:
         return self.unused >= SINKS_AFTER
 
     def is_named_in(self, text: str, project: str, session: str = "") -> bool:
-        """Return True if a text contains the note's id; or its path or name, if the text is from a
-        session of `project` or from the one that was shown the note.
+        """Return True if a text contains the note's id, path or name.
+
+        The path and name only count if the text is from a session of `project`, or from the
+        `session` that was shown the note.
         """
         names = [self.id] if self.id else []
         if self.path and (self.project in (project, GLOBAL_PROJECT) or (session and session == self.session)):
@@ -125,11 +128,11 @@ class NoteUsage:
 
 @dataclass(slots=True)
 class EventTotals:
-    """Totals of one kind of event, on a day or in several days.
+    """Totals for one kind of event, on one day or several.
 
     Attributes:
-        times: events at which something was shown.
-        ms: milliseconds of the searches that the agent waited for; 0 for hooks, see `counts`.
+        times: number of events at which something was shown.
+        ms: milliseconds that agents waited for searches; 0 for hooks, whose times `counts` records.
     """
 
     times: int = 0
@@ -144,7 +147,9 @@ class EventTotals:
 
 
 class UsageState:
-    """The content of the file. The methods that change it return True if they have changed anything."""
+    """The content of the file of counters. Its methods that change it return True if anything
+    changed.
+    """
 
     def __init__(self) -> None:
         self.notes: dict[str, NoteUsage] = {}
@@ -152,7 +157,7 @@ class UsageState:
 
     @classmethod
     def parse(cls, data: bytes) -> UsageState:
-        """Parse a file's content; entries of another form are dropped. Never raises."""
+        """Parse the content of the file; invalid entries are dropped. Never raises."""
         state = cls()
         try:
             told = json.loads(data)
@@ -174,7 +179,7 @@ class UsageState:
         return state
 
     def encode(self) -> bytes:
-        """Return the file's content."""
+        """Return the counters as JSON for the file."""
         notes = {key: _to_json(note) for key, note in self.notes.items()}
         days = {day: {event: _to_json(one) for event, one in events.items()} for day, events in self.days.items()}
         return json.dumps({"days": days, "notes": notes}).encode()
@@ -190,8 +195,10 @@ class UsageState:
         session: str = "",
         is_covered: bool = False,
     ) -> bool:
-        """Count notes that an agent was shown. `is_covered`: they were written for the failure at which
-        they are shown, which counts as a use until that failure comes again.
+        """Count notes that an agent was shown at a kind of event.
+
+        `is_covered`: the notes are about the very failure at which they are shown. Such a showing
+        counts as a use, until the failure happens again.
         """
         total = self._today(event, now)
         total.times += 1
@@ -211,7 +218,7 @@ class UsageState:
         return True
 
     def read(self, project: str, said: Iterable[str], now: float) -> bool:
-        """Count that an agent read these notes in full; `said` are their ids or paths."""
+        """Count that an agent read these notes in full. `said` are the ids or paths that it gave."""
         found = [note for name in said for note in self._notes_named(project, name)]
         for note in found:
             note.read += 1
@@ -220,14 +227,16 @@ class UsageState:
         return bool(found)
 
     def use(self, project: str, said: Iterable[str], now: float) -> bool:
-        """Count that an agent did something with these notes; `said` are their ids or paths."""
+        """Count that an agent used these notes, for example updated one. `said` are the ids or
+        paths that it gave.
+        """
         found = [note for name in said for note in self._notes_named(project, name)]
         for note in found:
             self._use(note, now)
         return bool(found)
 
     def mention(self, project: str, text: str, now: float, session: str = "") -> bool:
-        """Count the notes that were shown and that a text of an agent now names."""
+        """Count a use of each note that was shown lately and that an agent's text now names."""
         text = text[:MOST_TEXT]
         named = [note for note in self.open_notes(now) if note.is_named_in(text, project, session)]
         for note in named:
@@ -235,8 +244,8 @@ class UsageState:
         return bool(named)
 
     def meet(self, project: str, path: str, now: float) -> bool:
-        """Count that a failure came in a session that had been shown the note for it before. That is a
-        use of the note, until the failure comes again.
+        """Count that a failure happened in a session that had been shown the note about it before.
+        That counts as a use of the note, until the failure happens again.
         """
         note = self.notes.get(_key(project, path))
         if note is None:
@@ -247,7 +256,9 @@ class UsageState:
         return True
 
     def again(self, project: str, path: str, now: float) -> bool:
-        """Count that a failure came again in a session, after the note for it had been shown."""
+        """Count that a failure happened again in a session that had been shown the note about it.
+        That takes back the use that `meet` or `show` has counted.
+        """
         note = self.notes.get(_key(project, path))
         if note is None:
             return False
@@ -262,7 +273,9 @@ class UsageState:
         return True
 
     def forget(self, project: str, said: Iterable[str]) -> bool:
-        """Delete the counters of these notes, by id or whole path; without any, those of the project."""
+        """Delete the counters of notes by id or whole path. An empty `said` deletes all counters of
+        the project.
+        """
         names = set(said)
         ids = [name for name in names if name.startswith(_ID)]
         gone = [
@@ -276,14 +289,14 @@ class UsageState:
         return bool(gone)
 
     def open_notes(self, now: float) -> list[NoteUsage]:
-        """Return the notes whose last showing has not been used yet, and may still be: the last
-        `MOST_OPEN` of them.
+        """Return the notes that were shown within `OPEN_S` seconds and not used since, at most the
+        last `MOST_OPEN` of them.
         """
         found = [note for note in self.notes.values() if note.open and 0 <= now - note.at < OPEN_S]
         return sorted(found, key=lambda note: note.at)[-MOST_OPEN:]
 
     def total(self, days: int, now: float) -> dict[str, EventTotals]:
-        """Return the totals of the last days, by event."""
+        """Return the totals of the last `days` days, by kind of event."""
         since = _day(now - (days - 1) * _DAY_S)
         found = {event: EventTotals() for event in EVENTS}
         for day, events in self.days.items():
@@ -292,8 +305,8 @@ class UsageState:
         return found
 
     def prune(self, now: float, most: int | None = None) -> None:
-        """Delete counters that are older than `KEPT_DAYS`, and the oldest beyond `most`, by default
-        `MOST_NOTES`.
+        """Delete the counters of notes not shown or used for `KEPT_DAYS`, and the oldest beyond
+        `most`; None means `MOST_NOTES`.
         """
         oldest = _day(now - (TOTAL_DAYS - 1) * _DAY_S)
         self.days = {day: events for day, events in self.days.items() if oldest <= day <= _day(now + _DAY_S)}
@@ -349,7 +362,8 @@ _Counters = TypeVar("_Counters", NoteUsage, EventTotals)
 
 
 class UsageFile:
-    """The file and this process's changes to it. `flush` and `refresh` access the disk, one at a time.
+    """The file of counters, with the changes of this process that are not written yet. `flush` and
+    `refresh` access the disk, and must not run at the same time.
 
     Attributes:
         state: the content as this process last read or wrote it. It is replaced, never changed.
@@ -364,11 +378,15 @@ class UsageFile:
         self.state = UsageState()
 
     def add(self, change: Callable[[UsageState], bool]) -> None:
-        """Add a change, a call of a method of `UsageState`, for the next `flush`."""
+        """Add a change for the next `flush` to write: a function that calls a method of
+        `UsageState`.
+        """
         self._waiting.append(change)
 
     def flush(self) -> None:
-        """Make the changes in the file. If it cannot be locked or written they wait; no error."""
+        """Write the waiting changes to the file. If it cannot be locked or written they keep
+        waiting; no error is raised.
+        """
         if not self._waiting:
             return
         try:
@@ -383,7 +401,9 @@ class UsageFile:
             return
 
     def refresh(self) -> UsageState:
-        """Read the file if another process has written it, and return the state; no error."""
+        """Read the file if another process has written it, and return its content. Errors are
+        ignored.
+        """
         try:
             if self._stamp != (stamp := self._stamp_now()):
                 self.state, self._stamp = self._read(), stamp
@@ -427,7 +447,9 @@ class UsageFile:
 
 
 def forget(state_folder: str | os.PathLike[str], project: str, said: Iterable[str]) -> None:
-    """Delete the counters of deleted notes, by id or path; without any, of a whole project. Blocks."""
+    """Delete the counters of deleted notes by id or path. An empty `said` deletes all counters of
+    the project. Blocks.
+    """
     names = list(said)
     file = UsageFile(state_folder)
     file.add(lambda state: state.forget(project, names))
@@ -435,14 +457,16 @@ def forget(state_folder: str | os.PathLike[str], project: str, said: Iterable[st
 
 
 def mention(state_folder: str | os.PathLike[str], session: str, text: str) -> None:
-    """Count the notes that a client's session was shown and that its agent's text names. Blocks."""
+    """Count a use of each note that a session was shown and that its agent's text names. `session`
+    is the client's name of the session. Blocks.
+    """
     file, now = UsageFile(state_folder), time.time()
     file.add(lambda state: state.mention("", text, now, session_of(session)))
     file.flush()
 
 
 def session_of(name: str) -> str:
-    """Return a short digest of a client's name for a session."""
+    """Return a short hash of a client's session name, which is stored instead of the name."""
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 

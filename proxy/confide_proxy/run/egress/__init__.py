@@ -1,4 +1,5 @@
-"""The way out for requests that carry a secret: which header of which host gets it (`header_secrets`),
-the one connection to that host (`host_connection`), and the proxy of a `confide run` (`local_proxy`,
-in a process of its own: `proxy_process`). The gateway of a task's run uses the same connection.
+"""Insert secrets into HTTPS requests, so that the command that makes them never has the values.
+`header_secrets` says which header of which host gets which secret, `host_connection` connects to
+that host, and `local_proxy` is the proxy of a `confide run`, in its own process (`proxy_process`).
+The gateway for runs of tasks uses the same connections.
 """

@@ -1,4 +1,4 @@
-"""Connections to hosts, through the proxy that the environment names, if there is one."""
+"""Connect to hosts, through the proxy in the environment variables if there is one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CONNECT_S: Final = 20.0
 async def dial(
     host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a host, with TLS if there is a context, which verifies the host by its name.
+    """Connect to a host. With a TLS context, make a TLS connection and verify the host's name.
 
-    Raises OSError, among them ssl.SSLError, and TimeoutError.
+    Raises OSError (ssl.SSLError for a failed handshake) or TimeoutError if that fails.
     """
     name = host if tls is not None else None
     async with asyncio.timeout(CONNECT_S):
@@ -52,7 +52,9 @@ def _proxy_of(host: str) -> SplitResult | None:
 
 
 def is_listed(host: str, entry: str) -> bool:
-    """Return True if an entry of `NO_PROXY` means a host: itself, a domain that it is in, or `*`."""
+    """Return True if an entry of the variable `NO_PROXY` covers a host: the host itself, a domain
+    that contains it, or `*`.
+    """
     name = entry.strip().lower().removeprefix("*").removeprefix(".").partition(":")[0]
     return entry.strip() == "*" or (bool(name) and f".{host}".endswith(f".{name}"))
 

@@ -1,4 +1,6 @@
-"""Which secret goes into which header of which host, and what stands for it until then."""
+"""Rules for which header of which host gets which secret, and the placeholders that a request
+contains instead until then.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,17 @@ _BASIC: Final = re.compile(rb"(?i:(basic) +)([A-Za-z0-9+/]+={0,2})")
 
 
 def is_fit_header(name: str) -> bool:
-    """Return True if a secret can be in the header of that name."""
+    """Return True if a header may contain a secret: its name is valid, and it is not one that the
+    connection itself needs.
+    """
     return bool(_HEADER.fullmatch(name)) and name.lower() not in CONNECTION_HEADERS
 
 
 class Destination(NamedTuple):
-    """A host by name and port. Two are the same host only if both are equal, as text.
+    """A host name and port. Two are the same destination only if both are equal, as text.
 
     Attributes:
-        host: in lower case, ASCII: no address, no trailing dot.
+        host: a name in lower case, ASCII; no IP address, and without a final dot.
         port: from 1 to 65535.
     """
 
@@ -40,7 +44,7 @@ class Destination(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the destination that `NAME` or `NAME:PORT` names, in any case; None for other text."""
+        """Parse `NAME` or `NAME:PORT`, in upper or lower case; None if the text has another form."""
         host, colon, port = text.lower().partition(":")
         if not text.isascii() or not _HOST.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
             return None
@@ -56,12 +60,12 @@ class Destination(NamedTuple):
 
 
 class HeaderSecret(NamedTuple):
-    """A secret that a header of one host gets. Its repr shows no value.
+    """A secret that goes into a header of one host. Its repr does not show the value.
 
     Attributes:
-        destination, header: where; the header in lower case.
-        placeholders: the texts that stand for the value.
-        value: as it goes into the header.
+        destination, header: the host, and the header's name in lower case.
+        placeholders: the texts in a request that are replaced by the value.
+        value: the value, as it goes into the header.
     """
 
     destination: Destination
@@ -74,7 +78,7 @@ class HeaderSecret(NamedTuple):
 
 
 class HeaderSecrets:
-    """The header secrets of a run, by host."""
+    """All secrets of a run that go into headers, by host."""
 
     def __init__(self, secrets: Iterable[HeaderSecret]) -> None:
         found: dict[Destination, dict[bytes, dict[bytes, bytes]]] = {}
@@ -92,19 +96,20 @@ class HeaderSecrets:
         return tuple(self._by_host)
 
     def headers(self, destination: Destination, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Return the headers of a request to a host, with values for the placeholders in those that
-        get one. Names are in lower case.
+        """Return the headers of a request to a host, with placeholders replaced by values in the
+        headers that get a secret there. Names are in lower case.
         """
         texts = self._by_host.get(destination, {})
         return [(name, texts[name].replaced(value) if name in texts else value) for name, value in headers]
 
 
 class ProxyEnvironment(NamedTuple):
-    """The environment that leads a command to the proxy.
+    """The environment variables that make a command use the proxy.
 
     Attributes:
-        variables: its address with the credential.
-        files: the certificates to trust, by the variables that get the paths of their files.
+        variables: the proxy's address, with the credential for it.
+        files: the certificates to trust. They are written to files, whose paths go into these
+            variables.
     """
 
     variables: Mapping[str, bytes]

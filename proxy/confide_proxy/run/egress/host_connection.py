@@ -1,5 +1,5 @@
-"""A connection to one host that gets a secret: where a request goes is decided once, by the
-destination, and by nothing that the request says.
+"""A TLS connection to one host that gets a secret. The host is chosen once, when the connection is
+opened; nothing in a request can send it elsewhere.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ _OF_CONNECTION: Final = frozenset(
 
 
 class HostError(Exception):
-    """A host gives no answer that may be passed on; the text says why, without values."""
+    """A host cannot be reached, or gives no response that may be passed on. The message says why
+    and contains no values.
+    """
 
 
 class OutgoingRequest(NamedTuple):
-    """A request as it goes out. Its repr shows no value.
+    """A request as it is sent to the host. Its repr does not show secrets.
 
     Attributes:
-        method, target: the target is a path with its query.
-        headers: names in lower case, with the framing of the body, without `host`.
+        method, target: the HTTP method; the path with its query.
+        headers: names in lower case, including those that frame the body, without `host`.
         body: the pieces of the body.
     """
 
@@ -51,12 +53,12 @@ class OutgoingRequest(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer with the secrets masked.
+    """A response of a host, with the secrets masked.
 
     Attributes:
-        headers: names in lower case, without those of the connection.
-        body: the pieces of the body, which must be read to its end. Raises HostError if it breaks
-            off.
+        headers: names in lower case, without those about the connection.
+        body: the pieces of the body, which must be read to the end. Raises HostError if the body is
+            incomplete.
     """
 
     status: int
@@ -65,7 +67,7 @@ class Answer(NamedTuple):
 
 
 class HostConnection:
-    """A TLS connection to a host, which carries one request after another."""
+    """A TLS connection to a host that sends one request after another."""
 
     def __init__(self, destination: Destination, stream: HttpStream, forms: SecretForms) -> None:
         self._destination = destination
@@ -78,10 +80,10 @@ class HostConnection:
         """Connect to a host.
 
         Args:
-            tls: has the roots that the host's certificate is verified by.
-            forms: what is masked in its answers.
+            tls: a context with the root certificates that verify the host.
+            forms: the secret values that are masked in its responses.
 
-        Raises HostError.
+        Raises HostError if the host cannot be reached or verified.
         """
         try:
             reader, writer = await dial(destination.host, destination.port, tls)
@@ -93,18 +95,20 @@ class HostConnection:
 
     @property
     def is_open(self) -> bool:
-        """Return True if another request can be sent."""
+        """Return True if another request can be sent over this connection."""
         return self._stream.http.our_state is h11.IDLE and not self._stream.reader.at_eof()
 
     async def close(self) -> None:
-        """Close the connection, also in the middle of an answer."""
+        """Close the connection, even in the middle of a response."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
         self._stream.writer.transport.abort()
 
     async def ask(self, request: OutgoingRequest) -> Answer:
-        """Send a request and return its answer. Raises HostError."""
+        """Send a request and return its response. Raises HostError if the host gives no valid
+        response.
+        """
         if not is_path(request.target):
             raise HostError("its path cannot be sent")
         self._sending = asyncio.create_task(self._send(request))
@@ -168,5 +172,7 @@ class HostConnection:
 
 
 def is_path(target: bytes) -> bool:
-    """Return True if a request's target is a path with its query, and names no host."""
+    """Return True if the target of a request is a path, perhaps with a query, and does not name a
+    host.
+    """
     return target.startswith(b"/") and _TARGET.issuperset(target)

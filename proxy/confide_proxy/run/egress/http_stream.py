@@ -1,4 +1,6 @@
-"""A side of an HTTP/1.1 connection: h11's protocol with its bytes read and written, within deadlines."""
+"""An HTTP/1.1 connection from one of its ends: h11 parses and builds the messages, and this module
+reads and writes their bytes with timeouts.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ _PIECE: Final = 64 * 1024
 
 
 class HttpStream:
-    """A side of a connection. Raises h11.ProtocolError, OSError and TimeoutError.
+    """An end of an HTTP/1.1 connection. Its methods raise h11.ProtocolError, OSError or
+    TimeoutError if the connection fails.
 
     Attributes:
-        http: the state of the protocol.
+        http: h11's state of the connection.
     """
 
     def __init__(self, role: type[h11.CLIENT | h11.SERVER], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
@@ -29,7 +32,9 @@ class HttpStream:
         self._sent_at = -IDLE_S
 
     async def next(self, *, wait_s: float = IDLE_S) -> h11.Event:
-        """Return the next event of the other side. What is sent meanwhile extends the wait."""
+        """Return the next event from the other side. While this side is sending, the wait is
+        extended.
+        """
         began = asyncio.get_running_loop().time()
         while isinstance(event := self.http.next_event(), type) and event is h11.NEED_DATA:
             if self.http.they_are_waiting_for_100_continue:
@@ -50,7 +55,7 @@ class HttpStream:
                     raise
 
     async def send(self, *events: h11.Event) -> None:
-        """Send events of this side."""
+        """Send these events to the other side."""
         for event in events:
             if data := self.http.send(event):
                 self.writer.write(data)
@@ -59,13 +64,15 @@ class HttpStream:
         self._sent_at = asyncio.get_running_loop().time()
 
     async def body(self) -> AsyncGenerator[bytes]:
-        """Yield the pieces of the message that has begun, to its end."""
+        """Yield the pieces of the body of the message that is being received, to its end."""
         while not isinstance(event := await self.next(), h11.EndOfMessage):
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
 
     def begin_next(self) -> bool:
-        """Return True if both messages have ended and another may follow, which is then awaited."""
+        """Prepare for the next request on the same connection. Return False if the present request
+        and response are not complete, or if the connection cannot be reused.
+        """
         if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
             return False
         self.http.start_next_cycle()

@@ -1,9 +1,9 @@
-"""The proxy of a `confide run`: HTTPS to the hosts that get a secret is opened here, and its named
-headers get the values; all other HTTPS goes through as it is.
+"""The HTTPS proxy of a `confide run`. For hosts that get a secret, it decrypts the connection and
+puts the values into the named headers; connections to all other hosts pass through encrypted.
 
-The command reaches it on loopback, with a credential. It takes `CONNECT` alone, so plain HTTP
-never comes here. A connection belongs to the destination of its `CONNECT`: no `Host`, no path and
-no name in the handshake leads a request of it anywhere else.
+The command reaches it on 127.0.0.1, with a credential. It accepts only `CONNECT`, so it never sees
+plain HTTP. A connection belongs to the destination of its `CONNECT`: no `Host` header, path or name
+in the TLS handshake can send its requests anywhere else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ return a secret in two halves, neither of which would be masked.
 
 
 class LocalProxy:
-    """Answers the connections of one run."""
+    """Serves the connections of one run's command."""
 
     def __init__(
         self, secrets: HeaderSecrets, forms: SecretForms, credential: str, inner: ssl.SSLContext, outer: ssl.SSLContext
@@ -61,7 +61,7 @@ class LocalProxy:
         self._count = 0
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer connections until cancelled."""
+        """Serve connections to the listening socket until cancelled."""
         server = await asyncio.start_server(self._take, sock=listener)
         async with server:
             await server.serve_forever()

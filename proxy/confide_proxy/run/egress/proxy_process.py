@@ -1,4 +1,4 @@
-"""The process of a run's proxy. It ends with the run."""
+"""Run the HTTPS proxy of a `confide run` in a process of its own, which ends with the run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ _BUNDLES: Final = (
 
 @contextlib.contextmanager
 def running(secrets_by_host: HeaderSecrets, forms: SecretForms, ca_file: str) -> Iterator[ProxyEnvironment]:
-    """Run the proxy beside a command. No other thread may run in this process, which forks.
+    """Run the proxy beside a command, and yield the environment variables for the command. This
+    process forks, so it must have no other thread.
 
     Args:
-        forms: what is masked in answers.
-        ca_file: further roots by which hosts are verified; "" for none.
+        secrets_by_host: the secrets for headers of hosts.
+        forms: the secret values that are masked in responses.
+        ca_file: file of further root certificates that verify hosts; "" for none.
 
-    Raises RunRefusedError, OSError.
+    Raises RunRefusedError if there are no usable root certificates, and OSError if the proxy cannot
+    be started.
     """
     trusted = roots.trusted(ca_file)
     outer = roots.verifying(trusted)

@@ -1,4 +1,6 @@
-"""The root certificates of this system: by them the hosts are verified, whatever the environment says."""
+"""Load the root certificates of this system, which verify the hosts. Environment variables cannot
+replace them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,10 @@ _HINT: Final = "ca_file below [run] in proxy.toml names a file with them"
 
 
 def trusted(own: str) -> bytes:
-    """Return the roots as PEM: the system's, and those of the user's own file ("" for none).
+    """Return the root certificates as PEM: the system's, and those in the user's file `own` ("" for
+    none).
 
-    Raises RunRefusedError if there are none, or the file cannot be read.
+    Raises RunRefusedError if there are none, or if the file cannot be read.
     """
     found = [Path(each).read_bytes() for each in _BUNDLES if Path(each).is_file()][:1]
     try:
@@ -34,7 +37,9 @@ def trusted(own: str) -> bytes:
 
 
 def verifying(roots: bytes) -> ssl.SSLContext:
-    """Return TLS that verifies a host by these roots, and by its name. Raises RunRefusedError."""
+    """Return a TLS context that verifies hosts by these root certificates and by their names.
+    Raises RunRefusedError if the certificates are invalid.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
     try:

@@ -1,4 +1,6 @@
-"""The certificate with which the proxy of a run answers as the hosts that get a secret."""
+"""Make the certificate by which a run's proxy can answer the command in place of the hosts that get
+a secret.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ class RunCertificate(NamedTuple):
     """The certificates of one run.
 
     Attributes:
-        authority: the authority's certificate, PEM. It can vouch for these hosts alone, and its key
-            is forgotten once it has.
-        context: TLS as these hosts.
+        authority: the certificate of the run's certificate authority, PEM. It is valid for these
+            hosts alone, and its key is discarded after signing.
+        context: the TLS context with which the proxy answers as these hosts.
     """
 
     authority: bytes
@@ -32,7 +34,9 @@ class RunCertificate(NamedTuple):
 
 
 def make(hosts: Sequence[str]) -> RunCertificate:
-    """Make an authority and a certificate for hosts. Raises OSError."""
+    """Make a certificate authority for one run, and a certificate for these hosts signed by it.
+    Raises OSError if a temporary file cannot be written.
+    """
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName(host) for host in dict.fromkeys(hosts)]
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"confide run {secrets.token_hex(4)}")])

@@ -60,8 +60,8 @@ _CONTINUED: Final = "\\"
 
 
 class View:
-    """A decoded reading of a text or of a part of it, with a map of its positions to the original
-    text.
+    """A decoded form of a text or of a part of it, with a map from its positions to those in the
+    original text.
     """
 
     __slots__ = ("_changes", "_starts", "text")
@@ -75,14 +75,14 @@ class View:
         self._starts = [change[0] for change in changes]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the original text that the characters from `start` to `end` come from,
-        with everything between them.
+        """Return the start and end, in the original text, of the part from which the characters
+        from `start` to `end` were decoded.
         """
         return self._place(start)[0], self._place(end - 1)[1]
 
     def cut(self, start: int, end: int) -> int | None:
-        """Return the first position between `start` and `end` at which something was left out, or
-        None.
+        """Return the first position between `start` and `end` of this view at which characters of
+        the original were left out, or None if there is none.
         """
         after = bisect_right(self._starts, start)
         return self._starts[after] if after < len(self._starts) and self._starts[after] < end else None

@@ -1,4 +1,4 @@
-"""A credential found in a text: its position, kind and confidence."""
+"""The position, kind and confidence of a credential that was found in a text."""
 
 from __future__ import annotations
 

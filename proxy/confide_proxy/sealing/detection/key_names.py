@@ -13,7 +13,7 @@ from confide_proxy.sealing.detection.prefilter import compile_once
 
 
 class Demand(Enum):
-    """The form that a value must have to count as a credential."""
+    """The form that a value after a name must have to count as a credential."""
 
     PASSWORD = "a person may have thought of it"  # noqa: S105
     RANDOM = "a device has made it by chance"

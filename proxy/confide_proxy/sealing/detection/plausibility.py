@@ -188,13 +188,14 @@ _SEQUENCES: Final = (
 
 
 class Context(NamedTuple):
-    """The way in which a value was written.
+    """How a value was written in the text.
 
     Attributes:
-        how: kind of operator: `sign` (= and :), `spoken` ("is"), `said` (only a blank, or "as the"),
-            `xml`, `attribute`, `pair` (of a name and a value), `call` or `option`.
-        is_quoted: the value is in quotes.
-        is_line: the assignment fills its line, without quotes, as in env files and YAML.
+        how: the kind of operator before the value: `sign` (= and :), `spoken` ("is"), `said` (only
+            a blank, or "as the"), `xml`, `attribute`, `pair` (of a name and a value), `call` or
+            `option`.
+        is_quoted: True if the value is in quotes.
+        is_line: True if the assignment fills its line, without quotes, as in env files and YAML.
     """
 
     how: str

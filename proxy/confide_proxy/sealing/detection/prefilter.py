@@ -101,10 +101,11 @@ _DAY: Final = re.compile(r"memory/\d{4}-\d\d-\d\d\.md")
 
 
 def gives_reason(lowered: str) -> bool:
-    """Return True if a text in lower case may contain a credential.
+    """Return True if a text in lower case may contain a credential, so that it must be searched.
 
-    It may if it has a mark, a word as long as the shortest token (other than the path of a daily
-    note), a recovery code in groups, or a row of short words as in a seed phrase.
+    It may if it contains a mark from which a detector starts, a word as long as the shortest token
+    (other than the path of a daily note), a recovery code in groups, or a row of short words as in
+    a seed phrase.
     """
     if is_telling(lowered):
         return True
@@ -154,15 +155,15 @@ def _are_groups(lowered: str, at: int) -> bool:
 
 
 def is_telling(lowered: str) -> bool:
-    """Return True if a text in lower case has a mark. Without one, only tokens of a known form can
-    be in it (`tokens`).
+    """Return True if a text in lower case contains a mark from which a detector starts. Without
+    one, it can only contain tokens of a known form (`tokens`).
     """
     return any(mark in lowered for mark in _MARKS)
 
 
 @cache
 def compile_once(expression: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile an expression on first use."""
+    """Return the compiled form of a regular expression, which is compiled at its first use."""
     return re.compile(expression, flags)
 
 

@@ -180,8 +180,8 @@ def _outside(found: list[SecretFinding], hidden: Iterator[SecretFinding]) -> lis
 
 
 def outside(text: str, findings: Iterable[SecretFinding]) -> Iterator[SecretFinding]:
-    """Yield the findings that touch no placeholder, unlike `password=(sealed:…)` (PROTOCOL.md
-    10.4).
+    """Yield the findings that do not overlap a placeholder, such as `(sealed:…)` in a text that is
+    sealed already (PROTOCOL.md 10.4).
     """
     sealed = [found.span() for found in STANDIN.finditer(text)]
     ends = [stop for _, stop in sealed]

@@ -1,1 +1,3 @@
-"""Forgetting of texts on this device: the records that it keeps, and a removal from everywhere."""
+"""Forgetting: permanent deletion of documents or texts from the daemon, from all devices and from
+backups. A signed record lists what is forgotten.
+"""

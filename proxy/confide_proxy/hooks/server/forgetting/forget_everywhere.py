@@ -1,7 +1,7 @@
-"""Forget documents or a text everywhere: what that would remove, the removal, and its receipt
-(docs/forgetting.md). The command, an agent's tool and the panel use the same steps.
+"""Forget documents or a text everywhere (docs/forgetting.md): plan the removal, carry it out, and
+keep its receipt. The command, an agent's tool and the panel use these functions.
 
-Nothing here asks the user: the callers do, with what `plan_forgetting` returns.
+Nothing here asks the user for consent: the callers show them the result of `plan_forgetting` first.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ LEVELS: Final = {
 
 
 class ForgetPlace(NamedTuple):
-    """This device and its connection, from where something is forgotten."""
+    """This device's files and keys, and its connection to the daemon, as far as forgetting needs
+    them.
+    """
 
     paths: ProxyPaths
     link: RequestChannel
@@ -67,12 +69,16 @@ class ForgetPlace(NamedTuple):
     files: Files
 
     def receipt_file(self, identity: bytes) -> Path:
-        """Return where this device keeps the receipt of a record."""
+        """Return the path at which this device keeps the receipt of a removal. `identity` is the id
+        of its record.
+        """
         return _receipt_file(self.paths, identity)
 
     @property
     def roster(self) -> Roster:
-        """The devices of the space. Raises what keeps this device from its keys."""
+        """The signed list of the space's devices. Raises the error that explains why this device
+        has no keys, if it has none.
+        """
         keyring = self.sealing.keyring
         if keyring.roster is None:
             raise keyring.problem or SpaceKeysError("this device has no keys of the space yet")
@@ -80,8 +86,10 @@ class ForgetPlace(NamedTuple):
 
 
 class ForgetTargets(NamedTuple):
-    """Documents of a project, all of them if no path is given; or parts of a text, with an empty
-    project, since they are meant in all of them.
+    """The documents or the text to forget.
+
+    These are either documents of one project (all of them if `paths` is empty), or hashed parts of
+    a text, which is removed from all projects; `project` is "" then.
     """
 
     project: str
@@ -95,9 +103,10 @@ class ForgetTargets(NamedTuple):
 
 @dataclass(eq=False)
 class Removal:
-    """A removal that has begun.
+    """A removal that has begun; it may take further connections to finish.
 
     Attributes:
+        signed: the signed record of what is removed.
         documents: the number of documents that the daemon has removed or changed.
         dropped: names of the server's snapshots that the memory was removed from.
         warnings: what is not removed yet, and why.
@@ -114,9 +123,10 @@ class Removal:
 
 
 class KeptReceipt(NamedTuple):
-    """A receipt that this device keeps.
+    """A receipt of a removal that this device keeps.
 
     Attributes:
+        file: the path of the receipt.
         body: its content (`confide_memory.forgetting.receipt_of`).
     """
 
@@ -124,14 +134,17 @@ class KeptReceipt(NamedTuple):
     body: dict[str, Any]
 
     def names(self, *, place: str = "", level: str = "") -> list[str]:
-        """Return the names of the places of this kind, or in this state."""
+        """Return the names of the locations in the receipt, such as devices and snapshots. `place`
+        selects those of one kind and `level` those in one state (see `LEVELS`); "" selects all.
+        """
         places = self.body["places"]
         return [one["name"] for one in places if place in ("", one["place"]) and level in ("", one["level"])]
 
 
 async def parts_of(place: ForgetPlace, text: str) -> list[ForgetPart]:
-    """Return the parts of a text, as it was given and as it is sealed. Raises InputError: it is too
-    short or too long.
+    """Return the hashed parts of a text, both as the user gave it and with its credentials sealed.
+
+    Raises InputError if the text is too short or too long.
     """
     answer = await FORGET_PLAN.ask(place.link, {}, timeout_s=DEADLINE_S)
     hashes = Hashes(answer["key"])
@@ -145,8 +158,10 @@ async def parts_of(place: ForgetPlace, text: str) -> list[ForgetPart]:
 
 
 async def plan_forgetting(place: ForgetPlace, targets: ForgetTargets) -> ForgetPlanned:
-    """Return what the daemon would remove. Raises RequestError: nothing is stored under the paths;
-    SpaceKeysError: this device could not sign it.
+    """Ask the daemon what it would remove for these targets, without removing anything.
+
+    Raises RequestError if nothing is stored under the paths, and SpaceKeysError if this device has
+    no keys and so could not sign the removal.
     """
     _ = place.roster
     plan = await FORGET_PLAN.ask(
@@ -162,7 +177,7 @@ async def plan_forgetting(place: ForgetPlace, targets: ForgetTargets) -> ForgetP
 
 
 def digest_of(plan: ForgetPlanned) -> str:
-    """Return a hash of all that a plan removes, by which a yes is bound to what was shown."""
+    """Return a hash of all that a plan would remove. It binds the user's consent to what was shown."""
     found = hashlib.blake2b(digest_size=16, person=b"confide-plan")
     for part in (plan["key"], plan["names"], plan["texts"], plan["parts"], plan["sealed"]):
         found.update(len(part).to_bytes(8, "big") + part)
@@ -173,11 +188,12 @@ def digest_of(plan: ForgetPlanned) -> str:
 async def run_forgetting(
     place: ForgetPlace, targets: ForgetTargets, plan: ForgetPlanned, *, with_files: bool
 ) -> Removal:
-    """Sign the record of a plan, keep it here, and have the daemon and this device remove the texts.
+    """Sign the record of a planned removal, store it on this device, and remove the texts from the
+    daemon and from this device.
 
-    `with_files`: the files on the devices change or go too. What cannot be removed now is among
-    `Removal.warnings`, and goes on with the next connection. Raises StateError: the disk is full,
-    and nothing was removed.
+    With `with_files`, the memory files on all devices are changed or deleted too.
+    `Removal.warnings` lists what cannot be removed now; the next connection continues with it.
+    Raises StateError if the disk is full; nothing is removed then.
     """
     roster, identity = place.roster, await place.sealing.keyring.identity()
     record = ForgetRecord(
@@ -216,21 +232,25 @@ async def run_forgetting(
 
 
 async def drop_from_backups(place: ForgetPlace, done: Removal) -> None:
-    """Remove the memory from the server's older snapshots too. Raises RequestError, ConnectionLost,
-    TimeoutError.
+    """Remove the forgotten texts from the server's older snapshots too, and add the snapshots'
+    names to `done.dropped`.
+
+    Raises RequestError, ConnectionLost or TimeoutError if the request fails.
     """
     answer = await FORGET_BACKUPS.ask(place.link, {"id": done.id}, timeout_s=PLAN_DEADLINE_S)
     done.dropped += answer["dropped"]
 
 
 async def receipt_for(place: ForgetPlace, signed: SignedRecord) -> KeptReceipt:
-    """Fetch a receipt, as `fetch_receipt` does."""
+    """Fetch, sign and store the receipt of a removal, as `fetch_receipt` does."""
     return await fetch_receipt(place.paths, place.sealing.keyring, place.link, signed)
 
 
 async def fetch_receipt(paths: ProxyPaths, keyring: Keyring, link: RequestChannel, signed: SignedRecord) -> KeptReceipt:
-    """Fetch the receipt of a record, sign it, and keep it. Raises UnfitAnswerError: it is not of this
-    very record, or the daemon has not signed it.
+    """Fetch the daemon's receipt of a removal, sign it with this device's key, and store both.
+
+    Raises UnfitAnswerError if the receipt is not for exactly this record, or if the daemon's
+    signature is invalid.
     """
     identity = signed.record.id
     answer = await FORGET_RECEIPT.ask(link, {"id": identity}, timeout_s=DEADLINE_S)

@@ -1,10 +1,11 @@
-"""The records of forgotten texts, as this device keeps them, and their effect on its
-own files (PROTOCOL.md 9.11).
+"""The signed records of forgotten texts that this device keeps, and their effect on its own files
+(PROTOCOL.md 9.11).
 
-The device keeps every record with its key. A daemon that was restored from an older copy gets them
-back at the next connection, and forgets again. Once, each record is applied here: queued calls,
-briefings and an add-on's files lose the text. Files of memory stay, unless the record says
-otherwise; then the daemon sends their change like any other.
+The device keeps every record with the key of its hashes. A daemon that was restored from an older
+backup gets the records again at the next connection, and removes the texts again. On this device
+each record is applied once: it removes the text from queued calls, briefings and the files of
+add-ons. Memory files stay, unless the record says otherwise; in that case the daemon sends their
+change like any other.
 """
 
 from __future__ import annotations
@@ -47,13 +48,15 @@ _MOST_CACHE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KnownRecord:
-    """A record that this device keeps.
+    """A signed record of forgotten texts that this device keeps.
 
     Attributes:
-        key: of the record's hashes.
-        lifted: hashes that a person has stored again.
-        is_done: True if it was applied to this device's own files.
-        is_refused: True if it came signed by a device that had been removed: it has no effect here.
+        key: the key of the record's hashes.
+        lifted: hashes of texts that a person has stored again, so that they are no longer
+            forgotten.
+        is_done: True if the record was applied to this device's own files.
+        is_refused: True if the record came from a device that had been removed: it has no effect
+            here.
     """
 
     signed: SignedRecord
@@ -64,19 +67,21 @@ class KnownRecord:
 
 
 class ForgetRecords:
-    """The records on this device, by space and id. Methods block briefly, and raise StateError if
-    the disk fails.
+    """The records of forgotten texts on this device, by space and record id. Methods block briefly,
+    and raise StateError if the disk fails.
     """
 
     def __init__(self, paths: ProxyPaths) -> None:
         self._file = paths.forgotten
 
     def of(self, space: str) -> dict[bytes, KnownRecord]:
-        """Return the records of a space, by its roster's id in hex."""
+        """Return the records of a space by record id. `space` is the id of its roster in hex."""
         return dict(self._read().get(space, {}))
 
     def add(self, space: str, record: KnownRecord) -> None:
-        """Keep a record; what was lifted of it, or done, stays so."""
+        """Store a record. If this device has it already, its applied state and its lifted hashes
+        are kept.
+        """
         with self._changing() as spaces:
             known = spaces.setdefault(space, {})
             before = known.get(record.signed.record.id)
@@ -87,12 +92,12 @@ class ForgetRecords:
             known[record.signed.record.id] = record
 
     def guards(self) -> list[ForgetGuard]:
-        """Return what recognizes the forgotten texts of all spaces of this device."""
+        """Return the filters that recognize the forgotten texts of all spaces of this device."""
         stamp = _stamp(self._file)
         return list(_guards(self._file, stamp)) if stamp else []
 
     def is_forgotten(self, text: str) -> bool:
-        """Return True if a text, or a part of it, was forgotten."""
+        """Return True if a text contains a text that was forgotten."""
         return any(guard.is_in(text) for guard in self.guards())
 
     def _read(self) -> dict[str, dict[bytes, KnownRecord]]:
@@ -123,7 +128,9 @@ class ForgetRecords:
 
 
 def parse_records(table: Any) -> dict[str, dict[bytes, KnownRecord]]:
-    """Read the content of the file; damaged records are left out."""
+    """Return the records in the parsed JSON of their file, by space and record id. Damaged records
+    are skipped.
+    """
     spaces: dict[str, dict[bytes, KnownRecord]] = {}
     for space, rows in table.items() if isinstance(table, dict) else ():
         known = spaces.setdefault(str(space), {})
@@ -174,7 +181,9 @@ def _guards(file: Path, _stamp: tuple[int, int]) -> tuple[ForgetGuard, ...]:
 
 
 def guards_of(records: Iterable[KnownRecord]) -> list[ForgetGuard]:
-    """Return what recognizes the texts of records, one for each key."""
+    """Return the filters that recognize the texts of these records, one for each key. Refused
+    records are skipped.
+    """
     by_key: dict[bytes, list[KnownRecord]] = {}
     for one in records:
         if one.is_refused:
@@ -187,10 +196,11 @@ def guards_of(records: Iterable[KnownRecord]) -> list[ForgetGuard]:
 
 
 async def exchange(paths: ProxyPaths, link: RequestChannel, keyring: Keyring, attached: Attached) -> int:
-    """Compare the records with the daemon's, and apply new ones here; return how many were applied.
+    """Exchange records of forgotten texts with the daemon, so that both have all of them, and apply
+    the new ones to this device's files. Return how many were applied.
 
-    Raises StateError, RequestError, ConnectionLost, TimeoutError, SpaceKeysError; the next
-    connection goes on.
+    Raises StateError, RequestError, ConnectionLost, TimeoutError or SpaceKeysError if that fails;
+    the next connection continues.
     """
     roster = keyring.roster
     if roster is None:
@@ -248,7 +258,9 @@ async def _sign_again(paths: ProxyPaths, link: RequestChannel, keyring: Keyring,
 
 
 async def give(link: RequestChannel, one: KnownRecord) -> int:
-    """Send a record to the daemon, which removes its texts; return the number of documents."""
+    """Send a record to the daemon, which removes the texts. Return the number of documents that it
+    removed or changed.
+    """
     body: ForgetTakeRequest = {
         "record": one.signed.data,
         "signature": one.signed.signature,
@@ -260,7 +272,9 @@ async def give(link: RequestChannel, one: KnownRecord) -> int:
 
 
 async def apply(paths: ProxyPaths, link: RequestChannel, roster: Roster) -> int:
-    """Remove the texts of records from this device's own files, and report it to the daemon."""
+    """Remove the texts of new records from this device's own files, and report that to the daemon.
+    Return the number of these records.
+    """
     space = roster.space.hex()
     records = ForgetRecords(paths)
     known = await asyncio.to_thread(records.of, space)
@@ -286,8 +300,10 @@ def _is_of_space(one: KnownRecord, roster: Roster) -> bool:
 
 
 def scrub(paths: ProxyPaths, guards: list[ForgetGuard]) -> int:
-    """Remove forgotten texts from queued calls, briefings and the add-ons' files; return how many
-    were removed. Blocks. Raises StateError, JournalError, KeyFileError.
+    """Remove forgotten texts from queued calls, briefings, counters of notes, and the files of
+    add-ons. Return how many entries were removed. Blocks.
+
+    Raises StateError, JournalError or KeyFileError if a file cannot be read or changed.
     """
 
     def is_in(text: str) -> bool:

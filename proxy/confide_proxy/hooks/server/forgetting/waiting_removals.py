@@ -1,5 +1,5 @@
-"""Removals that are not complete: what this device had forgotten and another device still has, lost
-devices that the daemon has not heard of yet, and a key that no device has changed yet.
+"""Report removals that are not complete: forgotten texts that another device still has, lost
+devices that the daemon does not know of yet, and a key that no device has replaced yet.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _WHEN_IT_CONNECTS: Final = "gone when it connects"
 async def waiting_removals(paths: ProxyPaths, keyring: Keyring, link: RequestChannel | None) -> list[str]:
     """Return a sentence for each removal that is not complete.
 
-    Args:
-        link: to the daemon, which knows the present state of the receipts; None if it is away.
+    `link` is the connection to the daemon, which knows the present state of each removal; None if
+    it is unreachable.
     """
     roster = keyring.roster
     bodies = await asyncio.to_thread(lambda: [body for body in _receipts(paths) if _waits_for(body, roster)])

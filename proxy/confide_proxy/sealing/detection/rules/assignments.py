@@ -70,8 +70,8 @@ _COMPARED: Final = ("==", "===", "!=", "!==", "->")
 
 
 def find(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Yield each value that its name and its form make a credential. `lowered` is the text in lower
-    case with the same positions.
+    """Yield each value that is a credential, judged by its name and its own form. `lowered` is the
+    text in lower case with the same positions.
     """
     behind = 0
     for at in sorted(at for mark in NAME_MARKS for at in places(lowered, mark)):

@@ -26,8 +26,8 @@ _SAID: Final = (
 
 
 def find(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Yield each password that follows such a word. `lowered` is the text in lower case with the
-    same positions.
+    """Yield each password that follows a word for "password" in another language. `lowered` is the
+    text in lower case with the same positions.
     """
     promise = promise_of("password")
     for mark in _IN_ASCII if lowered.isascii() else FOREIGN_MARKS:

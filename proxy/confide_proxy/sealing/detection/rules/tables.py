@@ -46,8 +46,8 @@ class _Head(NamedTuple):
 
 
 def find(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Yield each value that its column's head or its list's name makes a credential. `lowered` is
-    the text in lower case with the same positions.
+    """Yield each credential in a table column or list whose heading indicates credentials.
+    `lowered` is the text in lower case with the same positions.
     """
     behind = 0
     # End of the list items already read, by promise: an item of one list may be the name of
