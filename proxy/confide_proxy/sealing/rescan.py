@@ -66,7 +66,7 @@ def _stored_action(action: str) -> str:
 
 
 class StoredRevision(NamedTuple):
-    """A revision of a document that the daemon has stored. `content` is None if it is damaged."""
+    """A revision of a document that the daemon has stored. A damaged one has None as its `content`."""
 
     id: int
     project: str

@@ -1,1 +1,1 @@
-"""Sync between the files of a project and the documents of the daemon."""
+"""Synchronize the files of a project with the daemon's documents."""

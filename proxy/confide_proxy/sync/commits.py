@@ -1,5 +1,5 @@
-"""Detection of the lines of memory files that another person has committed: they came with a clone,
-a pull or a merge (docs/agents.md).
+"""Find the lines of memory files that another person has committed: they came with a clone, a pull
+or a merge (docs/agents.md).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _NoAnswerError(Exception):
 
 
 class Commits:
-    """Queries to git about the files of one folder. Methods block."""
+    """Asks git who committed the lines of the files in one folder. Methods block."""
 
     def __init__(self, addresses: Collection[str] = ()) -> None:
         """`addresses`: e-mail addresses that the user commits with, beside those that git has
@@ -67,8 +67,8 @@ class Commits:
         self._rests_until = 0.0
 
     def by_others(self, file: Path, content: Content) -> list[Lines]:
-        """Return the lines of a file with this content that another person has committed; all
-        lines if git does not answer.
+        """Return the lines of a file that another person has committed, given the file's content;
+        all lines if git does not answer.
         """
         top = next((above for above in file.parents if os.path.lexists(above / ".git")), None)
         if top is None:
@@ -88,7 +88,7 @@ class Commits:
 
 
 def is_whole(content: Content, lines: Collection[Lines]) -> bool:
-    """Return True if these lines are all lines of a content that have letters or digits."""
+    """Return True if `lines` include every line of the content that contains a letter or digit."""
     left = content.text.split("\n")
     for first, last in lines:
         left[first - 1 : last] = [""] * (last - first + 1)

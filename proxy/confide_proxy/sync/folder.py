@@ -63,7 +63,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSY
 
 
 class ScannedFile(NamedTuple):
-    """A file that a walk found, not read yet."""
+    """A file found in a folder, whose content has not been read yet."""
 
     path: str
     size: int
@@ -71,11 +71,11 @@ class ScannedFile(NamedTuple):
 
 
 class FolderRules(NamedTuple):
-    """Rules that decide about a path, read once for a walk.
+    """Rules that decide if a path is watched, loaded once for a walk through the folder.
 
     Attributes:
         excludes: returns True for a path that the project excludes.
-        is_project: returns True for the path of a folder below that is a project of its own.
+        is_project: returns True for the path of a subfolder that is a project of its own.
     """
 
     excludes: Callable[[str], bool]
@@ -83,10 +83,10 @@ class FolderRules(NamedTuple):
 
 
 class FolderListing(NamedTuple):
-    """Files that one walk of a folder found.
+    """The files that one walk through a folder found.
 
     Attributes:
-        found: the watched files, without those that the caller knows.
+        found: the watched files, without those that the caller already knows.
         passed_by: (path, reason) of files that are not watched, for the user; hidden files are not
             listed.
     """
@@ -97,18 +97,18 @@ class FolderListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file's text as it is sent, and its identity.
+    """The text of a file in the form in which it is sent, and facts about the file.
 
     Attributes:
-        text, hash: with placeholders for credentials if the folder has a sealer; otherwise as in
-            the file.
-        size, mtime_ns: of the file, to recognize it as unchanged.
-        secrets: the daemon needs their records before the text.
-        values: the credentials in the file, by their placeholders.
+        text, hash: the text with placeholders for credentials if the folder has a sealer, otherwise
+            as in the file; and its hash.
+        size, mtime_ns: size and modification time of the file, to recognize that it is unchanged.
+        secrets: the credentials whose encrypted records the daemon must get before the text.
+        values: the values of the placeholders in the text.
         mark: the mark of the sealing (`FileSealer.mark`).
-        is_waiting: a credential is redacted only because this device has no keys.
-        is_to_be_sent: the file replaced a text from the daemon, and is to be sent as it is sealed
-            now.
+        is_waiting: True if a credential is redacted only because this device has no keys yet.
+        is_to_be_sent: True if the file was just written from a text of the daemon, and must be sent
+            back as it is sealed now.
         own_hash: the hash of the file's unsealed text; "" if it is unknown.
     """
 
@@ -151,16 +151,16 @@ class Folder:
         object.__setattr__(self, "narrowing", Narrowing(self.root))
 
     def is_memory(self, path: str) -> bool:
-        """Return True if this folder may hold memory at `path`, so that a document of that name may be
-        written to it.
+        """Return True if `path` is a memory path of this folder, so that Confide may write a
+        document there.
         """
         if self.is_tree:
             return self.is_watched(path)
         return documents.is_memory(path) and not self.narrowing.excludes(path)
 
     def is_watched(self, path: str) -> bool:
-        """Return True if a file at `path` is sent to the daemon: its name is allowed, and the folder's
-        settings do not exclude it.
+        """Return True if a file at `path` is sent to the daemon: its name is allowed, and no
+        setting of the folder excludes it.
         """
         # A tree contains copies of stored documents: transcripts, and paths that an earlier version
         # allowed.
@@ -174,7 +174,7 @@ class Folder:
         return why is None and self._could_be(path, rules)
 
     def why_not(self, path: str) -> str:
-        """Return the reason why a path is not a memory file here."""
+        """Return the reason why `path` is not a memory path of this folder."""
         if self.narrowing.own_notes.is_index(path):
             return "is the index of Claude Code's own notes, which stays on this device"
         if self.narrowing.excludes(path):
@@ -204,9 +204,10 @@ class Folder:
         return any(not any(_is_below(other, fixed_part(glob)) for other in others) for glob in globs)
 
     def walk(self, *, below: str = "") -> Iterator[ScannedFile]:
-        """Yield every watched file (`below` a folder, if that is given), without symlinks.
+        """Yield every watched file that is no symlink. If `below` is given, only that subfolder is
+        searched.
 
-        Raises FolderError: there are more than `MAX_FILES`.
+        Raises FolderError if there are more than `MAX_FILES`.
         """
         seen = 0
         linked: set[str] = set()
@@ -217,14 +218,14 @@ class Folder:
                 yield file
 
     def look(self, is_known: Callable[[str, int, int], bool] = lambda *_file: False) -> FolderListing:
-        """Return the watched files and the passed-by ones, in one walk and with one look at what
-        the project excludes.
+        """Return the watched files, and the files that are not watched with the reasons, in one
+        walk through the folder.
 
-        `is_known`: returns True for the path, size and modification time in nanoseconds of a file
-        that the caller has seen as a watched one. Such a file is left out and costs little more
-        than its status.
+        `is_known` is called with the path, size and modification time (in nanoseconds) of a file.
+        If it returns True, the caller knows the file as a watched one; the file is then left out,
+        at little more cost than reading its status.
 
-        Raises FolderError: there are more than `MAX_FILES` watched files.
+        Raises FolderError if there are more than `MAX_FILES` watched files.
         """
         seen = 0
         linked: set[str] = set()
@@ -265,8 +266,8 @@ class Folder:
                 yield name
 
     def passed_by(self) -> list[tuple[str, str]]:
-        """Return (path, reason) of the files that a walk skips, for the user; hidden files are not
-        listed. Raises FolderError: there are more than `MAX_FILES` watched files.
+        """Return (path, reason) of the files that are not watched, for the user; hidden files are
+        not listed. Raises FolderError if there are more than `MAX_FILES` watched files.
         """
         return self.look().passed_by
 
@@ -304,8 +305,8 @@ class Folder:
         return None if self._is_document(path, spelled) else _TWIN
 
     def spelling_of(self, path: str) -> str:
-        """Return a path as it is spelled on the disk; parts that do not exist yet keep their
-        spelling.
+        """Return the path of a document as its file is spelled on the disk, which may use another
+        Unicode normalization. Parts that do not exist yet keep their spelling.
         """
         if path.isascii():
             return path
@@ -331,14 +332,17 @@ class Folder:
 
     @property
     def mark(self) -> str:
-        """Return the present mark of the sealing (`FileSealer.mark`), or ""."""
+        """Return the present mark of the sealing (`FileSealer.mark`), or "" if the folder has no
+        sealer.
+        """
         return self.sealer.mark if self.sealer else ""
 
     def read(self, path: str) -> Content | None:
-        """Return the file's text as it is sent, or None if the file does not exist.
+        """Return the file's text in the form in which it is sent, or None if the file does not
+        exist.
 
-        Raises FolderError: there is a symlink on the way, or the file is too large, not UTF-8, not
-        readable, or blocked by the policy.
+        Raises FolderError if a part of the path is a symlink, or if the file is too large, not
+        UTF-8, not readable, or blocked by the policy.
         """
         found = self._read(path)
         return self._content(path, *found) if found else None
@@ -399,15 +403,17 @@ class Folder:
         return text, len(data), mtime_ns
 
     def own_text(self, path: str) -> str | None:
-        """Return the file's unsealed text, or None if the file does not exist. Raises FolderError:
-        it is behind a symlink, too large, not UTF-8, not readable, or blocked by the policy.
+        """Return the file's text without sealing, or None if the file does not exist.
+
+        Raises FolderError if a part of the path is a symlink, or if the file is too large, not
+        UTF-8, not readable, or blocked by the policy.
         """
         found = self._read(path)
         return found[0] if found else None
 
     def is_missing(self, path: str) -> bool:
-        """Return True only if the file certainly does not exist: the root exists, and the file's
-        folder is readable and lacks it.
+        """Return True only if it is certain that the file does not exist: the root folder exists,
+        and the file's own folder is readable and does not contain it.
         """
         try:
             return self.root.is_dir() and self._read(path) is None
@@ -417,16 +423,20 @@ class Folder:
     def write(
         self, path: str, text: str, *, over: Content | None, before: Callable[[int, int], None] = lambda *_inodes: None
     ) -> Content:
-        """Write `text` to `path`, durably and atomically (temporary file, fsync, rename), replacing
-        `over`; None if no file may exist.
+        """Write `text` to `path`, durably and atomically (temporary file, fsync, rename).
 
-        Placeholders in `text` become the credentials that `over` has in clear. `before` gets the
-        inode of the new file, and that of the replaced one, 0 without one.
+        Placeholders in `text` become the credentials that `over` has in clear.
+
+        Args:
+            over: the content that is replaced, as it was read; None if no file may exist.
+            before: called right before the replacement with the inode numbers of the new file and
+                of the replaced one, 0 if there is none.
 
         Raises:
             ChangedMeanwhileError: the file was changed after it was read, so a user's edit would be
                 lost.
-            FolderError: not a memory path, a symlink on the way, disk full, not writable.
+            FolderError: the path is not a memory path or contains a symlink, the disk is full, or
+                the file is not writable.
         """
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))
@@ -470,7 +480,7 @@ class Folder:
         return replace(content, is_to_be_sent=is_to_be_sent)
 
     def inode(self, path: str) -> int:
-        """Return the inode of the file with this name; 0 if it does not exist or cannot be
+        """Return the inode number of the file at `path`; 0 if it does not exist or cannot be
         accessed.
         """
         try:
@@ -480,7 +490,9 @@ class Folder:
             return 0
 
     def is_still(self, path: str, content: Content) -> bool:
-        """Return True if a file has the size and modification time with which it was read."""
+        """Return True if a file still has the size and modification time that it had when `content`
+        was read.
+        """
         try:
             with self._parent(path) as (parent, name):
                 now = folder_access.status(parent, name)
@@ -500,12 +512,12 @@ class Folder:
                     (self.root / name).unlink()
 
     def delete(self, path: str, *, over: Content) -> None:
-        """Delete the file that was read as `over`; do nothing if it does not exist.
+        """Delete a file that was read as `over`; do nothing if it does not exist.
 
         Raises:
             ChangedMeanwhileError: the file was changed after it was read.
-            FolderError: not a memory path, a symlink on the way, not writable, or it contains a
-                credential that is stored nowhere else.
+            FolderError: the path is not a memory path or contains a symlink, the file is not
+                writable, or it contains a credential that is stored nowhere else.
         """
         if not self.is_memory(path):
             raise FolderError(path, self.why_not(path))
@@ -556,7 +568,9 @@ class Folder:
                     yield path, entry
 
     def could_hold(self, path: str) -> bool:
-        """Return True if `path` is watched as a file or as a folder."""
+        """Return True if `path` is watched as a file, or if it is a folder that may contain watched
+        files.
+        """
         return self.is_watched(path) or self.is_watched(f"{path}/x.md")
 
 
@@ -664,8 +678,8 @@ def _check_unchanged(name: str, parent: OpenFolder, path: str, over: Content) ->
 
 
 def is_spelled_so(name: str, parent: OpenFolder, fd: int) -> bool:
-    """Return True if an open file has exactly this name: a case-insensitive disk finds it under
-    others too.
+    """Return True if the open file `fd` has exactly this name. A case-insensitive disk opens it
+    under other spellings too.
     """
     try:
         other = folder_access.status(parent, name.swapcase())

@@ -1,5 +1,5 @@
 """The sync ledger: for each file of a folder, the hash and revision that the daemon has confirmed,
-with the file's size and time. Also the scan of a folder against it.
+with the file's size and time. It also scans a folder for files that differ from it.
 
 The ledger makes comparisons cheap and gives each edit its base revision. It is derived data: losing
 it, or a line of it, costs one comparison. So it is an append-only file of JSON lines instead of a
@@ -7,7 +7,7 @@ database: several `confide mcp` processes share it by appending whole lines and 
 their last position, and each saves the 1.7 MB of resident memory that SQLite took here.
 
 It also records the identity of its folder (`absence.folder_identity`), and starts again if another
-folder has the path now. The meaning of missing files is decided elsewhere (`absence.rule`).
+folder has the path now. Other modules decide if missing files were deleted (`absence.rule`).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _Line = Sequence[str | int | dict[str, str]]
 
 
 class Confirmed(NamedTuple):
-    """The state of a file that device and daemon last agreed on.
+    """The last state of a file in which this device and the daemon had the same text.
 
     Attributes:
         hash: the hash of the daemon's text.
-        mark: the mark of the file's sealing (`FileSealer.mark`).
-        own: the hash of the file as it is sealed, if that differs from `hash` but is not to be
+        mark: the mark under which the file was sealed (`FileSealer.mark`).
+        own: the hash of the file as it is sealed now, if that differs from `hash` but must not be
             sent; "" otherwise.
     """
 
@@ -77,21 +77,25 @@ class Confirmed(NamedTuple):
     own: str = ""
 
     def matches(self, digest: str) -> bool:
-        """Return True if a text with this hash, as it is sent, is the agreed one."""
+        """Return True if `digest` is the hash of the confirmed text, as it is sent."""
         return digest == self.hash or (bool(self.own) and digest == self.own)
 
     def looks_like(self, size: int, mtime_ns: int, mark: str) -> bool:
-        """Return True if size, time and mark are unchanged, so that the file need not be read."""
+        """Return True if a file's size, time and mark of sealing are unchanged, so that the file
+        need not be read.
+        """
         return (self.size, self.mtime_ns, self.mark) == (size, mtime_ns, mark)
 
 
 class Writing(NamedTuple):
-    """A text from the daemon that was about to be written to a file.
+    """A record that a text from the daemon is about to be written to a file.
 
     Attributes:
-        inode: the new file's. A file that is saved in place keeps its inode.
-        over: the inode of the file to replace (0: none). A file that is saved by a rename gets
-            another inode, which on ext4 may be this one again once the old file was deleted.
+        inode: the inode number of the new file. A file that a program saves in place keeps its
+            inode.
+        over: the inode number of the file to replace, 0 if there is none. A file that a program
+            saves by renaming gets another inode; on ext4 this may be the same number again once the
+            old file was deleted.
     """
 
     hash: str
@@ -101,8 +105,8 @@ class Writing(NamedTuple):
 
 
 class SyncLedger:
-    """The confirmed state of one folder in one space, stored in a file below `folder`. Methods
-    access the disk briefly.
+    """The confirmed states of the files of one folder in one space, stored in a file in `folder`.
+    Methods access the disk briefly.
     """
 
     def __init__(self, folder: Path, space: str, root: Path, own: str = "") -> None:
@@ -137,33 +141,35 @@ class SyncLedger:
             self._compact()
 
     def all(self) -> dict[str, Confirmed]:
-        """Return every confirmed file of the folder, by path."""
+        """Return the confirmed states of all files of the folder, by path."""
         with self._own:
             self._catch_up()
             return dict(self._entries)
 
     def folder(self) -> dict[str, str]:
-        """Return the recorded identities of the folder and of folders in it, by path; empty if
-        there are none.
+        """Return the recorded identities of the folder and of its subfolders, by path; {} if none
+        are recorded.
         """
         with self._own:
             self._catch_up()
             return dict(self._folder)
 
     def note_folder(self, identities: dict[str, str]) -> None:
-        """Record the identities of the folder and of folders in it."""
+        """Record the identities of the folder and of its subfolders, by path."""
         if self.folder() != identities:
             self._append(["", _FOLDER, identities])
 
     def written_ns(self) -> int:
-        """Return the time of the last record in nanoseconds since 1970, or 0."""
+        """Return the time of the last record in nanoseconds since 1970, or 0 if there is no record."""
         try:
             return self._file.stat().st_mtime_ns
         except OSError:
             return 0
 
     def restart(self, identities: dict[str, str]) -> None:
-        """Delete all records, since another folder has the path now."""
+        """Delete all records, because another folder has the path now; `identities` are recorded
+        for that folder.
+        """
         fd = os.open(self._file, os.O_RDWR | os.O_CREAT | portable.CLOSED, 0o600)
         try:
             _lock(fd)
@@ -192,23 +198,25 @@ class SyncLedger:
             return len(self._entries)
 
     def get(self, path: str) -> Confirmed | None:
-        """Return the confirmed state of a file, or None."""
+        """Return the confirmed state of a file, or None if it has none."""
         with self._own:
             self._catch_up()
             return self._entries.get(path)
 
     def removed_at(self, path: str) -> int:
-        """Return the revision that deleted a file on both sides since this ledger was opened; 0 if
-        it is unknown, or if the file exists again.
+        """Return the revision by which a file was deleted both here and at the daemon since this
+        ledger was opened. 0 if that is unknown, or if the file exists again.
         """
         with self._own:
             self._catch_up()
             return self._removals.get(path, 0)
 
     def gone_at(self, path: str) -> int | None:
-        """Return the revision that deleted a file on both sides, at any time, 0 if it is unknown;
-        None if the file exists, never existed, or was forgotten. Not a base for decisions by
-        itself: a restored daemon reuses revision numbers.
+        """Return the revision by which a file was deleted both here and at the daemon at any time;
+        0 if the revision is unknown. None if the file exists, never existed, or if its deletion is
+        no longer recorded.
+
+        Do not decide by this alone: a restored daemon uses revision numbers again.
         """
         with self._own:
             self._catch_up()
@@ -216,15 +224,15 @@ class SyncLedger:
 
     def sent_hashes(self, path: str) -> tuple[str, ...]:
         """Return the hashes of a file's texts that were sent since its last confirmation, oldest
-        first; the daemon may have any of them. `REMOVED` stands for a reported deletion.
+        first. The daemon may have any of them. `REMOVED` represents a deletion that was reported.
         """
         with self._own:
             self._catch_up()
             return self._sent_hashes.get(path, ())
 
     def sent_with_deletion(self, path: str) -> tuple[str, ...]:
-        """Return `sent_hashes`, preceded by a confirmed deletion without a revision: texts sent before it
-        may still be on their way.
+        """Return `sent_hashes`, preceded by `REMOVED` if the file was deleted on both sides by an
+        unknown revision: texts that were sent before may then still be on their way.
         """
         with self._own:
             self._catch_up()
@@ -232,45 +240,46 @@ class SyncLedger:
             return (REMOVED, *sent)[-MAX_SENT:] if self._deletions.get(path) == 0 and REMOVED not in sent else sent
 
     def unanswered_files(self) -> frozenset[str]:
-        """Return the files with texts that were sent and not confirmed."""
+        """Return the files whose texts were sent, but not confirmed by the daemon yet."""
         with self._own:
             self._catch_up()
             return frozenset(self._sent_hashes)
 
     def note_sent(self, path: str, digest: str) -> None:
-        """Record that a text is about to be sent, since the response may never come."""
+        """Record the hash of a text that is about to be sent, since the response may never come."""
         if self.sent_hashes(path)[-1:] != (digest,):
             self._append([path, _SENT, digest])
 
     def note_forgotten(self, paths: frozenset[str]) -> None:
-        """Record the files that the daemon refuses because a user had them erased, as the last
-        comparison listed them.
+        """Record the files that the daemon refuses because a user had them permanently erased, as
+        the last comparison listed them.
         """
         if paths != self.forgotten_files():
             self._append(["", _FORGOTTEN, *sorted(paths)])
 
     def forgotten_files(self) -> frozenset[str]:
-        """Return the erased files that the daemon refuses."""
+        """Return the files that the daemon refuses because a user had them permanently erased."""
         with self._own:
             self._catch_up()
             return self._forgotten_files
 
     def note_writing(self, path: str, writing: Writing | None) -> None:
-        """Record that a text is about to be written to a file, since this process may end before it
-        confirms that; None: it was not written.
+        """Record that a text from the daemon is about to be written to a file, since this process
+        may end before it records the result. With None, cancel the record because nothing was
+        written.
         """
         self._append(
             [path, _WRITING, *((writing.hash, writing.revision, writing.inode, writing.over) if writing else ())]
         )
 
     def writing(self, path: str) -> Writing | None:
-        """Return the recorded write of a file that was not confirmed, or None."""
+        """Return the recorded write of a file whose result was not recorded; None if there is none."""
         with self._own:
             self._catch_up()
             return self._writing.get(path)
 
     def unfinished_files(self) -> frozenset[str]:
-        """Return the files with unconfirmed writes."""
+        """Return the files with a recorded write whose result was not recorded."""
         with self._own:
             self._catch_up()
             return frozenset(self._writing)
@@ -279,13 +288,15 @@ class SyncLedger:
         self._append(_line(path, state))
 
     def touch(self, path: str, was: Confirmed, state: Confirmed) -> None:
-        """Replace the confirmed state `was` of a file by `state`, unless another process has confirmed
-        or sent the file meanwhile.
+        """Replace the confirmed state `was` of a file by `state`, unless another process has
+        confirmed or sent the file in the meantime.
         """
         self._append(_line(path, state), unless=lambda: self.get(path) != was or bool(self.sent_hashes(path)))
 
     def forget(self, path: str, revision: int = 0) -> None:
-        """Record that the file is deleted on both sides, by `revision` if that is known."""
+        """Record that a file was deleted both here and at the daemon, by `revision`, or by an
+        unknown revision (0).
+        """
         self._append([path, revision] if revision else [path])
 
     def _append(self, line: _Line, *, unless: Callable[[], bool] | None = None) -> None:
@@ -410,15 +421,18 @@ def _name(space: str, root: Path, own: str) -> str:
 
 
 def notice_file(folder: Path, root: Path) -> Path:
-    """Return the file of a folder's notice (`absence.notice`), the same for all spaces."""
+    """Return the path of the notice about a folder's missing files (`absence.notice`). It is the
+    same for all spaces.
+    """
     return folder / f"{_name('', root, '')}.notice"
 
 
 def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> None:
-    """Copy the confirmed states of a folder to a new name of its space, after a move; `own` as for
-    a ledger.
+    """Copy the confirmed states of a folder to another name of its space, because the space has
+    moved. `own` is the same as for a ledger.
 
-    Without it, the folder's files are compared once as unconfirmed; nothing is lost.
+    Without the copy, all files of the folder would be compared once as unconfirmed; nothing would
+    be lost.
     """
     source, target = (folder / f"{_name(space, root, own)}.jsonl" for space in (before, after))
     with suppress(OSError):
@@ -457,18 +471,18 @@ class _Turns:
 
 @functools.cache
 def path_locks(file: Path) -> PathLocks:
-    """Return the locks in `file`, one object per process: closing a file releases all record locks
-    that the process has in it.
+    """Return the locks in `file`. There is only one object per file in a process, because closing a
+    file releases all record locks that the process has in it.
     """
     return PathLocks(file)
 
 
 class PathLocks:
-    """Locks by path, all in one file that is created at first need: one file per path would be
-    thousands.
+    """Locks by path, all in one file that is created when first needed: with a file per path there
+    would be thousands.
 
-    Only one step at a time handles a path, across all processes: an edit that is sent and a
-    revision that is received must not cross. Within a process that is an asyncio lock, between
+    Only one step at a time handles a path, across all processes, so that sending an edit and
+    receiving a revision never overlap. Within a process the lock is an asyncio lock, between
     processes a record lock on one byte.
     """
 
@@ -479,15 +493,15 @@ class PathLocks:
 
     @property
     def count(self) -> int:
-        """Return the number of paths that are held or waited for in this process."""
+        """Return the number of paths whose locks are held or waited for in this process."""
         return len(self._steps)
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncIterator[None]:
         """Wait for the lock of the path, and hold it.
 
-        Raises FolderError: another process has held it for longer than any step takes, so it is
-        stopped.
+        Raises FolderError if another process holds the lock for longer than any step takes. That
+        process must be suspended.
         """
         async with self._turn(path):
             offset = int.from_bytes(hashlib.blake2b(path.encode(errors="surrogateescape"), digest_size=8).digest())
@@ -541,9 +555,9 @@ class FolderScan:
 
     Attributes:
         entries: (path, hash, base revision) of each file.
-        unsettled: paths of files whose credentials are to be replaced by placeholders, and of files
+        unsettled: paths of files whose credentials must be replaced by placeholders, and of files
             that were sent without a response.
-        secrets: the credentials that were sealed in the files that were read.
+        secrets: the credentials in the files that were read.
     """
 
     entries: list[tuple[str, str, int]] = field(default_factory=list)
@@ -577,7 +591,7 @@ class SyncReport:
     removed_paths: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form for the daemon's `scan` request."""
+        """Return the report in the form of the response to the daemon's `scan` request."""
         return {
             "filesScanned": self.files_scanned,
             "sent": self.sent,
@@ -587,17 +601,17 @@ class SyncReport:
         }
 
     def skip(self, path: str, error: FolderError) -> None:
-        """Count a skipped file, with the reason."""
+        """Add a skipped file, with the reason in the error."""
         self.skipped.append({"path": path, "reason": error.problem})
         self.failed += isinstance(error, DiskRefusalError)
 
     def remove(self, path: str) -> None:
-        """Count a file that was deleted here or at the daemon."""
+        """Add a file that was deleted here or at the daemon."""
         self.removed += 1
         self.removed_paths.append(path)
 
     def add(self, other: SyncReport) -> None:
-        """Add the numbers of another folder."""
+        """Add the report about another folder to this one."""
         self.files_scanned += other.files_scanned
         self.sent += other.sent
         self.removed += other.removed
@@ -619,7 +633,8 @@ def scan(
     force: bool,
     report: SyncReport,
 ) -> FolderScan:
-    """Read the files that a walk found, and report those that cannot be read.
+    """Read the files that a walk through the folder found. Files that cannot be read are added to
+    the report.
 
     Files that look unchanged, and would be sealed as before, are not read unless `force` is set.
     The ledger gets the new size and time of a file that was saved with unchanged text.
@@ -652,8 +667,8 @@ def scan(
 
 
 def is_withheld(folder: Folder, known: Confirmed | None, content: Content) -> bool:
-    """Return True if a file waits for keys: other devices have its credentials sealed or in clear,
-    and sending it now would redact them.
+    """Return True if a file must not be sent before this device has keys: other devices have its
+    credentials sealed or in clear, and sending it now would redact them.
     """
     if folder.sealer is None or known is None or not content.is_waiting or known.matches(content.hash):
         return False
@@ -662,31 +677,36 @@ def is_withheld(folder: Folder, known: Confirmed | None, content: Content) -> bo
 
 
 def check_sendable(folder: Folder, path: str, known: Confirmed | None, content: Content) -> None:
-    """Raise FolderError if a file waits for keys (`is_withheld`)."""
+    """Raise FolderError if a file must not be sent before this device has keys (`is_withheld`)."""
     if folder.sealer is not None and is_withheld(folder, known, content):
         raise FolderError(path, folder.sealer.why_withheld())
 
 
 def is_in_clear(folder: Folder, path: str, content: Content) -> bool:
-    """Return True if the credentials in a file are to be replaced by placeholders."""
+    """Return True if a file contains credentials in clear that the configuration replaces by
+    placeholders.
+    """
     return folder.sealer is not None and folder.sealer.is_replaced(content.values) and folder.is_memory(path)
 
 
 def is_confirmed(known: Confirmed | None, content: Content, sent: tuple[str, ...]) -> bool:
-    """Return True if a file has the text that both sides confirmed last, and no other text was sent
-    since: after one, the confirmed text is an edit that undoes it. `sent_hashes`: hashes of texts that were
-    sent without a confirmation yet.
+    """Return True if a file has the text that the daemon last confirmed, and no other text was sent
+    since. Otherwise that text is an edit that undoes the one that was sent.
+
+    `sent`: hashes of the texts that were sent without a confirmation yet.
     """
     return known is not None and not sent and known.matches(content.hash)
 
 
 def is_less(known: Confirmed | None, content: Content) -> bool:
-    """Return True if a file would be sent without keys, with more redacted than was confirmed."""
+    """Return True if sending a file now, without keys, would redact more than the text that the
+    daemon last confirmed.
+    """
     return known is not None and content.is_waiting and known.hash != content.hash
 
 
 def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
-    """Return the confirmed state of a file after the daemon has stored a text with the hash
+    """Return the state to record for a file after the daemon has stored a text with the hash
     `digest` for it.
     """
     if content.is_to_be_sent:
@@ -696,8 +716,8 @@ def confirmed_as(content: Content, digest: str, revision: int) -> Confirmed:
 
 
 def note_touched(ledger: SyncLedger, path: str, known: Confirmed | None, content: Content) -> None:
-    """Record size and time of a file that was saved with unchanged text, so that it is neither read
-    again nor counted as unsent.
+    """Record the new size and time of a file that was saved with unchanged text, so that it is
+    neither read again nor counted as unsent.
     """
     is_touched = known is not None and not known.looks_like(content.size, content.mtime_ns, content.mark)
     if known and is_touched and is_confirmed(known, content, ledger.sent_hashes(path)):
@@ -706,8 +726,8 @@ def note_touched(ledger: SyncLedger, path: str, known: Confirmed | None, content
 
 
 def readable(folder: Folder, path: str, report: SyncReport) -> Content | None:
-    """Return the file's text; None if it does not exist or cannot be read, which is added to the
-    report.
+    """Return the file's content; None if the file does not exist. If it cannot be read, add it to
+    the report and return None.
     """
     try:
         return folder.read(path)

@@ -1,9 +1,10 @@
-"""Identification of a folder's project, git's facts about it, and what the daemon may learn of it.
+"""Identify the project of a folder, read facts from git about it, and say which of them the daemon
+may learn.
 
 A project is the same on every device: it is named by its repository's normalised remote, so that
 clones and worktrees are one project; or else by `name` in `.confide.toml`; or else by the folder's
 name (architecture, "A space is the wall"). The author of a repository writes the last two, so they
-are claims: `sync/project_names.py` decides if a folder gets the name that it claims.
+are only claims: `sync/project_names.py` decides if a folder gets the name that it claims.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class Project(NamedTuple):
     """A project on this device.
 
     Attributes:
-        name: its name on the wire.
-        root: its working folder.
-        is_git: it is in a git repository.
-        claim: the name that the folder claims but was not granted; "" otherwise.
+        name: the project's name, as the daemon gets it.
+        root: the working folder.
+        is_git: True if the folder is in a git repository.
+        claim: the name that the folder claims but was not granted; "" if there is none.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Project(NamedTuple):
 
 
 class Basis(enum.Enum):
-    """The source of a folder's name."""
+    """Where a folder's name comes from: the git remote, `.confide.toml`, or the folder itself."""
 
     REMOTE = "remote"
     """The remote of its repository, which git wrote when the user cloned it, or a folder below
@@ -84,10 +85,11 @@ class Basis(enum.Enum):
 
 
 class Claim(NamedTuple):
-    """A folder's claim: the project's name, its working folder, and if it is in a git repository.
+    """The project name that a folder claims, its working folder, and whether it is in a git
+    repository.
 
     Attributes:
-        home: the folder that has the name: for a worktree, its repository.
+        home: the folder to which the name belongs: for a worktree, the repository.
     """
 
     name: str
@@ -98,8 +100,8 @@ class Claim(NamedTuple):
 
     @property
     def is_project(self) -> bool:
-        """Return True if the folder is a project: not the root of the disk, nor a home folder
-        without memory or `.confide.toml`.
+        """Return True if the folder can be a project: it is neither the root of the disk, nor a
+        home folder without memory or `.confide.toml`.
         """
         if self.basis is not Basis.FOLDER:
             return True
@@ -108,11 +110,11 @@ class Claim(NamedTuple):
         return self.root != _home() or any((self.root / own).exists() for own in _OWN)
 
     def grant(self) -> Project:
-        """Return the project with the claimed name."""
+        """Return the project under the name that the folder claims."""
         return Project(self.name, self.root, self.is_git)
 
     def separate_project(self, name: str) -> Project:
-        """Return a separate project with another name."""
+        """Return a separate project of the folder, under this other name."""
         return Project(name, self.root, self.is_git, self.name)
 
 
@@ -129,12 +131,12 @@ def global_project(global_folder: Path) -> Project:
 
 
 def identify(folder: Path) -> Claim:
-    """Return the project that `folder` claims to be. Never fails: the last resort is the folder's
+    """Return the project name that `folder` claims. Never fails: the last resort is the folder's
     own name.
 
-    Inside a repository, that is the repository, in whichever subfolder the agent was started; but a
-    subfolder with memory of its own (or a `.confide.toml`) is a project of its own, as in a
-    repository of many services.
+    Inside a repository, the project is the repository, in whichever subfolder the agent was
+    started; but a subfolder with memory of its own (or a `.confide.toml`) is a project of its own,
+    as in a repository of many services.
     """
     here = folder.resolve()
     root = _top(here)
@@ -165,13 +167,17 @@ def _goes_down(name: str) -> bool:
 
 
 def remote(root: Path) -> str | None:
-    """Return `host/owner/name` of a repository's remote; None without one that is an address."""
+    """Return `host/owner/name` of a repository's git remote; None if it has no remote, or one that
+    is no address.
+    """
     found = _remote(root)
     return normalise_remote(found) if found else None
 
 
 def branch(root: Path) -> str | None:
-    """Return the branch that is checked out, or else the commit's short id."""
+    """Return the name of the branch that is checked out, or else the commit's short id; None if
+    there is neither.
+    """
     return _git(root, "symbolic-ref", "--quiet", "--short", "HEAD") or _git(root, "rev-parse", "--short", "HEAD")
 
 
@@ -259,8 +265,8 @@ def _remote(root: Path) -> str | None:
 
 
 def normalise_remote(remote: str) -> str | None:
-    """Return `host/owner/name` of a git remote, without user, password, port, scheme and `.git`;
-    None for a local path.
+    """Return `host/owner/name` from the address of a git remote, without user, password, port,
+    scheme and `.git`; None for a local path.
     """
     match = _URL_REMOTE.match(remote) or _SCP_REMOTE.match(remote)
     if match is None:
@@ -288,8 +294,8 @@ def _run_git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -
 
 
 def git_says(folder: Path, *arguments: str) -> tuple[int, bytes]:
-    """Run a git command about objects without fetching any; return exit code and output, 128 if git
-    does not answer in time.
+    """Run a git command that reads objects, without fetching missing ones. Return its exit code and
+    output; the code is 128 if git does not answer in time.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     # The configuration in an archive may name a program of its author for fetching missing objects.
@@ -302,7 +308,9 @@ def git_says(folder: Path, *arguments: str) -> tuple[int, bytes]:
 
 
 def is_shared(file: Path) -> bool:
-    """Return True if the file is in a git repository that does not ignore it."""
+    """Return True if the file is in a git repository that does not ignore it, so that it may be
+    committed.
+    """
     try:
         return _run_git(file.parent, "check-ignore", "-q", "--", file.name).returncode == 1
     except (OSError, ValueError, subprocess.TimeoutExpired):
@@ -426,8 +434,8 @@ def ignore_memory(root: Path) -> Path | None:
 
 
 def leave_out_of_package(root: Path) -> bool:
-    """Make npm leave `memory/` out of a package that the project is: npm does not read git's
-    `info/exclude`, and publishes whatever no ignore file names.
+    """Make npm leave `memory/` out of the project's package, if it is one. npm does not read git's
+    `info/exclude`, and publishes all files that no ignore file names.
 
     Returns:
         True if an ignore file was added.
@@ -450,7 +458,9 @@ def leave_out_of_package(root: Path) -> bool:
 
 
 def has_tracked_memory(root: Path) -> bool:
-    """Return True if git tracks memory files, so that a user may expect it to track new ones too."""
+    """Return True if git tracks memory files already, so that the user may expect it to track new
+    ones too.
+    """
     try:
         return bool(_run_git(root, "ls-files", "--", MEMORY_FOLDER).stdout.strip())
     except (OSError, ValueError, subprocess.TimeoutExpired):

@@ -1,10 +1,10 @@
-"""Decisions about which folder of this device has which project's name.
+"""Decide which folder of this device gets which project's name, and store the decisions.
 
 A repository's author writes its `.confide.toml`, and an archive's author chooses the folder's name.
 If Confide trusted such names, a clone could claim the name of another project, get its memory
-written into the clone's files, and add texts to that project's memory. So, as direnv and editors
-do: a new folder that claims a name which another folder, device or remote has becomes a project of
-its own, `name~hash`, until a user runs `confide project allow`.
+written into the clone's files, and add texts to that project's memory. So Confide does as direnv
+and editors do. If a new folder claims a name that another folder, device or remote has, it becomes
+a project of its own, `name~hash`, until a user runs `confide project allow`.
 
 A name from the remote of its repository is trusted: git wrote that when the user cloned it. An
 attacker who can place a whole `.git` on this device (in an archive) can run programs at the next
@@ -61,7 +61,7 @@ _LOOKED_AT: Final = 4
 
 
 class NameOrigin(enum.Enum):
-    """The reason for a folder's name."""
+    """The reason why a folder has its project name, or was refused it."""
 
     REMOTE = "remote"
     """The name is the remote of its repository."""
@@ -85,13 +85,13 @@ _BELIEVED: Final = frozenset({NameOrigin.REMOTE, NameOrigin.FIRST, NameOrigin.US
 
 
 class ClaimOutcome(NamedTuple):
-    """The decision about a claim.
+    """The decision about the project name that a folder claims.
 
     Attributes:
         home: the folder.
-        claim: the name that it claims.
-        mark: the suffix that makes the name its own if it is refused. Recorded, since the host
-            name, from which it is made, may change.
+        claim: the name that the folder claims.
+        mark: the suffix that makes the name unique if the claim is refused. It is stored, since the
+            host name from which it is made may change.
     """
 
     home: str
@@ -101,8 +101,8 @@ class ClaimOutcome(NamedTuple):
 
     @classmethod
     def of(cls, claim: Claim, state: NameOrigin) -> Self:
-        """Return a new decision. The mark differs between devices, so that hostile folders with the
-        same path on two devices share nothing.
+        """Return a new decision about a claim. Its suffix differs between devices, so that hostile
+        folders with the same path on two devices share nothing.
         """
         home = os.fspath(claim.home)
         seed = f"{socket.gethostname()}\0{home}".encode(errors="surrogateescape")
@@ -110,29 +110,31 @@ class ClaimOutcome(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the project's name."""
+        """Return the project name that follows from the decision: the claimed one, or that with the
+        suffix.
+        """
         return self.claim if self.state in _BELIEVED else f"{self.claim}~{self.mark}"
 
     def project(self, claim: Claim) -> Project:
-        """Return the project of the claim."""
+        """Return the claiming folder's project, under the name that follows from the decision."""
         return claim.grant() if self.state in _BELIEVED else claim.separate_project(self.name)
 
     def line(self) -> bytes:
-        """Return the line of the file."""
+        """Return the decision as a line of the file."""
         return json.dumps([self.home, self.claim, self.state.value, self.mark]).encode() + b"\n"
 
 
 class ProjectNames:
-    """The decisions of this device about which folder has which project's name, in the private file
-    `file`. Methods access the disk briefly.
+    """The decisions of this device about project names, in the private file `file`. Methods access
+    the disk briefly.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def all(self) -> list[ClaimOutcome]:
-        """Return the valid decisions, oldest first. Raises KeyFileError: others could have written
-        the file, or it cannot be read.
+        """Return the valid decisions, oldest first. Raises KeyFileError if other users could have
+        written the file, or if it cannot be read.
         """
         try:
             data = read_private_file(self._file, most_bytes=MOST_BYTES) if self._file.exists() else b""
@@ -147,25 +149,27 @@ class ProjectNames:
         return list(found.values())
 
     def about(self, claim: Claim) -> ClaimOutcome | None:
-        """Return the decision about this claim, or None."""
+        """Return the decision about a folder and the name that it claims; None if there is none
+        yet.
+        """
         key = (os.fspath(claim.home), claim.name)
         return next((each for each in self.all() if (each.home, each.claim) == key), None)
 
     def is_known(self, claim: Claim) -> bool:
-        """Return True if there is a decision about the folder, under any name."""
+        """Return True if there is a decision about the claim's folder, under any name."""
         home = os.fspath(claim.home)
         return any(each.home == home and each.state is not NameOrigin.UNASKED for each in self.all())
 
     def is_held(self, claim: Claim) -> bool:
-        """Return True if another folder of this device has the name."""
+        """Return True if another folder of this device has the claimed name."""
         home = os.fspath(claim.home)
         return any(each.claim == claim.name and each.home != home and each.state in _BELIEVED for each in self.all())
 
     def note(self, claim: Claim, state: NameOrigin) -> ClaimOutcome:
-        """Record a decision. A free name is refused if another folder of this device has got it
-        meanwhile.
+        """Store a decision about a claim. The name is refused if another folder of this device has
+        got it in the meantime.
 
-        Raises KeyFileError: the file cannot be written.
+        Raises KeyFileError if the file cannot be written.
         """
         with self._alone():
             if state is NameOrigin.FIRST and self.is_held(claim):
@@ -176,7 +180,9 @@ class ProjectNames:
         return decision
 
     def forget(self, home: Path) -> list[ClaimOutcome]:
-        """Withdraw all decisions about a folder, and return them. Raises KeyFileError."""
+        """Delete all decisions about a folder, and return them. Raises KeyFileError if the file
+        cannot be read or written.
+        """
         if not self._file.exists():
             return []
         with self._alone():
@@ -188,8 +194,8 @@ class ProjectNames:
         return found
 
     def on_joined(self) -> None:
-        """Delete the decisions that depend on the daemon, since this device has joined another one.
-        Raises KeyFileError.
+        """Delete the decisions that depend on the daemon, because this device has joined another
+        daemon. Raises KeyFileError if the file cannot be read or written.
         """
         if self._file.exists():
             with self._alone():
@@ -228,10 +234,10 @@ class ProjectNames:
 
 
 class Named(NamedTuple):
-    """A project with its name on this device.
+    """A project with the name that it has on this device.
 
     Attributes:
-        is_new: the name was decided just now.
+        is_new: True if the name was decided just now.
     """
 
     project: Project
@@ -239,7 +245,7 @@ class Named(NamedTuple):
 
     @property
     def notice(self) -> str:
-        """Return the message about the name for users."""
+        """Return the message for the user about a project's new name."""
         project = self.project
         if not project.claim:
             return f"{printable(str(project.root))} is the project {project.name}"
@@ -250,10 +256,10 @@ class Named(NamedTuple):
 
 
 async def resolve_project(paths: ProxyPaths, config: ProxyConfig, claim: Claim) -> Named:
-    """Return the project of a folder; ask the daemon about a name that the folder claims for the
-    first time.
+    """Return the project of a folder under its name on this device. If the folder claims the name
+    for the first time, ask the daemon if the name is taken.
 
-    Raises KeyFileError: others could have written the decisions.
+    Raises KeyFileError if other users could have written the stored decisions.
     """
     names = ProjectNames(paths.projects)
     before = await asyncio.to_thread(_final_decision, names, claim, paths.journal)
@@ -275,10 +281,10 @@ async def resolve_project(paths: ProxyPaths, config: ProxyConfig, claim: Claim) 
 
 
 def before(paths: ProxyPaths, claim: Claim) -> Project | None:
-    """Return the project of a folder if that was decided already, or follows from its repository's
-    remote; never ask the daemon. Blocks briefly.
+    """Return the project of a folder without asking the daemon. None if its name has not been
+    decided yet and does not follow from its git remote. Blocks briefly.
 
-    Raises KeyFileError: others could have written the decisions.
+    Raises KeyFileError if other users could have written the stored decisions.
     """
     decision = ProjectNames(paths.projects).about(claim)
     if decision is not None and decision.state is not NameOrigin.FORGOTTEN:
@@ -287,15 +293,17 @@ def before(paths: ProxyPaths, claim: Claim) -> Project | None:
 
 
 def allow(paths: ProxyPaths, claim: Claim) -> Project:
-    """Record that a user allows a folder the name that it claims. Raises KeyFileError. Blocks
-    briefly.
+    """Record that the user allows a folder the name that it claims, and return its project. Blocks
+    briefly. Raises KeyFileError if the decision cannot be stored.
     """
     return ProjectNames(paths.projects).note(claim, NameOrigin.ALLOWED).project(claim)
 
 
 async def named_over(link: RequestChannel, paths: ProxyPaths, claim: Claim, space: str) -> Project:
-    """Return the project of a folder as `resolve_project`, over a link that has attached the global project.
-    Raises RequestError, ConnectionLost, TimeoutError: from the link.
+    """Return the project of a folder as `resolve_project` does, over a link that has attached the
+    global project.
+
+    Raises RequestError, ConnectionLost or TimeoutError if the daemon cannot be asked.
     """
     names = ProjectNames(paths.projects)
     before = await asyncio.to_thread(_final_decision, names, claim, paths.journal)
@@ -310,8 +318,9 @@ async def named_over(link: RequestChannel, paths: ProxyPaths, claim: Claim, spac
 
 
 async def decide_name(names: ProjectNames, claim: Claim, link: RequestChannel, ledgers: Path, space: str) -> NameOrigin:
-    """Decide if a folder gets the name that it claims. Raises RequestError, ConnectionLost,
-    TimeoutError: from the link.
+    """Decide if a folder gets the project name that it claims, and return the reason.
+
+    Raises RequestError, ConnectionLost or TimeoutError if the daemon cannot be asked.
     """
     # Names with a slash are for remotes: a file must not take the name of a repository that is
     # cloned tomorrow.

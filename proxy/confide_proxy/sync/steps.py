@@ -1,5 +1,5 @@
-"""Concurrent steps over the files of a folder: a few at once, none interrupted halfway; a failed
-one does not stop the others.
+"""Run steps for the files of a folder concurrently: a few at once, none interrupted halfway. If one
+fails, the others continue.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ _Result = TypeVar("_Result")
 async def through(
     work: Callable[_Arguments, _Result], *arguments: _Arguments.args, **named: _Arguments.kwargs
 ) -> _Result:
-    """Run work in a thread to its end: a cancelled caller, however often it is cancelled, waits for
-    it, so that no other task interferes. A connection that breaks cancels its handlers more than
-    once.
+    """Run a function in a thread, and wait until it ends even if this task is cancelled, so that no
+    other task interferes. Cancellation is raised afterwards.
+
+    The task may be cancelled several times, because a connection that breaks cancels its handlers
+    more than once.
     """
     running = asyncio.create_task(asyncio.to_thread(work, *arguments, **named))
     is_cancelled = False
@@ -50,8 +52,8 @@ async def through(
 
 
 class Steps:
-    """Runs the transfers of a folder's comparison, one per file; at most `AT_ONCE` at a time, also
-    when several comparisons overlap.
+    """Runs the transfers of a folder's files, one step per file, at most `AT_ONCE` at a time even
+    if several comparisons overlap.
     """
 
     def __init__(self) -> None:
@@ -60,9 +62,10 @@ class Steps:
     async def run(
         self, steps: list[tuple[str, Step]], report: SyncReport, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Run each step with its path; `progress` gets (steps done, steps in total).
+        """Run each step with its path. `progress` is called with (steps done, steps in total).
 
-        Raises RequestError, ConnectionLost: from the link; `unavailable` once the others are done.
+        Raises RequestError or ConnectionLost if the daemon cannot be reached. A RequestError with
+        the code `unavailable` is raised only after the other steps.
         """
         unavailable: list[RequestError] = []
         waiting = iter(steps)

@@ -1,5 +1,5 @@
-"""Walks below a folder that follow no symlinks, and the project's own file `.confide.toml`, which
-excludes files.
+"""List the files below a folder without following symlinks, and read the project's `.confide.toml`,
+which excludes files.
 
 Nothing in `.confide.toml` can extend what is watched or sent: it excludes files, and claims a name,
 which `sync/project_names.py` grants or refuses. An invalid file excludes everything until it is
@@ -35,8 +35,8 @@ NOT_PLAIN = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})
 
 
 def list_entries(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the entries of a folder below `root`, with their paths, sorted by name; none if it
-    cannot be listed.
+    """Yield the entries of the folder `folder` below `root`, sorted by name, each with its path.
+    Yields nothing if the folder cannot be listed.
     """
     try:
         with os.scandir(root / folder) as entries:
@@ -50,10 +50,11 @@ def list_entries(root: Path, folder: str, *, only: str | None = None) -> Iterato
 def tree(
     root: Path, folder: str, depth: int, *, is_apart: Callable[[str], bool] | None = None
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield all files below a folder. Hidden folders and folders that tools create are skipped;
-    symlinks are not followed.
+    """Yield all files in a folder and its subfolders. Hidden folders and folders that tools create
+    are skipped; symlinks are not followed.
 
-    `is_apart`: called with the path of each other folder below; True skips that folder.
+    `is_apart` is called with the path of each other subfolder; if it returns True, the subfolder is
+    skipped.
     """
     if depth > MAX_DEPTH or (folder and (root / folder).is_symlink()):
         return
@@ -67,7 +68,7 @@ def tree(
 
 
 def is_project(folder: Path) -> bool:
-    """Return True if a folder is a project by itself: a repository, a submodule, a worktree, or a
+    """Return True if a folder is a project by itself: a git repository, submodule or worktree, or a
     folder with a `.confide.toml`.
     """
     return os.path.lexists(folder / ".git") or os.path.lexists(folder / FILE)
@@ -77,14 +78,13 @@ def is_project(folder: Path) -> bool:
 def open_descending(
     root: Path, folders: Iterable[str], *, create: bool = False, flags: int = 0
 ) -> Iterator[OpenFolder]:
-    """Open the folder that is reached from `root` by these names, one after the
-    other.
+    """Open `root`, and then one folder inside the other by these names; yield the last one.
 
     Args:
-        create: create missing folders, except the root.
-        flags: further flags for opening the root, which may be a symlink otherwise.
+        create: True to create missing folders, except the root.
+        flags: further flags for opening the root, such as one that refuses a symlink.
 
-    Raises OSError: a folder does not exist, is not a folder, or is a symlink.
+    Raises OSError if a folder does not exist, is not a folder, or is a symlink.
     """
     opened = folder_access.open_root(root, flags)
     try:
@@ -99,11 +99,11 @@ def open_descending(
 
 
 def plain_file(file: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read at most `most` bytes of a regular file, and return its status too. Nothing is read from
-    a symlink, pipe or device, which could block forever.
+    """Read at most `most` bytes of a regular file; return them and the file's status. Symlinks,
+    pipes and devices are not read, since reading could block forever.
 
-    Raises OSError: the file does not exist or cannot be read; with an errno in `NOT_PLAIN` if it is
-    not a regular file.
+    Raises OSError if the file does not exist or cannot be read; with an errno in `NOT_PLAIN` if it
+    is not a regular file.
     """
     fd = os.open(file, os.O_RDONLY | portable.NO_LINK | portable.NO_WAIT | portable.CLOSED)
     status = os.fstat(fd)
@@ -118,7 +118,7 @@ class ProjectFile(NamedTuple):
     """The contents of a project's `.confide.toml`.
 
     Attributes:
-        name: the claimed name, or None.
+        name: the project name that the file claims; None if it claims none.
         exclude: globs of excluded files, in lower case and composed (NFC); None excludes
             everything.
         notices: entries without effect, with the reasons, for users.
@@ -130,7 +130,7 @@ class ProjectFile(NamedTuple):
 
 
 class Narrowing:
-    """The exclusions of a project's `.confide.toml`, read again whenever it changes."""
+    """The exclusions in a project's `.confide.toml`. The file is read again whenever it changes."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / FILE
@@ -139,14 +139,14 @@ class Narrowing:
         self._file = ProjectFile()
 
     def excludes(self, path: str) -> bool:
-        """Return True if the file at `path` or one of its folders is excluded, or if it is the
-        index of Claude Code's own notes, which Claude Code follows as instructions.
+        """Return True if the file at `path` or one of its folders is excluded. The index of Claude
+        Code's own notes is always excluded, since Claude Code follows it as instructions.
         """
         return self.now()(path)
 
     def now(self) -> Callable[[str], bool]:
-        """Return `excludes` by what the file holds now, for a walk: it costs one look at the file
-        for any number of paths.
+        """Return a function like `excludes` for the file's present content, to be used in one walk.
+        It looks at the file only once for any number of paths.
         """
         globs = self._now().exclude
 
@@ -163,7 +163,7 @@ class Narrowing:
         return excludes
 
     def notices(self) -> tuple[str, ...]:
-        """Return the entries of the file that have no effect, for users."""
+        """Return messages for users about the entries of the file that have no effect."""
         return self._now().notices
 
     def _now(self) -> ProjectFile:
@@ -181,7 +181,7 @@ class Narrowing:
 
 
 def load_project_file(root: Path) -> ProjectFile:
-    """Read a project's `.confide.toml`; problems are in its notices, never raised."""
+    """Read a project's `.confide.toml`. Problems are reported in its `notices`, and never raised."""
     try:
         # A symlink may lead to a file outside, whose name would be sent.
         data, _status = plain_file(root / FILE, MAX_BYTES + 1)

@@ -1,4 +1,4 @@
-"""The files of one session: their sync, and the answers to the daemon's requests about them."""
+"""The files of one session: synchronize them, and answer the daemon's requests about them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ at once.
 
 
 class Files:
-    """The replicas of one link: the folders of its projects (usually one), each with a name of its
-    own, and the global one.
+    """The folders that one link synchronizes: those of its projects (usually one), and the global
+    memory. Each folder has a `Replica`.
     """
 
     def __init__(
@@ -95,15 +95,17 @@ class Files:
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: RequestChannel, space: str) -> None:
-        """Create the replicas for the space that the link led to. Raises OSError, StateError: a
-        folder cannot be used.
+        """Open all folders for the space to which the link has connected. Raises OSError or
+        StateError if a folder cannot be used.
         """
         await self.begin(link, space)
         for folder in self.folders:
             await self.open_folder(folder)
 
     async def begin(self, link: RequestChannel, space: str) -> None:
-        """Start with the space that the link led to, with no folder open yet."""
+        """Prepare for the space to which the link has connected. Folders are opened later, by
+        `open_folder`.
+        """
         self._link, self._space = link, space
         self._opened_projects.clear()
         for folder, project in zip(self.folders, self._projects.values(), strict=False):
@@ -119,8 +121,8 @@ class Files:
         return project in self._opened_projects
 
     async def open_folder(self, folder: Folder) -> None:
-        """Create the replica of one folder. Raises OSError, StateError: the folder or its ledger
-        cannot be used.
+        """Open one folder: create its `Replica`. Raises OSError or StateError if the folder or its
+        ledger cannot be used.
         """
         if folder.root == self._paths.global_folder.absolute():
             await asyncio.to_thread(_make_own, self._paths.global_folder)
@@ -170,25 +172,27 @@ class Files:
         return report
 
     def note_forgotten(self, project: str, paths: Iterable[str]) -> None:
-        """Delete the confirmed states of files that the daemon has erased. Blocks briefly."""
+        """Delete the ledger's records of files that the daemon has permanently erased. Blocks
+        briefly.
+        """
         if (replica := self._replicas.get(project)) is not None:
             for path in paths:
                 replica.ledger.forget(path)
 
     @property
     def replicas(self) -> list[Replica]:
-        """Return the replicas of the folders; none before the link is up."""
+        """Return the `Replica` of each opened folder; none before the link is up."""
         return list(self._replicas.values())
 
     def count_confirmed(self) -> int:
-        """Return the number of confirmed files in the projects' own folders, without the global
-        memory. Blocks briefly.
+        """Return the number of files that the daemon has confirmed, in the projects' own folders
+        without the global memory. Blocks briefly.
         """
         return sum(replica.ledger.count() for name, replica in self._replicas.items() if name in self._projects)
 
     def compared_at(self) -> str | None:
-        """Return the time at which any process of this device last compared the folders (ISO 8601);
-        None if one never was.
+        """Return the time (ISO 8601) at which a process of this device last compared the projects'
+        folders, of several the earliest. None if one was never compared.
         """
         times = [replica.ledger.compared_at() for name, replica in self._replicas.items() if name in self._projects]
         known = [each for each in times if each is not None]
@@ -197,10 +201,11 @@ class Files:
         return datetime.fromtimestamp(min(known)).astimezone().isoformat(timespec="seconds")
 
     async def send_changes(self, project: str, paths: set[str] | None) -> None:
-        """Send the changes in one folder; None compares all its files.
+        """Send the changed files of one project's folder. With None instead of paths, compare all
+        its files.
 
-        Raises TimeoutError, after the other files are sent: some have to be compared again soon.
-        Raises errors of the link and the disk as a replica does.
+        Raises TimeoutError, after the other files are sent, if some must be compared again soon;
+        and the errors of `Replica.compare`.
         """
         replica = self._replicas.get(project)
         if replica is None:
@@ -222,18 +227,20 @@ class Files:
                 log.warning("%s", sentence)
 
     def is_held(self, project: str) -> bool:
-        """Return True if files of a folder are missing and will be checked again soon."""
+        """Return True if files of a project's folder are missing, and will be checked again before
+        their deletion is reported.
+        """
         return project in self._held_projects
 
     async def on_gone(self, project: str) -> None:
         """Undo the deletions that were reported just before the watched folder disappeared. Raises
-        TimeoutError if some have to be compared again soon, and errors of the link and the disk.
+        the errors of `Replica.take_back`.
         """
         if project in self._replicas:
             await self._replicas[project].take_back()
 
     def notices(self) -> list[str]:
-        """Return the notices about missing files. Blocks briefly."""
+        """Return the notices about missing files in these folders, as sentences. Blocks briefly."""
         return notices(self._paths, *self.folders)
 
     def missing(self) -> int:
@@ -257,19 +264,19 @@ class Files:
         self._skipped_files[project] = skipped if is_all else known | skipped
 
     async def reseal(self) -> None:
-        """Send the compared files that would be sealed differently now, for example since this
-        device got the space's keys.
+        """Send the files that would be sealed in another way now than when they were last compared,
+        for example because this device has got the space's keys.
         """
         for replica in list(self._replicas.values()):
             if replica.is_sealed_otherwise:
                 await self.send_changes(replica.folder.project, None)
 
     async def on_request(self, op: str, body: dict[str, object]) -> dict[str, object]:
-        """Answer a request of the daemon. It may write a revision, request one file if it has
-        changed, look for changes, count them, ask where the agent works, and announce news of the
-        space's devices; nothing else.
+        """Answer a request of the daemon. The daemon may only write a revision, ask for one file if
+        it has changed, have the files compared, count unsent ones, ask in which folder the agent
+        works, and announce changes of the space's devices.
 
-        Raises RequestError: the request is not one of these, or the file system fails.
+        Raises RequestError if the request is another one, or if the file system fails.
         """
         try:
             if op == "apply":
@@ -299,8 +306,8 @@ class Files:
         raise _unknown()
 
     async def on_stream(self, op: str, params: dict[str, object], body: Body) -> dict[str, object]:
-        """Answer an `apply` request whose text comes as a body. Raises RequestError: it is another
-        request, or the file system fails.
+        """Answer an `apply` request, which writes a revision, if its text comes as a stream. Raises
+        RequestError if it is another request, or if the file system fails.
         """
         if op != "apply":
             raise _unknown()
@@ -344,13 +351,17 @@ class Files:
         return await (workplace(project, sealer.seal_path) if sealer else workplace(project))
 
     async def flush(self, project: str, path: str) -> None:
-        """Send one file if it has changed. Raises RequestError, ConnectionLost, TimeoutError."""
+        """Send one file if it has changed. Raises RequestError, ConnectionLost or TimeoutError if
+        it cannot be sent.
+        """
         replica = self._replicas.get(project)
         if replica is not None:
             await replica.flush(path)
 
     async def before_write(self, folder: Folder) -> None:
-        """Make git ignore the memory of a project, once, if it is configured so."""
+        """Make git ignore a project's memory before it is first written to, if the user's
+        configuration says so.
+        """
         if folder.project in self._to_ignore:
             self._to_ignore.discard(folder.project)
             said = await asyncio.to_thread(_ignore_memory, folder.root)
@@ -369,8 +380,8 @@ def _ignore_memory(root: Path) -> str:
 
 
 def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:
-    """Return the notices about missing files in these folders, from all processes of the device.
-    Blocks briefly.
+    """Return the notices about missing files in these folders, as sentences, whichever process of
+    the device has written them. Blocks briefly.
     """
     return [sentence for folder in folders for sentence in Notice(notice_file(paths.ledgers, folder.root)).sentences()]
 
@@ -392,8 +403,8 @@ def _make_own(folder: Path) -> None:
 def folders_of(
     paths: ProxyPaths, config: ProxyConfig, *served: Project, sealing: SessionSealing | None = None
 ) -> list[Folder]:
-    """Return the folders of some projects, and the global one; with `sealing`, their texts are read
-    as they are sent.
+    """Return the folders of these projects and of the global memory. With `sealing`, the texts read
+    from them are sealed.
     """
     limit = config.max_file_kib * 1024
     sealer = FileSealer(sealing, config.secrets) if sealing else None
@@ -406,13 +417,15 @@ def folders_of(
 
 
 def extra_of(paths: ProxyPaths, config: ProxyConfig, project: Project, space: str = "") -> tuple[str, ...]:
-    """Return the globs for further markdown files of a project's folder, from its own section in
-    the configuration.
+    """Return the globs of further markdown files in a project's folder that are sent too, from the
+    project's own section in the configuration.
 
-    The `extra` of earlier versions applied to every folder, so that a line for the user's own vault
-    sent a client's docs. Now it applies only to folders whose extra files were sent before, so that
-    an update loses nothing, and to the folder that contains the configuration file, if a user named
-    it with `--config`. `space`: "" for the last space of this device.
+    `space` is the space that the files are sent to; "" means the last space of this device.
+
+    In earlier versions a global `extra` applied to every folder, so that a line for the user's own
+    notes sent a client's documents. Now it applies only to folders whose extra files were sent
+    before, so that an update loses nothing, and to the folder that contains the configuration file,
+    if a user named that file with `--config`.
     """
     chosen = config.options_for(project.root)
     if chosen is not None:

@@ -1,3 +1,3 @@
-"""Missing memory files: decide if they were deleted or lost (`rule`, `checkout`), report it
-(`notice`), and identify the folder that they were in (`folder_identity`).
+"""Missing memory files: decide if a user deleted them or if they were lost (`rule`, `checkout`),
+notify the user (`notice`), and recognize if another folder has taken the path (`folder_identity`).
 """

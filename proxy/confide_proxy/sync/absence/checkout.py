@@ -1,10 +1,12 @@
-"""Detection of memory files that git changed, and whose change the user did not mean for other
-devices. Checking out a commit that does not descend from the previous one sets files back to older
-texts or removes them. A stash, `git checkout .` and `git reset --hard` replace texts that are not
-committed by the committed ones. A merge writes its conflicts into files.
+"""Detect memory files that git has changed although the user did not mean to change them on other
+devices.
 
-Only git's objects and refs are read; no filter, hook or fetch that a foreign repository configures
-runs.
+Checking out a commit that does not descend from the previous one sets files back to older texts or
+removes them. A stash, `git checkout .` and `git reset --hard` replace texts that are not committed
+by the committed ones. A merge writes its conflicts into files.
+
+Only git's objects and refs are read; no filter, hook or fetch that an untrusted repository
+configures runs.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ _AMID: Final = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD"
 
 
 class IndexEntry(NamedTuple):
-    """A file as git's index has it: its blob id, and the time and size of the file that git wrote or
-    last compared with it.
+    """A file's entry in git's index: its blob id, and the time and size that the file had when git
+    last wrote or compared it.
     """
 
     blob: str
@@ -48,7 +50,7 @@ class IndexEntry(NamedTuple):
 
 
 class Checkout:
-    """The git working tree that contains a folder, if any. Methods block briefly."""
+    """The git working tree that contains a folder, if there is one. Methods block briefly."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -56,16 +58,16 @@ class Checkout:
         self._changed_files: Mapping[str, str] = {}
 
     def head(self) -> str:
-        """Return the id of the commit that is checked out; "" without a repository or where git
-        does not keep refs in files.
+        """Return the id of the commit that is checked out; "" if the folder is not in a repository,
+        or if git does not store its refs as files.
         """
         kept = self._git_folder()
         named = _first_line(kept / "HEAD") if kept is not None else ""
         return self._commit_of(named.removeprefix(_REFS)) if named.startswith(_REFS) else named
 
     def branch(self, name: str) -> str | None:
-        """Return the id of the commit at the tip of a local branch, or of `remote/branch`; "" if no
-        such branch exists, None where git does not keep refs in files.
+        """Return the id of the newest commit of a local branch, or of `remote/branch`. "" if no
+        such branch exists, None if git does not store its refs as files.
         """
         kept = self._git_folder()
         if kept is None or (kept / (_first_line(kept / "commondir") or ".") / "reftable").exists():
@@ -73,20 +75,22 @@ class Checkout:
         return self._commit_of(f"refs/heads/{name}") or self._commit_of(f"refs/remotes/{name}")
 
     def is_amid(self) -> bool:
-        """Return True while a rebase, a merge or a pick waits for its user, so that the files are
-        those of no commit.
+        """Return True if a rebase, merge or cherry-pick waits for the user, so that the files
+        belong to no commit.
         """
         kept = self._git_folder()
         return kept is not None and any((kept / name).exists() for name in _AMID)
 
     def stash(self) -> str:
-        """Return the id of the newest stash commit, or "" without one."""
+        """Return the id of the newest stash commit, or "" if nothing is stashed."""
         return self._commit_of("refs/stash")
 
     def changed_files(self, before: str) -> Mapping[str, str]:
-        """Map the memory files that differ between the commit `before` and `HEAD` to their blob ids
-        in `HEAD`, "" for a removed file. Empty if `HEAD` descends from `before`. A branch without a
-        commit (`git switch --orphan`) has no files.
+        """Return the memory files that differ between the commit `before` and `HEAD`, with their
+        blob ids in `HEAD`, "" for a removed file.
+
+        Empty if `HEAD` descends from `before`. If the present branch has no commit (`git switch
+        --orphan`), all files of `before` count as removed.
         """
         now = self.head() or self._unborn()
         if not before or not now or before == now:
@@ -111,7 +115,9 @@ class Checkout:
         return None
 
     def indexed(self, path: str) -> IndexEntry | None:
-        """Return the index's entry of a file; None if git does not track it, or it has a conflict."""
+        """Return the entry of a file in git's index; None if git does not track the file, or if it
+        is in conflict.
+        """
         code, said = git_says(self._root, "--literal-pathspecs", "ls-files", "--stage", "--debug", "--", path)
         entry = _ENTRY.search(said) if code == 0 else None
         if entry is None:
@@ -120,26 +126,26 @@ class Checkout:
         return IndexEntry(blob.decode(), int(seconds) * 10**9 + int(nanoseconds), int(size))
 
     def blob_in(self, commit: str, path: str) -> str:
-        """Return the id of a file's blob in a commit; "" if the commit does not have it."""
+        """Return the id of a file's blob in a commit; "" if the commit does not contain the file."""
         code, said = git_says(self._root, "--literal-pathspecs", "ls-tree", "-z", commit, "--", path)
         parts = said.split(b"\t")[0].split(b" ")
         return parts[2].decode() if code == 0 and len(parts) == 3 else ""
 
     def has_stashed(self, path: str, blob: str) -> bool:
-        """Return True if the newest stash has another text of a file than this blob."""
+        """Return True if the newest stash contains the file with a text other than this blob."""
         return bool(self.stash()) and self.blob_in("refs/stash", path) not in ("", blob)
 
     def has_committed(self, path: str, text: str, like: str) -> bool:
-        """Return True if `HEAD` or a commit before it has this text of a file. `like` is any blob id
-        of the repository.
+        """Return True if the file had this text in `HEAD` or in one of its ancestors. `like` is any
+        blob id of the repository, which shows its hash algorithm.
         """
         asked = ("log", "-1", "--format=%H", f"--find-object={blob_of(text, like)}", "HEAD", "--", path)
         code, said = git_says(self._root, "--literal-pathspecs", *asked)
         return code == 0 and bool(said.strip())
 
     def is_in_conflict(self, path: str, text: str) -> bool:
-        """Return True if a file has the markers of a conflict that git wrote and that waits for its
-        user; a text that only mentions such markers has none.
+        """Return True if git has written conflict markers into a file, and the conflict is not
+        resolved. Markers in a file that git does not report as in conflict do not count.
         """
         if not _MARKERS.search(text):
             return False
@@ -147,7 +153,9 @@ class Checkout:
         return code == 0 and bool(said)
 
     def is_busy(self) -> bool:
-        """Return True while git changes the working tree: `HEAD` is reliable only after that."""
+        """Return True while git is changing the working tree. Only after that does `HEAD` match the
+        files.
+        """
         kept = self._git_folder()
         for name, most_s in (("index.lock", _STALE_S), ("index", _JUST_S)):
             with suppress(OSError):

@@ -1,5 +1,5 @@
-"""Identity of the folder at a path. A new clone, a newly mounted disk or a copy has the same path
-as the folder before it, but another identity.
+"""Recognize if another file or folder has taken a path. A new clone, a newly mounted disk or a copy
+has the same path as the folder before it, but another identity.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def identity_of(path: Path) -> str:
 
 
 def seen_as(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of `path`, None if nothing is there. A cheap check, within one
-    process, that the path still leads to the same file.
+    """Return the device and inode numbers of `path`; None if nothing exists there. A cheap check,
+    within one process, that the path still leads to the same file.
     """
     try:
         status = path.stat()
@@ -49,8 +49,8 @@ def seen_as(path: Path) -> tuple[int, int] | None:
 
 
 def born_after(path: Path, moment_ns: int) -> bool:
-    """Return True if the file was created at or after `moment_ns` (nanoseconds since 1970); False
-    if the creation time is unknown.
+    """Return True if the file was created at or after `moment_ns` (nanoseconds since 1970). False
+    if not, or if the creation time is unknown.
     """
     try:
         return _birth_ns(path, path.stat()) >= moment_ns

@@ -1,8 +1,8 @@
-"""The notice to users and agents about memory files of a folder that went missing, or were deleted
+"""A notice for users and agents that memory files of a folder went missing or were deleted
 together.
 
-It is a small file beside the folder's ledger, shared by all processes of the device. It names the
-files, so that a user can later confirm that they are to be deleted.
+It is a small file beside the folder's sync ledger, shared by all processes of the device. It lists
+the files, so that a user can later confirm that they are to be deleted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _FORMS: Final[tuple[dict[str, type], ...]] = (
 
 
 class Notice:
-    """The notice about one folder. Methods access the disk briefly. Where the file cannot be read
-    or written, there is no notice.
+    """The notice about one folder. Methods access the disk briefly. If the file cannot be read or
+    written, there is no notice.
 
     Attributes:
-        turn: held while the file is read and written, since files are received side by side. A caller
-            that counts what it notes holds it too.
+        turn: a lock that is held while the file is read and written, since several files are
+            received at once. A caller that counts files before it records them must hold it too.
     """
 
     def __init__(self, file: Path) -> None:
@@ -44,8 +44,14 @@ class Notice:
         self.turn = threading.RLock()
 
     def note_missing(self, hashes: dict[str, str], *, of: int, why: str, is_waiting: bool) -> None:
-        """Record the missing files, as paths with the hashes that were last confirmed, among `of`
-        files in total. `is_waiting`: they are still missing.
+        """Record that memory files of the folder went missing.
+
+        Args:
+            hashes: the missing files' paths, with the hashes of the texts that the daemon last
+                confirmed.
+            of: the number of files that the folder had.
+            why: the reason, as a part of a sentence for users.
+            is_waiting: True if the files are still missing; False if Confide is restoring them.
         """
         with self.turn:
             known = self._read()
@@ -54,39 +60,40 @@ class Notice:
             self._write({**known, "at": time.time(), "missing": missing, "of": of, "why": why, "waits": is_waiting})
 
     def note_found(self) -> None:
-        """Record that no file is missing any longer."""
+        """Record that no files are missing any longer."""
         with self.turn:
             if self._file.exists() and (known := self._read()).get("waits"):
                 self._write({**known, "waits": False})
 
     def note_dropped(self, count: int) -> None:
-        """Record that Confide deleted `count` files here within seconds because they were deleted
+        """Record that Confide deleted `count` files here within seconds, because they were deleted
         on other devices.
         """
         with self.turn:
             self._write({**self._read(), "droppedAt": time.time(), "dropped": count})
 
     def note_came_back(self, count: int, why: str) -> None:
-        """Record that Confide fetched the newest text of `count` files within seconds, since no user
-        meant the one here. `why` is a part of a sentence.
+        """Record that Confide replaced the texts of `count` files by the daemon's newest ones
+        within seconds, because no user meant to change them. `why` is the reason, as a part of a
+        sentence.
         """
         with self.turn:
             self._write({**self._read(), "backAt": time.time(), "back": count, "backWhy": why})
 
     def clear(self) -> None:
-        """Remove the notice, once a user has decided about the files."""
+        """Delete the notice, because a user has decided about the files."""
         with suppress(OSError):
             self._file.unlink(missing_ok=True)
 
     def missing(self) -> dict[str, str]:
-        """Return the files that went missing within `KEPT_S`, as paths with their last confirmed
-        hashes.
+        """Return the files that went missing in the last `KEPT_S` seconds: their paths, with the
+        hashes of the texts that the daemon last confirmed.
         """
         known = self._read()
         return dict(known["missing"]) if _is_recent(known.get("at")) else {}
 
     def sentences(self) -> list[str]:
-        """Return the sentences of the notice; they contain no paths."""
+        """Return the notice as sentences for users. They contain no paths."""
         if not self._file.exists():
             return []
         known = self._read()

@@ -72,21 +72,21 @@ _TAKEN: Final = "git has another commit checked out, or has them in its stash"
 
 
 def is_wholesale(missing: int, of: int) -> bool:
-    """Return True if `missing` files among `of`, found at one look, are more than a user deletes by
-    hand.
+    """Return True if `missing` files out of `of`, all found missing at once, are more than a user
+    deletes by hand.
     """
     return missing > MOST or (missing >= FEW and 2 * missing >= of) or (missing == of and missing > 1)
 
 
 class Verdict(NamedTuple):
-    """The decision about missing files. A file that may still exist, such as one behind a symlink,
-    is in none of the three sets.
+    """The decision about missing files: deleted, lost, or not decided yet. A file that may still
+    exist, such as one behind a symlink, is in none of the three sets.
 
     Attributes:
-        deleted: files that a user deleted; reported to the daemon.
-        lost: files that are restored from the daemon.
+        deleted: files that a user deleted; their deletion is reported to the daemon.
+        lost: files that were lost, and are restored from the daemon.
         waiting: files to decide about later.
-        why: the reason for the loss, for users; "" without one.
+        why: the reason why files are lost or wait, for users; "" if there are none.
     """
 
     deleted: frozenset[str] = frozenset()
@@ -96,28 +96,29 @@ class Verdict(NamedTuple):
 
     @property
     def kept_files(self) -> frozenset[str]:
-        """Return the missing files that stay at the daemon: the lost and the waiting ones."""
+        """The missing files that the daemon keeps, because they are lost or not decided about yet."""
         return self.lost | self.waiting
 
     @property
     def is_loss(self) -> bool:
-        """Return True if files count as a loss, not only as removed by git or as waiting for a
-        second look.
+        """True if files were probably lost. False if missing files were deleted by a user, removed
+        by git, or are only looked at again later.
         """
         return bool(self.kept_files) and self.why not in ("", _TAKEN)
 
 
 class GitChange(Enum):
-    """Change by git to a file that differs from the last confirmed text.
+    """A change that git made to a file, whose text now differs from the one that the daemon last
+    confirmed.
 
     Attributes:
-        NONE: nothing; the text is its user's.
-        SET_BACK: gave it the text of another commit, or removed it with one.
-        STASHED: put its text into the stash, and the committed one in its place.
-        JUST_PUT_BACK: put the committed text in its place a moment ago, or in the middle of a rebase;
-            its text may come back.
-        PUT_BACK: put the committed text in its place, and kept no other.
-        CONFLICT: wrote a merge's conflicts into it.
+        NONE: nothing; a user wrote the text.
+        SET_BACK: git replaced the text by that of another commit, or removed the file with it.
+        STASHED: git moved the text into the stash, and replaced it by the committed one.
+        JUST_PUT_BACK: git replaced the text by the committed one a moment ago, or in the middle of
+            a rebase, so it may still restore the text.
+        PUT_BACK: git replaced the text by the committed one, and kept no copy.
+        CONFLICT: git wrote the conflicts of a merge into the file.
     """
 
     NONE = auto()
@@ -129,8 +130,8 @@ class GitChange(Enum):
 
 
 class ReportedDeletion(NamedTuple):
-    """A deletion that was reported to the daemon: the time, the file's last confirmed state, and
-    the revision that deleted it.
+    """A deletion of a file that was reported to the daemon: the time, the path, the file's last
+    confirmed state, and the revision that deleted it.
     """
 
     at: float
@@ -140,8 +141,8 @@ class ReportedDeletion(NamedTuple):
 
 
 class Absence:
-    """Rule applied to one folder: it decides if missing files were deleted or lost. Methods access
-    the disk briefly.
+    """Decides, for one folder, if missing files were deleted or lost. Methods access the disk
+    briefly.
     """
 
     def __init__(self, folder: Folder, ledger: SyncLedger, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -165,7 +166,9 @@ class Absence:
         self.notice = Notice(ledger.notice)
 
     def is_another(self) -> bool:
-        """Return True if the folder or its `.git` has another identity than the ledger recorded."""
+        """Return True if another folder or another `.git` is at the path than the ledger has
+        recorded.
+        """
         before = self._ledger.folder()
         root, git = self._folder.root, self._folder.root / _GIT
         if not before:
@@ -176,8 +179,8 @@ class Absence:
         return any(now[name] and before.get(name) and now[name] != before[name] for name in now)
 
     def restart(self) -> dict[str, str]:
-        """Clear what the ledger confirmed about the previous folder. Return the confirmed hashes,
-        by path, of the files that the new folder lacks.
+        """Clear the records of the folder that was at the path before. Return the files that the
+        new folder lacks: their paths, with the hashes of the texts that the daemon last confirmed.
         """
         before = self._ledger.all()
         self._ledger.restart(self._identities(()))
@@ -185,8 +188,8 @@ class Absence:
         return {path: known.hash for path, known in before.items() if self._is_absent(path)}
 
     def note_looked(self, waiting: Collection[str]) -> None:
-        """Record the folder's identities after a comparison of all files. Those of folders with
-        `waiting` files stay as they were, since these files may come back.
+        """Record the identity of the folder and of its subfolders after all files were compared.
+        While files are in `waiting`, earlier records stay, since these files may come back.
         """
         before = self._ledger.folder()
         now = self._identities(path for path in self._ledger.all() if path not in waiting)
@@ -198,8 +201,8 @@ class Absence:
             self._since = None
 
     def note_commits(self) -> None:
-        """Record git's `HEAD` and stash after changed files were sent, unless a file waits for git
-        to restore it.
+        """Record git's `HEAD` and stash after changed files were sent. While a file waits for git
+        to restore it, the earlier records stay.
         """
         before = self._ledger.folder()
         if before:
@@ -215,10 +218,15 @@ class Absence:
         return now
 
     def judge(self, missing: Iterable[str], *, is_patient: bool, is_meant: bool = False) -> Verdict:
-        """Decide about files that were not found. `is_patient`: the caller watches the folder and
-        checks again later. `is_meant`: a user confirmed that all of them are deleted.
+        """Decide if missing files were deleted or lost.
 
-        Raises FolderError: the folder itself is missing, as on an unmounted disk.
+        Args:
+            missing: paths of the files that were not found.
+            is_patient: True if the caller watches the folder and will check again; files may then
+                be left to decide about later.
+            is_meant: True if a user confirmed that all of them are to be deleted.
+
+        Raises FolderError if the folder itself is missing, as on an unmounted disk.
         """
         root = self._folder.root
         if not root.is_dir():
@@ -250,15 +258,15 @@ class Absence:
         return Verdict(gone - lost, back, lost - back | taken, why)
 
     def is_busy(self) -> bool:
-        """Return True while git changes the folder."""
+        """Return True while git is changing the folder."""
         return self._checkout.is_busy()
 
     def change_by_git(self, path: str) -> GitChange:
-        """Return what git did to a file that differs from the last confirmed text. Reads the file,
-        and asks git about it.
+        """Return what git did to a file whose text differs from the one that the daemon last
+        confirmed. Reads the file and runs git commands.
 
-        Files outside of memory (globs of `extra`) are as they are: Confide only
-        reads them.
+        For files outside the memory (`extra` in the configuration) the result is always NONE, since
+        Confide only reads them.
         """
         if not self._folder.is_memory(path):
             return GitChange.NONE
@@ -296,25 +304,27 @@ class Absence:
         return GitChange.JUST_PUT_BACK if is_recent or self._checkout.is_amid() else GitChange.PUT_BACK
 
     def is_committed(self, path: str, text: str) -> bool:
-        """Return True if git has this text of a file, which it put another one in place of, in the
-        present commit or one before: then no text went missing, and the change is meant.
+        """Return True if git replaced a file's text although that text is also in the present
+        commit or in an earlier one. Then no text is lost, and the user meant the change.
         """
         like = self._put_back.get(path, "")
         return bool(like) and self._checkout.has_committed(self._folder.spelling_of(path), text, like)
 
     def note_agreed(self, path: str) -> None:
-        """Record that device and daemon have agreed on a file again, whatever git did to it."""
+        """Record that this device and the daemon have the same text of a file again, so that git's
+        earlier change to it no longer matters.
+        """
         self._put_back.pop(path, None)
 
     def is_set_back(self, path: str) -> bool:
-        """Return True if git gave the file its present text, or removed it, and will give it back:
-        by checking out a commit that does not descend from the one before, or by a stash.
+        """Return True if git replaced a file's text or removed the file, and can restore it: by
+        checking out a commit that does not descend from the one before, or by a stash.
         """
         return self.change_by_git(path) in (GitChange.SET_BACK, GitChange.STASHED)
 
     def is_emptied(self, path: str) -> bool:
-        """Return True if this file of the memory is one of many that are empty and were not: more
-        than a user empties by hand.
+        """Return True if the file is one of many memory files that became empty at once: more than
+        a user empties by hand.
         """
         confirmed = self._ledger.all()
         if not self._folder.is_memory(path) or not (known := confirmed.get(path)) or not known.size:
@@ -334,8 +344,9 @@ class Absence:
         return True
 
     def note_came_back(self, why: str) -> None:
-        """Count a file whose newest text was fetched over a text that no user meant; write the
-        notice with the number of those within `HOLD_S`. `why` is a part of a sentence.
+        """Record that the daemon's newest text replaced the text of a file, because no user meant
+        to change it. The notice says how many such files there were within `HOLD_S` seconds. `why`
+        is the reason, as a part of a sentence.
         """
         with self.notice.turn:
             now = self._clock()
@@ -343,8 +354,8 @@ class Absence:
             self.notice.note_came_back(sum(1 for at in self._came_back if at >= now - HOLD_S), why)
 
     def made_from(self, path: str) -> str | None:
-        """Return the text that git wrote into a file by such a checkout or stash, the base of the
-        user's later edits; None if git wrote none.
+        """Return the text that git wrote into a file when it set the text back or stashed it. It is
+        the base of the user's later edits. None if git wrote no text.
         """
         blob = self._checkout_changes().get(path, self._put_back.get(path))
         if blob is not None or not self._checkout.stash():
@@ -414,21 +425,25 @@ class Absence:
         return False
 
     def count_lost(self) -> int:
-        """Return the number of files that count as lost now. Raises FolderError: the folder itself
-        is missing.
+        """Return the number of files that count as lost now, or are not decided about. Raises
+        FolderError if the folder itself is missing.
         """
         missing = [path for path in self._ledger.all() if self._is_absent(path)]
         return len(self.judge(missing, is_patient=False).kept_files)
 
     def note_told(self, path: str, known: Confirmed, revision: int) -> None:
-        """Record that the deletion of a file was reported to the daemon and became this revision."""
+        """Record that the deletion of a file was reported to the daemon and became `revision`.
+        `known` is the file's last confirmed state.
+        """
         if path in self._renames:
             self._renames.discard(path)
         else:
             self._reported.append(ReportedDeletion(self._clock(), path, known, revision))
 
     def take_reported_deletions(self) -> list[ReportedDeletion]:
-        """Return, and forget, the reported deletions that belong to the present loss."""
+        """Return the deletions that were reported so lately that they belong to the present loss,
+        and forget them.
+        """
         is_whole = not self._folder.root.is_dir() or bool(self._whole_loss())
         since = self._clock() - (LATE_S if is_whole else HOLD_S)
         found = [told for told in self._reported if told.at >= since]
@@ -445,8 +460,8 @@ class Absence:
         return ""
 
     def note_dropped(self) -> None:
-        """Count a deletion that came from another device; write a notice if there were many within
-        `HOLD_S`.
+        """Count a file that was deleted because another device deleted it. Write a notice if there
+        were many within `HOLD_S` seconds.
         """
         with self.notice.turn:
             now = self._clock()

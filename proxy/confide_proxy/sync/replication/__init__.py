@@ -1,4 +1,4 @@
-"""Sync of one folder with the daemon: comparison of all its files (`replica`), transfer of one
-(`file_transfer`), treatment of missing ones (`missing_files`), and their texts beside the ledger
-(`local_files`).
+"""Synchronize one folder with the daemon: compare all its files (`replica`), transfer single files
+(`file_transfer`), handle missing ones (`missing_files`), and read and write them with their records
+in the ledger (`local_files`).
 """

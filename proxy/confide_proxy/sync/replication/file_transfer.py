@@ -1,6 +1,6 @@
-"""Transfer of one file of a folder to the daemon or from it: its text, or its deletion.
+"""Transfer one file of a folder to the daemon or from it: its text, or its deletion.
 
-The daemon decides what becomes of an edit of an old revision; this side never overwrites a text
+If an edit is based on an old revision, the daemon merges it; this device never overwrites a text
 that the daemon has not seen.
 """
 
@@ -75,8 +75,8 @@ class FileTransfer:
     """Sends and fetches single files of one folder.
 
     Attributes:
-        is_compared: the folder was compared over this connection. Until then the daemon may not have
-            what it once confirmed.
+        is_compared: True if the whole folder was compared over this connection. Before that, the
+            daemon may have lost texts that it once confirmed.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class FileTransfer:
         self._commits = Commits(own_addresses)
 
     async def apply(self, body: dict[str, Any]) -> dict[str, object]:
-        """Write a revision from the daemon (`apply`), unless the file has a text that the daemon
-        has not seen.
+        """Write a revision that the daemon sends (`apply` request). If the local file has a text
+        that the daemon has not seen, return that text instead.
 
-        Raises FolderError: the path may not be written here, or the disk fails.
+        Raises FolderError if the path may not be written here, or if the disk fails.
         """
         path, text, revision = str(body["path"]), body["text"], int(body["revision"])
         if not self._folder.is_memory(path):
@@ -159,10 +159,11 @@ class FileTransfer:
         return is_compared and known is not None and known.revision > revision and known.matches(local.hash)
 
     async def send(self, path: str, report: SyncReport, *, is_asked: bool = False, is_deleted: bool = False) -> None:
-        """Send a file if it has changed, or with `is_asked` also if the daemon lacks it, as after a
-        restore or damage.
+        """Send a file if it has changed.
 
-        `is_deleted`: if it is missing, a user deleted it; otherwise this is decided here.
+        With `is_asked`, send it also if it is unchanged, since the daemon lacks it after a restore
+        or damage. With `is_deleted`, a missing file counts as deleted by a user; otherwise the rule
+        for missing files decides.
         """
         if path in await asyncio.to_thread(self._ledger.forgotten_files):
             return
@@ -232,8 +233,8 @@ class FileTransfer:
         return True
 
     async def send_asked(self, path: str, report: SyncReport) -> None:
-        """Send a file that a comparison requested. If it was removed since (as by a rename) and is
-        not confirmed, fetch the daemon's.
+        """Send a file that the daemon requested in a comparison. If the file was removed since, for
+        example by a rename, and has no confirmed state, fetch the daemon's text instead.
         """
         await self.send(path, report, is_asked=True)
         known = await asyncio.to_thread(self._ledger.get, path)
@@ -245,11 +246,13 @@ class FileTransfer:
                     raise
 
     async def pull(self, path: str, report: SyncReport, *, before: Confirmed | None, told: str | None) -> None:
-        """Fetch a file's text, unless the file has one that the daemon lacks: that is sent instead.
+        """Fetch the daemon's text of a file. If the local file has a text that the daemon lacks,
+        send that instead.
 
         Args:
-            before: the confirmed state when the comparison began.
-            told: the hash of the file in the comparison; None if it was not part of it.
+            before: the file's confirmed state when the comparison began; None if it had none.
+            told: the hash of the file that was sent in the comparison; None if the file was not
+                part of it.
         """
         if self._folder.narrowing.excludes(path):
             return  # excluded by the project: the daemon's copy stays as it is
@@ -281,8 +284,8 @@ class FileTransfer:
     async def drop(
         self, path: str, report: SyncReport, *, revision: int, before: Confirmed | None, told: str | None
     ) -> None:
-        """Delete a file that the daemon deleted in `revision`, unless it has a text that the daemon
-        lacks: that is sent instead. `before` and `told` are as for `pull`.
+        """Delete a file that the daemon deleted in `revision`. If the local file has a text that
+        the daemon lacks, send that instead. `before` and `told` are as for `pull`.
         """
         if not self._folder.is_memory(path):
             return
@@ -424,8 +427,8 @@ class FileTransfer:
         report.remove(path)
 
     async def restore(self, told: ReportedDeletion) -> None:
-        """Make the daemon restore a document whose deletion was reported, unless it was created
-        again since. The caller holds the path.
+        """Make the daemon restore a document whose deletion this device has reported, unless it was
+        created again since. The caller must hold the lock of the path.
         """
         text = await self._text_of(told.path, told.known.revision, told.known.hash)
         if text is None or await self._is_alive(told.path):

@@ -1,5 +1,5 @@
-"""Files of a folder together with what the ledger records of them: reading them once they are
-saved, writing a text from the daemon, and confirming it. It sends nothing.
+"""Read and write the files of a folder, and update their records in the ledger. A file is read only
+once its program has finished saving it. Nothing is sent from here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Lacking(NamedTuple):
     """Files of a folder that the daemon lacks.
 
     Attributes:
-        waiting: paths of the files whose text it has not confirmed.
+        waiting: paths of the files whose text the daemon has not confirmed.
         passed_by: (path, reason) of the files that cannot be watched (`Folder.passed_by`).
     """
 
@@ -53,19 +53,21 @@ class Lacking(NamedTuple):
 
 
 class WriteObserver(Protocol):
-    """The holder of the folders of a link, which may have to prepare one before a text is written there."""
+    """The interface of an object that prepares a folder before the first text from the daemon is
+    written to it.
+    """
 
     async def before_write(self, folder: Folder) -> None:
-        """Prepare a folder for a text from the daemon, which is written next."""
+        """Prepare a folder, since a text from the daemon is written to it next."""
         ...
 
 
 class LocalFiles:
-    """The files of one folder, beside their ledger.
+    """The files of one folder, with their records in the ledger.
 
     Attributes:
-        absence: the rule for missing files.
-        paths: the locks of the files, also against other processes.
+        absence: the rule that decides if missing files were deleted or lost.
+        paths: locks for single files, also against other processes.
     """
 
     def __init__(
@@ -84,17 +86,20 @@ class LocalFiles:
         self._observer = observer
 
     async def git_is_done(self) -> None:
-        """Wait while git changes the folder: it writes the files first and `HEAD` last."""
+        """Wait while git changes the folder, at most `_BUSY_S` seconds: git writes the files first
+        and `HEAD` last.
+        """
         end = asyncio.get_running_loop().time() + _BUSY_S
         while await asyncio.to_thread(self.absence.is_busy) and asyncio.get_running_loop().time() < end:
             await _moment()
 
     async def whole(self, path: str, read: Callable[[], Content | None]) -> Content | None:
-        """Return a file's text once no program seems to be writing it, or after `_LONGEST_SAVE_S`.
+        """Read a file with `read` once no program seems to be saving it, or after `_LONGEST_SAVE_S`
+        seconds.
 
-        A program that saves in place keeps the file open; if a text from the daemon replaces the
-        file in the middle, the rest that the program writes is lost. A confirmed text counts as
-        complete.
+        A program that saves in place keeps the file open. If a text from the daemon replaced the
+        file in the middle, the rest that the program writes would be lost. A text that the daemon
+        has confirmed counts as complete.
         """
         end = asyncio.get_running_loop().time() + _LONGEST_SAVE_S
         while True:
@@ -107,9 +112,9 @@ class LocalFiles:
             await _moment()
 
     def lacking(self) -> Lacking:
-        """Return the paths of files whose text the daemon has not confirmed, and the files that
-        cannot be watched, in one walk. Blocks; reads those that look changed. Raises FolderError:
-        the folder has too many files.
+        """Return the files whose text the daemon has not confirmed, and those that cannot be
+        watched. Blocks; reads files that may have changed. Raises FolderError if the folder
+        contains too many files.
         """
         confirmed, forgotten, mark = self.ledger.all(), self.ledger.forgotten_files(), self.folder.mark
         unanswered = self.ledger.unanswered_files()
@@ -139,11 +144,13 @@ class LocalFiles:
         return False
 
     def confirmed_state(self, path: str) -> Confirmed | None:
-        """Return the confirmed state of a file. The caller holds the path.
+        """Return the confirmed state of a file; None if it has none. The caller must hold the lock
+        of the path.
 
-        A process may have ended after it wrote a text from the daemon and before it confirmed that.
-        If that text counted as an edit of the previous one, lines of other devices would count as
-        this device's, and appear twice once a user changes the lines next to them.
+        If a process ended after it wrote a text from the daemon and before it recorded that, the
+        record is completed here. Otherwise that text would count as an edit of the previous one.
+        Lines of other devices would count as this device's, and appear twice once a user changes
+        the lines next to them.
         """
         writing = self.ledger.writing(path)
         if writing is not None:
@@ -155,7 +162,9 @@ class LocalFiles:
         return self.ledger.get(path)
 
     def base_with_sent(self, path: str, known: Confirmed | None) -> Upon:
-        """Return the base of a file, with the hashes of the texts sent since."""
+        """Return the request fields with the revision that an edit of a file is based on, and the
+        hashes of the texts sent since.
+        """
         told = self.ledger.sent_with_deletion(path)
         said: Upon = {**self._base_of(path, known)}
         if told:
@@ -172,13 +181,13 @@ class LocalFiles:
         return {"base": gone, "baseHash": REMOVED} if gone else {"base": 0}
 
     async def write(self, path: str, text: str | None, revision: int, local: Content | None) -> None:
-        """Write a text from the daemon, or delete the file for None, and confirm that.
+        """Write a text from the daemon to a file, or delete the file if there is no `text`, and
+        record the revision.
 
-        Args:
-            local: the text that is replaced; None if there is no file.
+        `local` is the content that is replaced; None if there is no file.
 
-        Raises ChangedMeanwhileError: the file has another text now; FolderError: it cannot be
-        written, or the folder has too many files.
+        Raises ChangedMeanwhileError if the file has another text now, and FolderError if it cannot
+        be written or the folder contains too many files.
         """
         if self._observer:
             await self._observer.before_write(self.folder)
@@ -207,8 +216,8 @@ class LocalFiles:
         self.ledger.set(path, confirmed_as(local, digest, revision))
 
     async def confirm(self, path: str, content: Content, revision: int) -> None:
-        """Record that the daemon has the file's text, and replace credentials in the file by
-        placeholders if the user has configured that.
+        """Record that the daemon has the file's text as `revision`. If the user has configured
+        that, also replace the credentials in the file by placeholders.
         """
         stored = content
         if is_in_clear(self.folder, path, content):
@@ -217,8 +226,8 @@ class LocalFiles:
         await through(self.ledger.set, path, confirmed_as(stored, content.hash, revision))
 
     async def adopt(self, adopted: list[tuple[str, int]], entries: list[tuple[str, str, int]]) -> None:
-        """Record the revisions under which the daemon has files, as they were when they were
-        compared.
+        """Record the revisions under which the daemon has files. `entries` are (path, hash, base
+        revision) of the files in the comparison; a file that has changed since is skipped.
         """
         were = {path: (digest, base) for path, digest, base in entries}
         for path, revision in {path: revision for path, revision in adopted if path in were}.items():
@@ -236,15 +245,17 @@ class LocalFiles:
             self.ledger.set(path, known._replace(revision=revision))
 
     async def forget(self, path: str, was: Confirmed, revision: int = 0) -> None:
-        """Forget a file that was deleted, here and as `revision` of the daemon."""
+        """Record that a file is deleted here and, as `revision`, at the daemon; 0 if the revision
+        is unknown. Does nothing if the file's confirmed state is no longer `was`.
+        """
         async with self.paths.hold(path):
             # Unless another process has written and confirmed it meanwhile.
             if await asyncio.to_thread(self.ledger.get, path) == was:
                 await through(self.ledger.forget, path, revision)
 
     async def keep(self, path: str, was: Confirmed) -> None:
-        """Record that the daemon keeps a document whose deletion was reported, unless a text was
-        sent since.
+        """Record that the daemon keeps a document although its deletion was reported. Does nothing
+        if a text was sent since.
         """
         async with self.paths.hold(path):
             if await asyncio.to_thread(

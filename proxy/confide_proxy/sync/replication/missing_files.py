@@ -1,5 +1,5 @@
-"""Treatment of missing files: the rule (`absence`) decides which were deleted, and the
-deletions that were reported just before a loss are undone.
+"""Handle missing files: apply the rule (`absence`) that decides which were deleted, and undo
+deletions that were reported just before a loss was noticed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from confide_proxy.sync.steps import through
 
 
 class MissingFiles:
-    """Applies the rule for missing files to one folder, together with the daemon."""
+    """Applies the rule for missing files to one folder, and undoes wrong deletions at the daemon."""
 
     def __init__(self, files: LocalFiles, transfer: FileTransfer) -> None:
         self._folder = files.folder
@@ -28,8 +28,10 @@ class MissingFiles:
         self._transfer = transfer
 
     async def judge(self, missing: Collection[str], is_patient: bool, is_meant: bool = False) -> Verdict:
-        """Decide about missing files; undo reported deletions after a loss. Raises FolderError: the
-        folder does not exist.
+        """Decide if missing files were deleted or lost. After a loss, undo the deletions that were
+        reported just before. The parameters are those of `Absence.judge`.
+
+        Raises FolderError if the folder does not exist.
         """
         if not missing:
             return Verdict()
@@ -43,8 +45,8 @@ class MissingFiles:
         return verdict
 
     async def restart_if_replaced(self) -> dict[str, str]:
-        """Clear the ledger if another folder has the path now. Return the confirmed hashes, by
-        path, of the files that the new one lacks.
+        """Clear the ledger if another folder has taken the path. Return the files that the new
+        folder lacks: their paths, with the hashes of the texts that the daemon last confirmed.
         """
         if not await asyncio.to_thread(self._absence.is_another):
             return {}
@@ -53,11 +55,11 @@ class MissingFiles:
         return await through(self._absence.restart)
 
     def note_looked(self, verdict: Verdict, others: dict[str, str]) -> None:
-        """Record a verdict, and the notice to the user (`absence.notice`).
+        """Record the decision about missing files, and write or update the notice for the user
+        (`absence.notice`).
 
-        Args:
-            others: the files that the folder before this one had, as `restart_if_replaced` returns
-                them.
+        `others` are the files of the folder that was at the path before, as `restart_if_replaced`
+        returns them.
         """
         confirmed, notice = self._ledger.all(), self._absence.notice
         kept = {path: confirmed[path].hash for path in verdict.kept_files if path in confirmed}
@@ -72,7 +74,9 @@ class MissingFiles:
         self._absence.note_looked(verdict.waiting)
 
     async def delete_again(self) -> None:
-        """Delete the files that went missing and came back, unless they were changed since."""
+        """Delete the files that went missing and were restored, unless they were changed since.
+        Called when a user confirms that they are to be deleted.
+        """
         for path, digest in (await asyncio.to_thread(self._absence.notice.missing)).items():
             if not self._folder.is_memory(path):
                 continue
@@ -85,8 +89,8 @@ class MissingFiles:
         await asyncio.to_thread(self._absence.notice.clear)
 
     async def take_back(self) -> None:
-        """Undo the deletions that were reported just before the folder disappeared, since they are
-        part of that.
+        """If the folder has disappeared, undo the deletions that were reported just before: the
+        files were lost with it.
         """
         if not await asyncio.to_thread(self._folder.root.is_dir):
             await self._take_back()
@@ -101,8 +105,11 @@ class MissingFiles:
                     await self._transfer.restore(told)
 
     def come_back(self, pulled: list[tuple[str, int, str]], present: set[str]) -> list[str]:
-        """Return the paths that were deleted on both sides, but that the daemon has with a revision
-        not newer than the deletion.
+        """Return the paths of files that were deleted both here and at the daemon, but that the
+        daemon now has in a revision that is not newer than the deletion.
+
+        `pulled` are the files to fetch, as (path, revision, hash); `present` are the paths that
+        exist here.
         """
         removed = [(path, self._ledger.gone_at(path), revision) for path, revision, _ in pulled if path not in present]
         return [path for path, at, revision in removed if at is not None and (at >= revision or not at)]

@@ -1,8 +1,8 @@
-"""Sync of one folder with the daemon's documents.
+"""Synchronize one folder with the daemon's documents.
 
-Sync compares states: both sides compare (path, hash, revision) and exchange what differs; file
+Both sides compare their states (path, hash, revision) and exchange the files that differ; file
 events only make it prompt. Every step is idempotent, so a lost event, a crash or a replay costs
-nothing. The daemon decides what becomes of an edit of an old revision, since it has the base
+nothing. If an edit is based on an old revision, the daemon merges it, since it has the base
 revision.
 """
 
@@ -65,8 +65,8 @@ class _Comparison:
 
 
 class Replica:
-    """Sync of one folder with one daemon. `observer` is called before each write of a text from
-    the daemon.
+    """Synchronizes one folder with one daemon. `observer` is called before each write of a text
+    from the daemon.
     """
 
     def __init__(
@@ -103,7 +103,9 @@ class Replica:
 
     @property
     def is_sealed_otherwise(self) -> bool:
-        """Return True if some files may be sealed differently now than at the last comparison."""
+        """Return True if some files may have to be sealed in another way than at the last
+        comparison.
+        """
         return self._compared_as not in (None, self.folder.mark)
 
     async def compare(
@@ -114,17 +116,19 @@ class Replica:
         is_patient: bool = False,
         is_meant: bool = False,
     ) -> SyncReport:
-        """Bring folder and daemon to the same state.
+        """Compare all files of the folder with the daemon's documents, and exchange those that
+        differ.
 
         Args:
-            force: read every file, even if it looks unchanged.
-            is_patient: the caller watches the folder: a possible loss is only checked again later
-                (`SyncReport.is_held`).
-            is_meant: a user confirmed that all files which are missing, or went missing and came
-                back, are deleted.
+            force: True to read every file, even if it looks unchanged.
+            progress: called with (files done, files in total).
+            is_patient: True if the caller watches the folder. A possible loss is then only checked
+                again later (`SyncReport.is_held`).
+            is_meant: True if a user confirmed that all files that are missing, or went missing and
+                were restored, are to be deleted.
 
-        Raises FolderError: the folder does not exist, or has too many files; RequestError,
-        ConnectionLost, TimeoutError: from the link.
+        Raises FolderError if the folder does not exist or contains too many files, and
+        RequestError, ConnectionLost or TimeoutError if the daemon cannot be reached.
         """
         report = SyncReport()
         await self._files.git_is_done()
@@ -283,7 +287,7 @@ class Replica:
         await self._steps.run([(path, self._transfer.send) for path in unsettled], report)
 
     async def send_changes(self, paths: Iterable[str]) -> SyncReport:
-        """Send the changes that a watcher saw: a comparison of these paths only."""
+        """Compare only these paths with the daemon, after a watcher has reported that they changed."""
         await self._files.git_is_done()
         if await asyncio.to_thread(self.absence.is_another):
             return await self.compare(is_patient=True)
@@ -309,26 +313,26 @@ class Replica:
         return report
 
     async def flush(self, path: str) -> None:
-        """Send one file if it has changed. A missing file is left to the watcher: an editor may be
-        about to replace it.
+        """Send one file if it has changed. If it is missing, do nothing: an editor may be about to
+        replace it, and the watcher will report it.
         """
         if self.folder.is_watched(path) and not await asyncio.to_thread(self.folder.is_missing, path):
             await self._steps.run([(path, self._transfer.send)], SyncReport())
 
     async def apply(self, body: dict[str, Any]) -> dict[str, object]:
-        """Write a revision from the daemon, as `FileTransfer.apply`."""
+        """Write a revision that the daemon sends, as `FileTransfer.apply` does."""
         return await self._transfer.apply(body)
 
     async def take_back(self) -> None:
-        """Undo reported deletions after a loss, as `MissingFiles.take_back`."""
+        """Undo deletions that were reported just before a loss, as `MissingFiles.take_back` does."""
         await self._missing.take_back()
 
     def lacking(self) -> Lacking:
-        """Return the files that the daemon lacks, as `LocalFiles.lacking`."""
+        """Return the files that the daemon lacks, as `LocalFiles.lacking` does."""
         return self._files.lacking()
 
     def pending(self) -> int:
         """Return the number of files whose text the daemon has not confirmed. Blocks briefly; reads
-        those that look changed.
+        files that may have changed.
         """
         return len(self.lacking().waiting)

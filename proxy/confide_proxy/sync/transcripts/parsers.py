@@ -52,15 +52,16 @@ class UnknownLineError(ValueError):
 
 
 class ToolOutcome(NamedTuple):
-    """The result of a tool call.
+    """The result of a tool call in a transcript.
 
     Attributes:
         call: the client's id of the call.
         failed: True if the tool reported an error.
-        stored: (project, path, revision) if the result says, in the words of Confide's own tools,
-            that it stored a document. Any tool may say so: the caller checks which tool was called.
-        error: the line of a failed call's result that says what has failed; "" if none does. It is
-            for learning on this device, and no part of a message.
+        stored: (project, path, revision) of a document, if the result says in the words of
+            Confide's own tools that it was stored. Any tool may say so: the caller must check which
+            tool was called.
+        error: the line in a failed call's result that says what has failed; "" if there is none. It
+            is used for learning on this device, and is no part of a message.
     """
 
     call: str
@@ -71,11 +72,11 @@ class ToolOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedLine:
-    """The contents of a line; fields that it lacks are "". A line without text is no message, but
-    may name the session's place.
+    """The contents of a line of a transcript; fields that it lacks are "". A line without text is
+    no message, but may name the session's working folder.
 
     Attributes:
-        role: the speaker; None without one.
+        role: the speaker; None if the line is no message.
         text: markdown, without NUL and lone surrogates.
         time: ISO 8601 in UTC to the second.
         session: the session id in the line.
@@ -96,18 +97,18 @@ class ParsedLine:
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """A transcript format.
+    """The format of a client's transcripts, and where they are.
 
     Attributes:
-        agent: its name, in the configuration and in the names of documents: lower-case letters and
-            hyphens.
+        agent: the client's name in the configuration and in the names of documents: lower-case
+            letters and hyphens.
         variable: the environment variable that names the client's folder.
-        default: that folder below the home folder, if the variable is not set.
-        inner: the folder of the transcripts in it.
-        depth: the deepest level of folders with transcripts.
-        session_of: returns the session of a file (relative to that folder): letters, digits, _ and
-            - only; None if it is not a transcript.
-        parse: parses a line. Raises UnknownLineError: it is damaged, or of an unknown kind.
+        default: the client's folder below the home folder, if the variable is not set.
+        inner: the folder of the transcripts in the client's folder.
+        depth: the deepest level of subfolders that contain transcripts.
+        session_of: returns the session id of a file, given its path below the folder of the
+            transcripts: letters, digits, _ and - only. None if the file is not a transcript.
+        parse: parses a line. Raises UnknownLineError if it is damaged or of an unknown kind.
     """
 
     agent: str
@@ -127,7 +128,7 @@ class Parser:
 
 
 def record_of(line: bytes) -> dict[str, object]:
-    """Return the JSON object in a line. Raises UnknownLineError: it is not one."""
+    """Return the JSON object in a line. Raises UnknownLineError if the line is not a JSON object."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -138,13 +139,15 @@ def record_of(line: bytes) -> dict[str, object]:
 
 
 def text_in(table: Mapping[str, object], key: str) -> str:
-    """Return the string under a key of a record, or ""."""
+    """Return the string under a key of a record; "" if there is no such string."""
     value = table.get(key)
     return value if isinstance(value, str) else ""
 
 
 def clean_text(text: str) -> str:
-    """Return the text without insertions by the client or Confide, fit to be sent."""
+    """Return a text of a transcript without what the client or Confide has inserted, in a form that
+    may be sent.
+    """
     return sendable(_CUT_OFF.sub("", _INJECTED.sub("", text))).strip()
 
 
@@ -162,12 +165,14 @@ def utc(time: str) -> str:
 
 
 def branch_name(branch: str) -> str:
-    """Return the name of a branch in the form in which it may be sent."""
+    """Return a git branch's name in the form in which it may be sent."""
     return "".join(letter for letter in branch if letter.isprintable())[:_BRANCH_CHARS]
 
 
 def mention(tool: str, arguments: Any) -> str:
-    """Return a line that names a tool call and its main argument, shortened, without its result."""
+    """Return one line for a tool call, with the tool's name and its main argument, shortened. It
+    does not contain the result.
+    """
     if own := _CONFIDE.fullmatch(tool):
         return f"[tool confide {own[1]}]"  # the stored text is in the memory already
     said = arguments if isinstance(arguments, str) else ""
@@ -180,8 +185,9 @@ def mention(tool: str, arguments: Any) -> str:
 
 
 def stored_in(answer: Any) -> tuple[str, str, int] | None:
-    """Return `ToolOutcome.stored` from a result that is a text or a list of blocks, as
-    `memory_store` and `memory_update` word it.
+    """Return (project, path, revision) of the document that a tool's result says was stored, in the
+    words of `memory_store` and `memory_update`; None if it says no such thing. The result is a text
+    or a list of blocks.
     """
     if isinstance(answer, list):
         answer = next((text_in(block, "text") for block in answer if isinstance(block, dict)), "")
@@ -193,7 +199,9 @@ def stored_in(answer: Any) -> tuple[str, str, int] | None:
 
 
 def error_in(answer: Any) -> str:
-    """Return `ToolOutcome.error` from the result of a failed call: a text, or a list of blocks."""
+    """Return the line that says what has failed in the result of a failed tool call; "" if there is
+    none. The result is a text or a list of blocks.
+    """
     if isinstance(answer, list):
         answer = "\n".join(text_in(block, "text") for block in answer if isinstance(block, dict))
     return message_in(sendable(answer)) if isinstance(answer, str) else ""

@@ -1,8 +1,8 @@
-"""The transcripts of one client on this device, and sending them to the daemon.
+"""Find the transcripts of one client on this device, and send them to the daemon.
 
-The daemon's state decides how far a session was sent; a hash of the bytes right before that offset
-shows if the file is still the same. The daemon accepts a batch only for the state that the batch
-names, so nothing is stored twice, whichever process sends it.
+The daemon stores how far each session was sent. A hash of the bytes right before that offset shows
+if the file is still the same. The daemon accepts a batch only if it names the daemon's present
+state, so nothing is stored twice, whichever process sends it.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _COMPACT_AFTER = 1000
 
 @dataclass(slots=True)
 class SentTotals:
-    """Numbers of sessions with sent messages, of messages, and of skipped lines: damaged, unknown
-    or too long.
+    """Numbers of what was sent: sessions with new messages, messages, and skipped lines (damaged,
+    unknown or too long).
     """
 
     sessions: int = 0
@@ -87,11 +87,12 @@ PARSERS: Final[dict[str, Parser]] = {module.PARSER.agent: module.PARSER for modu
 
 
 class TranscriptSource:
-    """The transcripts that one client writes into a folder, for one space.
+    """The transcripts that one client writes into a folder, and their transfer to one space.
+    Without `sealing`, they can be inspected but not sent.
 
     Attributes:
         progress: this device's record of how far each session was sent.
-        sent: totals of what this object has sent. It sends nothing without `sealing`.
+        sent_totals: totals of what this object has sent.
     """
 
     def __init__(
@@ -110,18 +111,18 @@ class TranscriptSource:
         self._aside: set[str] = set()
 
     def on_up(self) -> None:
-        """Forget the daemon's states from an earlier connection."""
+        """Start with a new connection: ask the daemon again how far each session was sent."""
         self._asked_sessions.clear()
         self._aside.clear()
 
     async def look_back(self, link: RequestChannel) -> None:
-        """Check that the daemon has what it last accepted from this source; if not, it was restored
-        from an older copy, and the progress of all sessions is reset.
+        """Check that the daemon still has what it last accepted from this source. If not, it was
+        restored from an older copy, and the progress of all sessions is reset.
 
-        A restore loses the newest states first, so the session that was sent last stands for all
-        others, which need no requests.
+        A restore loses the newest states first. So it is enough to check the session that was sent
+        last; the others need no requests.
 
-        Raises RequestError, ConnectionLost, TimeoutError: from the link.
+        Raises RequestError, ConnectionLost or TimeoutError if the daemon cannot be asked.
         """
         newest = self.progress.newest()
         if newest is None:
@@ -142,17 +143,17 @@ class TranscriptSource:
             await asyncio.to_thread(self.progress.go_back)
 
     def find_files(self) -> tuple[list[TranscriptFile], list[Path]]:
-        """Return the existing transcripts, and their folders. Blocks."""
+        """Return the existing transcripts, and the folders that were searched. Blocks."""
         return found_below(self.root, self.parser)
 
     def is_settled(self, file: TranscriptFile) -> bool:
-        """Return True if nothing of the transcript has to be sent."""
+        """Return True if nothing of the transcript has to be sent now."""
         known = self.progress.get(file.session)
         stat = (known.inode, known.size, known.mtime_ns)
         return file.session in self._aside or known.is_forgotten or stat == (file.inode, file.size, file.mtime_ns)
 
     def pending_bytes(self, files: list[TranscriptFile]) -> int:
-        """Return the number of bytes in these transcripts that were not processed yet."""
+        """Return the number of bytes in these transcripts that are not processed yet."""
         waiting = (file for file in files if not self.is_settled(file))
         return sum(max(0, file.size - self.progress.get(file.session).offset) for file in waiting)
 
@@ -164,9 +165,10 @@ class TranscriptSource:
         to_the_end: bool,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Send what is due of one transcript: whole batches, and with `to_the_end` the rest too.
-        `progress` gets the number of processed bytes. Raises RequestError, ConnectionLost,
-        TimeoutError: from the link.
+        """Send the new messages of one transcript in batches. Messages that do not fill a batch are
+        only sent with `to_the_end`. `progress` is called with the number of processed bytes.
+
+        Raises RequestError, ConnectionLost or TimeoutError if they cannot be sent.
         """
         messages = self.sent_totals.messages
         try:
@@ -315,14 +317,14 @@ def _read_position(known: SessionPosition, answer: TranscriptState) -> SessionPo
 
 @dataclass(frozen=True, slots=True)
 class SessionPosition:
-    """The progress of one session.
+    """How far the transcript of one session was sent.
 
     Attributes:
-        project: its project; "" while unknown.
-        branch: the last branch that was named before the offset.
-        version, offset, head, mark: the daemon's state of it (PROTOCOL.md 9.5).
-        is_forgotten: a user had it deleted at the daemon; it is never sent again.
-        inode, size, mtime_ns: its file when nothing was left to send; 0 otherwise.
+        project: the session's project; "" while it is unknown.
+        branch: the git branch that was named last before the offset.
+        version, offset, head, mark: the daemon's state of the session (PROTOCOL.md 9.5).
+        is_forgotten: True if a user had the session deleted at the daemon; it is never sent again.
+        inode, size, mtime_ns: the file's identity when nothing was left to send; 0 otherwise.
     """
 
     project: str = ""
@@ -338,7 +340,9 @@ class SessionPosition:
 
 
 class SourceProgress:
-    """The progress of the sessions of one source in one space. Methods access the disk briefly."""
+    """How far the sessions of one source were sent to one space, stored in a file. Methods access
+    the disk briefly.
+    """
 
     def __init__(self, folder: Path, space: str, source: Path) -> None:
         name = hashlib.blake2b(f"{space}\0{source}".encode(errors="surrogateescape"), digest_size=16).hexdigest()
@@ -348,28 +352,31 @@ class SourceProgress:
             self._compact()
 
     def get(self, session: str) -> SessionPosition:
-        """Return the progress of a session; a new one starts at zero."""
+        """Return the progress of a session; that of an unknown session starts at 0."""
         return self._positions.get(session, SessionPosition())
 
     def newest(self) -> tuple[str, SessionPosition] | None:
-        """Return the session whose state the daemon reported last, with its progress, or None."""
+        """Return the session whose state the daemon reported last, with its progress; None if there
+        is none.
+        """
         return next(((name, known) for name, known in reversed(self._positions.items()) if known.version), None)
 
     def clear(self) -> None:
-        """Forget the progress of all sessions in this object; the file stays."""
+        """Forget the progress of all sessions in memory; the file stays."""
         self._positions.clear()
 
     def go_back(self) -> None:
-        """Reset the progress in the file too, except for sessions that were deleted at the daemon.
+        """Reset the progress of all sessions, in the file too, except for sessions that were
+        deleted at the daemon.
 
-        Raises OSError: the disk fails.
+        Raises OSError if the file cannot be written.
         """
         self._positions = {session: known for session, known in self._positions.items() if known.is_forgotten}
         self._compact()
 
     def set(self, session: str, known: SessionPosition) -> None:
-        """Record the progress of a session. Raises OSError: the disk fails; this object knows the
-        progress nevertheless.
+        """Record the progress of a session. Raises OSError if the file cannot be written; the
+        progress is kept in memory all the same.
         """
         self._put(session, known)
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,5 +1,5 @@
-"""Reading of transcript files: complete lines from an offset on, batches to send, and hashes that
-identify a file.
+"""Read transcript files: find them, read complete lines from an offset on, collect batches to send,
+and compute hashes that identify a file.
 
 No symlink to a folder or file is followed. Lines over `MAX_LINE_BYTES` are skipped without being
 kept in memory.
@@ -52,7 +52,7 @@ _LONGEST_PLACEHOLDER: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFile:
-    """A transcript that a walk found, not read yet. `path` is absolute."""
+    """A transcript file that was found but not read yet. `path` is absolute."""
 
     path: Path
     session: str
@@ -65,7 +65,7 @@ def found_below(root: Path, parser: Parser) -> tuple[list[TranscriptFile], list[
     """Return the transcripts below a folder, newest first, one file per session; and the folders
     that were searched.
 
-    Unreadable ones are skipped.
+    Unreadable files and folders are skipped.
     """
     found: dict[str, TranscriptFile] = {}
     folders: list[Path] = []
@@ -84,7 +84,7 @@ def found_below(root: Path, parser: Parser) -> tuple[list[TranscriptFile], list[
 
 
 def looked_at(file: TranscriptFile) -> TranscriptFile | None:
-    """Return the file with its present size and time; None if it was deleted."""
+    """Return the same file with its present size and time; None if it was deleted."""
     try:
         status = file.path.lstat()
     except OSError:
@@ -104,8 +104,10 @@ def _entries(root: Path, depth: int, folders: list[Path], folder: str = "") -> I
 
 @contextmanager
 def open_below(root: Path, path: Path) -> Iterator[int]:
-    """Yield a descriptor of a file below `root`. Raises OSError: it was deleted, is behind a
-    symlink, is not a regular file, or cannot be read.
+    """Open a file below `root`, and yield its file descriptor.
+
+    Raises OSError if the file was deleted, a part of its path is a symlink, it is not a regular
+    file, or it cannot be read.
     """
     *folders, name = path.relative_to(root).parts
     with open_descending(root, folders) as parent:
@@ -119,8 +121,8 @@ def open_below(root: Path, path: Path) -> Iterator[int]:
 
 
 def whole_lines(fd: int, begin: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (end offset, line without its newline) from an offset on; None instead of a line that
-    is too long.
+    """Yield each line from the offset `begin` on, without its newline, after the offset of its end.
+    A line that is too long is replaced by None.
 
     A last line without a newline is still being written, and left out.
     """
@@ -144,8 +146,8 @@ def whole_lines(fd: int, begin: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def head_of(fd: int) -> str:
-    """Return a hash that identifies the file: of its first line, or of its beginning; "" while that
-    is incomplete.
+    """Return a hash that identifies the file: of its first line, or of its beginning if that line
+    is long. "" while the first line is incomplete.
     """
     data = portable.read_at(fd, _HEAD_BYTES, 0)
     end = data.find(b"\n")
@@ -155,8 +157,8 @@ def head_of(fd: int) -> str:
 
 
 def mark_of(fd: int, offset: int) -> str:
-    """Return a hash of the bytes right before the offset, to detect that the file was rewritten; ""
-    at 0 and after the file's end.
+    """Return a hash of the bytes right before the offset, to detect that the file was rewritten. ""
+    if the offset is 0 or after the file's end.
     """
     begin = max(0, offset - _MARK_BYTES)
     data = portable.read_at(fd, offset - begin, begin)
@@ -169,13 +171,13 @@ def _digest(data: bytes) -> str:
 
 @dataclass(slots=True)
 class OutgoingBatch:
-    """The messages between two offsets, as they are sent (PROTOCOL.md 9.5); the daemon needs the
-    records of `secrets` first.
+    """The messages of a transcript between two offsets, in the form in which they are sent
+    (PROTOCOL.md 9.5). The daemon must get the encrypted records of `secrets` before.
 
     Attributes:
-        branch: the last branch that was named, in its local spelling.
+        branch: the git branch that was named last, in its local spelling.
         skipped: the number of lines that were damaged, unknown, too long, or blocked by the policy.
-        is_full: more may follow.
+        is_full: True if more messages may follow after this batch.
     """
 
     begin: int
@@ -188,15 +190,15 @@ class OutgoingBatch:
 
     @property
     def is_due(self) -> bool:
-        """Return True if it is large enough to be sent at once."""
+        """Return True if the batch is large enough to be sent at once."""
         return self.is_full or len(self.messages) >= BATCH_MESSAGES or self.end - self.begin >= BATCH_BYTES
 
 
 def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str, mtime: float) -> OutgoingBatch:
-    """Read the next batch of a file and seal it. `mtime`, in seconds since 1970, replaces missing
-    times of lines. Blocks.
+    """Read the next batch of messages from a file and seal them. `mtime`, in seconds since 1970, is
+    used as the time of lines without one. Blocks.
 
-    Raises OSError: the file cannot be read; KeyFileError: as `Sealer.seal`.
+    Raises OSError if the file cannot be read, and KeyFileError as `Sealer.seal` does.
     """
     batch = OutgoingBatch(begin, begin, branch)
     time = iso(max(0.0, mtime))
@@ -231,8 +233,8 @@ def collect(fd: int, parser: Parser, begin: int, sealer: Sealer, *, branch: str,
 
 
 def origin_of(fd: int, parser: Parser) -> tuple[str, str] | None:
-    """Return (working folder, branch) of the session, "" if its first lines do not name them; None
-    while these are not written yet.
+    """Return the working folder and the git branch of the session in a file, "" for each that its
+    first lines do not name. None while these lines are not written yet.
     """
     cwd = branch = ""
     end = 0

@@ -1,10 +1,10 @@
-"""Streaming of transcripts: one process of this device follows each source, and sends new messages
-with low priority.
+"""Send new messages of transcripts while they are written. Of all processes of this device, only
+one follows each source, and sends with low priority.
 
 Messages that do not fill a batch wait until their file has been quiet for a while, which also
 covers the end of a session. Files are polled, not watched, since most of them never change again.
-Recently written ones are checked each time, and so are folders, since a new file changes its
-folder; all others every `WALK_S`.
+Files written lately are checked each time, and so are folders, since a new file changes its folder;
+all others are checked every `WALK_S` seconds.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ LATELY_S: Final = 3600.0
 def sources(
     paths: ProxyPaths, config: ProxyConfig, space: str, sealing: SessionSealing | None = None
 ) -> list[TranscriptSource]:
-    """Return the sources in the user's configuration, with their progress in this space. Blocks
-    briefly.
+    """Return the sources of transcripts in the user's configuration, with their progress in this
+    space. Blocks briefly.
     """
     return [source_of(agent, paths, config, space, sealing) for agent in dict.fromkeys(config.transcripts)]
 
@@ -56,14 +56,18 @@ def sources(
 def source_of(
     agent: str, paths: ProxyPaths, config: ProxyConfig, space: str, sealing: SessionSealing | None = None
 ) -> TranscriptSource:
-    """Return the source of one client; without `sealing` it can be inspected, but not sent."""
+    """Return the source of one client's transcripts. Without `sealing`, it can be inspected but not
+    sent.
+    """
     parser = PARSERS[agent]
     root = folder_of(parser, config)
     return TranscriptSource(paths, space, parser, root, sealing)
 
 
 def folder_of(parser: Parser, config: ProxyConfig) -> Path:
-    """Return the folder of a client's transcripts, from the configuration or the client's default."""
+    """Return the folder of a client's transcripts: from the configuration, or else the client's
+    default.
+    """
     said: str = getattr(config, f"{parser.agent.replace('-', '_')}_folder")
     return (Path(said).expanduser() if said else parser.home()).absolute()
 
@@ -78,11 +82,12 @@ async def send_all(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Send all new messages once; return the numbers of `SentTotals`. With `force` the daemon is
-    asked about every session, whatever this device has recorded; `progress` gets (processed bytes,
-    bytes in total).
+    """Send all new messages once, and return the numbers of `SentTotals`.
 
-    Raises RequestError, ConnectionLost, TimeoutError: from the link.
+    With `force`, ask the daemon about every session, even those that this device has recorded as
+    sent. `progress` is called with (processed bytes, bytes in total).
+
+    Raises RequestError, ConnectionLost or TimeoutError if the messages cannot be sent.
     """
     every = await asyncio.to_thread(sources, paths, config, space, sealing)
     for source in every:
@@ -110,12 +115,12 @@ async def send_all(
 
 
 def pending_bytes(paths: ProxyPaths, config: ProxyConfig, space: str) -> int:
-    """Return the number of bytes that were not processed yet. Blocks briefly."""
+    """Return the number of bytes in all transcripts that are not processed yet. Blocks briefly."""
     return sum(source.pending_bytes(source.find_files()[0]) for source in sources(paths, config, space))
 
 
 class TranscriptStreamer:
-    """Streaming over one link, until cancelled."""
+    """Sends new messages of transcripts over one link."""
 
     def __init__(
         self, paths: ProxyPaths, config: ProxyConfig, link: Link, sealing: SessionSealing, services: ServiceRunner
@@ -127,7 +132,7 @@ class TranscriptStreamer:
         self._link = link
 
     async def run(self) -> None:
-        """Follow the sources whenever the link is up, until cancelled."""
+        """Look for new messages and send them whenever the link is up, until cancelled."""
         async with TaskGroup() as group:
             for agent in dict.fromkeys(self._config.transcripts):
                 name = f"sending transcripts of {agent}"
@@ -177,7 +182,7 @@ class TranscriptStreamer:
 
 
 class Lookout:
-    """Search for new messages of one source. Methods block briefly."""
+    """Looks for transcripts of one source that have new messages. Methods block briefly."""
 
     def __init__(self, source: TranscriptSource) -> None:
         self._source = source
@@ -187,8 +192,8 @@ class Lookout:
         self._changed_files: dict[str, tuple[TranscriptFile, float]] = {}
 
     def changed_files(self) -> list[tuple[TranscriptFile, float]]:
-        """Return the transcripts that may have new messages, each with the seconds since its last
-        change.
+        """Return the transcripts that may have new messages, each with the number of seconds since
+        its last change.
         """
         if time.monotonic() - self._walked_at >= WALK_S or self._folders != self._stamps(self._folders):
             self._walk()

@@ -1,3 +1,3 @@
-"""Watched folders whose changed files are sent to the daemon: by file events, or by polling where
-the system provides none.
+"""Watch folders and send their changed files to the daemon: by file events, or by polling if the
+system provides none.
 """

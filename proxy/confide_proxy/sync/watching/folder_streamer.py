@@ -1,9 +1,10 @@
-"""Sync of folders while a session runs. Among all processes of this device, only the one that holds
-a folder's seat (a lock file) watches it, compares it, and receives the changes of other devices.
+"""Synchronize folders while a session runs. Among all processes of this device, only one watches a
+folder, compares it, and receives the changes of other devices: the one that holds the folder's lock
+file, called its seat.
 
-The other processes answer their own tool calls only, and try to take the seat: when its holder
-ends, however it ends, one of them takes over and starts with a comparison. A process whose link is
-down gives up the seat to one whose link is up. It keeps its watcher meanwhile, since the system may
+The other processes only answer their own tool calls, and try to take the lock. When its holder
+ends, in whatever way, one of them takes over and starts with a comparison. A process whose link is
+down gives up the lock to one whose link is up. It keeps its watcher meanwhile, since the system may
 have no other one left when the link is back.
 """
 
@@ -88,8 +89,8 @@ class _Turn:
 
 
 class Streamer:
-    """Sync of all folders of one link. `bodies` are the attach requests by project, which the link
-    sends at its next connection.
+    """Synchronizes all folders of one link. `bodies` are the attach requests by project, which the
+    link sends at its next connection.
     """
 
     def __init__(
@@ -114,8 +115,8 @@ class Streamer:
         self._watchers: dict[str, Watcher] = {}
 
     async def on_up(self, attached: Attached, spawn: Spawn) -> None:
-        """Get the keys of the space, then start to sync its folders. `spawn` starts a task that the
-        caller owns.
+        """Load the keys of the space, then start to synchronize its folders. `spawn` starts a task
+        that the caller owns.
         """
         space = str(attached["space"])
         await self._sealing.open(self._link, attached)
@@ -133,14 +134,14 @@ class Streamer:
             turn.tasks.append(spawn(self._services.keep(f"the sync of {folder.project}", partial(self._stream, turn))))
 
     def on_down(self) -> None:
-        """Stop the sync of all folders, since the link is down."""
+        """Stop synchronizing all folders, since the link is down."""
         for turn in self._turns.values():
             turn.end()
             self._services.well(_comparison(turn))
 
     def on_renewed(self, attached: Attached, spawn: Spawn) -> None:
-        """Compare the folders of this process again: the daemon's new session does not know yet
-        what this device has.
+        """Compare the folders of this process again, since the daemon has started a new session and
+        does not know yet which files this device has.
         """
         spawn(self.look_again(attached))
         for turn in self._turns.values():
@@ -148,8 +149,8 @@ class Streamer:
                 turn.tasks.append(spawn(self._begin_again(turn)))
 
     async def look_again(self, attached: Attached | None = None) -> None:
-        """Fetch news of the space's devices, and send again the files that would be sealed
-        differently now.
+        """Fetch changes of the space's devices and keys, and send again the files that would be
+        sealed in another way now.
         """
         await self._sealing.look_again(self._link, attached)
         await run_logged(self._files.reseal(), "sealing files again")
@@ -301,7 +302,7 @@ def _try_take(seat: Seat) -> bool:
 
 
 async def run_logged(work: Coroutine[Any, Any, Any], what: str) -> bool:
-    """Await background work; return False and log a warning if it failed. The next event,
+    """Wait for background work to end; if it fails, log a warning and return False. The next event,
     connection or comparison tries again.
     """
     try:

@@ -32,8 +32,8 @@ were dropped.
 
 
 class InotifyObserver(BaseObserver):
-    """A watchdog observer with an inotify instance of its own. Raises OSError if the system has
-    none left.
+    """A watchdog observer with an inotify instance of its own. Raises OSError if the system's limit
+    of instances is reached.
     """
 
     def __init__(self, on_failure: OnFailure) -> None:

@@ -1,8 +1,8 @@
-"""A watcher that reports changed files of a memory folder.
+"""Watch a memory folder, and report its changed files.
 
-The events of the operating system only make the sync prompt; the file itself decides what changed.
+Events of the operating system only make the sync prompt; the file itself decides what has changed.
 A path is reported once it has been quiet for the debounce time, so that an editor's
-write-temp-and-rename is one change, or after `LONGEST_GATHER_S` of uninterrupted changes.
+write-temp-and-rename is one change, or after `LONGEST_GATHER_S` seconds of uninterrupted changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ save would cause.
 
 
 class Watcher(events.FileSystemEventHandler):
-    """A watcher of one folder. It reports changed paths relative to the folder's root."""
+    """Watches one folder, and reports changed paths relative to it."""
 
     def __init__(self, folder: Folder, *, debounce_s: float) -> None:
         self._folder = folder
@@ -74,16 +74,16 @@ class Watcher(events.FileSystemEventHandler):
         self._stamps: dict[Path, tuple[int, int] | None] = {}
 
     def is_stale(self) -> bool:
-        """Return True if another folder has taken the path of a watched one. Blocks briefly."""
+        """Return True if another folder is now at the path of one that is watched. Blocks briefly."""
         return any(seen_as(path) not in (None, self._stamps.get(path)) for path in list(self._watches))
 
     def fits(self, folder: Folder) -> bool:
-        """Return True if this watcher covers the same root and extra globs as `folder`."""
+        """Return True if this watcher covers the same root folder and extra globs as `folder`."""
         return (self._folder.root, self._folder.extra) == (folder.root, folder.extra)
 
     def start(self) -> None:
-        """Start to watch, or to poll where the system provides no events. Blocks briefly: call it
-        in a worker thread.
+        """Start to watch the folder, or to poll it if the system provides no events. Blocks
+        briefly, so call it in a worker thread.
         """
         try:
             self._observer = _observer(self._on_failure)
@@ -98,7 +98,7 @@ class Watcher(events.FileSystemEventHandler):
 
     @property
     def has_events(self) -> bool:
-        """Return True if the operating system reports changes."""
+        """Return True if the operating system reports changes, False if the folder is polled."""
         return not self.problem
 
     def _poll_instead(self, error: Exception) -> None:
@@ -130,14 +130,16 @@ class Watcher(events.FileSystemEventHandler):
                 timer.cancel()
 
     def doubt(self, seconds: float) -> None:
-        """Request a comparison after so many seconds; replaces an earlier request."""
+        """Request a comparison of the whole folder after so many seconds. It replaces an earlier
+        request.
+        """
         if self._doubting is not None:
             self._doubting.cancel()
         self._doubting = self._loop.call_later(seconds, self._be_unsure)
 
     async def changes(self) -> set[str] | None:
-        """Wait for and return the next set of changed paths; None requests a comparison of the
-        whole folder.
+        """Wait for the next changes, and return their paths. None means that the whole folder must
+        be compared.
         """
         patience_s = RESCAN_S if self.has_events else POLL_S
         while True:
@@ -200,7 +202,7 @@ class Watcher(events.FileSystemEventHandler):
         return due
 
     def on_any_event(self, event: events.FileSystemEvent) -> None:
-        """Pass an event to the loop. Called in a watchdog thread."""
+        """Pass a file event to the event loop. Watchdog calls this in a thread of its own."""
         for name in (event.src_path, event.dest_path):
             if name:
                 with suppress(RuntimeError):  # the loop has ended
