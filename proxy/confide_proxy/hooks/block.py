@@ -32,7 +32,7 @@ def frame_lines(lines: Sequence[str], *, age_s: float | None = None) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return an age in words, such as "2 hours ago"."""
+    """Return a time span in words, such as "2 hours ago"."""
     for size, unit in _UNITS:
         if seconds >= size:
             number = int(seconds // size)

@@ -37,7 +37,7 @@ FAILED: Final = "failed"
 def note(
     state: str, *, event: str, client: str, outcome: str, ms: int, why: str = "-", is_logged: bool = False
 ) -> None:
-    """Record the outcome of an event. Never raises."""
+    """Add the outcome of a hook's event to the log. Never raises."""
     now = time.time()
     _append(state, EVENTS, MOST_BYTES, f"{int(now)} {_word(event)} {outcome} {ms} {_word(why)}\n")
     if is_logged:

@@ -52,7 +52,7 @@ _PART: Final = 65_536
 
 
 def main() -> NoReturn:
-    """Handle one event, then exit."""
+    """Handle the event on stdin, then exit with code 0."""
     with contextlib.suppress(BaseException):  # a client shows a hook's errors to the user
         Hook(process_start()).run()
     os._exit(0)

@@ -91,12 +91,13 @@ def append(
     event: str,
     more: Mapping[str, str] | None = None,
 ) -> bool:
-    """Append a pointer if learning is enabled, and return True if it was written. Otherwise write
-    nothing and create no folder.
+    """Append a reference to a place in a transcript if learning is enabled, and return True if it
+    was written. Otherwise write nothing and create no folder.
 
     Args:
         state: the state folder, which must exist.
         config: path of `proxy.toml`, which need not exist.
+        session: the client's id of the session.
         client: name of the client that writes the transcript, such as "claude-code" or "codex".
         transcript: path of the transcript file; "" if the client gives none.
         offset: current size of that file in bytes.
@@ -139,8 +140,8 @@ def append(
 
 
 def read(state: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], bytes]:
-    """Return the pointers of the last 30 days, the oldest first, and all lines as bytes for
-    `forget`. Invalid lines are skipped.
+    """Return the queued references of the last 30 days, oldest first, and all lines as bytes, which
+    `forget` takes. Invalid lines are skipped.
 
     Raises OSError if the file cannot be read.
     """

@@ -44,7 +44,7 @@ def write(state: str, port: int) -> bytes:
 
 
 def read(state: str) -> tuple[int, bytes] | None:
-    """Return the port and the secret; None if there is no such file, or it cannot be read."""
+    """Return the port and the secret from the file; None if it does not exist or is invalid."""
     try:
         found = json.loads(hook_paths.plain(file_of(state), _MOST_FILE))
         return int(found["port"]), bytes.fromhex(found["secret"])

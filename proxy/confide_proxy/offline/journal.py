@@ -139,7 +139,7 @@ class SealedLog:
             return 0
 
     def catch_up(self) -> None:
-        """Read the records that any process has appended since the last call."""
+        """Read the records that this or another process has appended since the last call."""
         try:
             with self.file.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -396,13 +396,13 @@ class Journal:
             return bool(logs)
 
     def tidy(self) -> None:
-        """Write both files again without the deleted calls."""
+        """Rewrite the files of queued and refused calls without the deleted ones."""
         with self._lock():
             for log in (self._queue, self._refused_log):
                 log.tidy(self.damaged_file, now=True)
 
     def drop_damaged(self) -> int:
-        """Delete all unreadable records; return their number."""
+        """Delete all unreadable records, and return how many there were."""
         if not self.folder.exists():
             return 0
         with self._lock():

@@ -163,7 +163,9 @@ class LocalMemory:
         return LocalDocument(project, path, *_apply_queued(content, waiting), len(waiting))
 
     def paths(self, project: str) -> list[str]:
-        """Return the paths of a project's documents, including queued ones."""
+        """Return the paths of a project's documents, including those that a queued call will
+        create.
+        """
         files = {found.path for found in self.folders[project].walk()}
         return sorted(files | {entry.path for entry in self._waiting() if entry.target == project})
 

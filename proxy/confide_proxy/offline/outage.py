@@ -36,7 +36,7 @@ class Outage(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Return the reason as a sentence for the agent and its user."""
+        """Return the reason why the daemon is not used, as a sentence for the agent and its user."""
         if self.is_behind:
             return "calls that were queued before are still on their way to the daemon"
         moment = datetime.fromtimestamp(self.since).astimezone()

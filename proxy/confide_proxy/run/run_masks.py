@@ -70,7 +70,9 @@ _LONGEST: Final = 4096
 
 
 class RunMasks:
-    """Makes a mask for each stream of output."""
+    """Creates the masks for a run's output, one for each stream. They hide the secret values that
+    this device knows.
+    """
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class HeaderUse(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The header and its host, in words."""
+        """A description of the header and its host, for users."""
         return f"{self.header} of {self.host}"
 
 

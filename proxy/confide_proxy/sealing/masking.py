@@ -73,7 +73,9 @@ class _Edges(NamedTuple):
 
 
 def forms(value: bytes) -> set[bytes]:
-    """Return a value and its usual encodings, without blanks."""
+    """Return a value and its usual encodings (base64, hex, percent encoding, escapes), each without
+    blanks.
+    """
     found = {value, value.hex().encode(), value.hex().upper().encode()}
     for core, _ in _base64_cores(value):
         address_safe = core.translate(_ADDRESS_SAFE)

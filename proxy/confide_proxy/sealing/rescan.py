@@ -57,7 +57,9 @@ Progress = Callable[[int, int], None]
 
 
 def policy_of(policy: Policy) -> Policy:
-    """Return the policy for stored texts: `block` becomes `seal`."""
+    """Return the user's policy as it applies to texts that are stored already: `block` becomes
+    `seal`.
+    """
     return policy._replace(files=_stored_action(policy.files), transcripts=_stored_action(policy.transcripts))
 
 
@@ -127,7 +129,9 @@ class RescanOutcome:
 
     @property
     def documents_to_rename(self) -> list[UnsealedDocument]:
-        """Documents whose names contain part of a credential."""
+        """The documents whose names contain part of a credential, so that their owner must rename
+        them.
+        """
         return [document for document in self.documents.values() if document.is_named]
 
     def note(self, text: StoredRevision, sealed: Sealed) -> None:

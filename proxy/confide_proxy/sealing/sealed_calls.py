@@ -252,8 +252,8 @@ class SealedCalls:
         """Return the arguments in sealed form, and the secrets in them. May take a while, so call
         it in a thread.
 
-        `is_whole`: seal all of the text, as of a sensitive note. `is_lookup`: the call changes
-        nothing.
+        With `is_whole`, all of the content is sealed, as in a sensitive note. `is_lookup` means
+        that the call changes nothing.
 
         Raises BlockedError if the policy blocks a credential, UnsealableError or KeyFileError if it
         cannot be sealed, and ToolError if the arguments are nested too deeply.

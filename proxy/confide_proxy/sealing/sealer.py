@@ -309,7 +309,7 @@ class Fingerprints:
         self._key = key
 
     def of(self, kind: str, value: str) -> str:
-        """Return the fingerprint, 24 hex digits."""
+        """Return the fingerprint of a credential, 24 hex digits."""
         data = kind.encode() + b"\0" + value.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, digest_size=_DIGEST_BYTES, key=self._key, person=_PERSON).hexdigest()
 

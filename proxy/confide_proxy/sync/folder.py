@@ -1,4 +1,4 @@
-"""Reading and writing of the memory files in a folder on this device. No other code does.
+"""Read and write the memory files in a folder on this device. No other code does so.
 
 Every path is walked component by component with directory descriptors and `O_NOFOLLOW`, so that no
 symlink, however it got there, leads a read or a write outside. Only memory files are written:

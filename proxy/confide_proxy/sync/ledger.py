@@ -428,8 +428,8 @@ def notice_file(folder: Path, root: Path) -> Path:
 
 
 def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> None:
-    """Copy the confirmed states of a folder to another name of its space, because the space has
-    moved. `own` is the same as for a ledger.
+    """Copy the ledger of a folder when the space gets another name, because it was moved to another
+    daemon. `own` is the same as for `SyncLedger`.
 
     Without the copy, all files of the folder would be compared once as unconfirmed; nothing would
     be lost.
@@ -567,7 +567,9 @@ class FolderScan:
 
 @dataclass(slots=True)
 class SyncReport:
-    """The result of a comparison of a folder with the daemon, in numbers of files."""
+    """The result of comparing a folder with the daemon: numbers of files, and the files that were
+    skipped.
+    """
 
     files_scanned: int = 0
     sent: int = 0

@@ -117,7 +117,7 @@ class Files:
         )
 
     def has_open(self, project: str) -> bool:
-        """Return True if a project's folder is open over this connection."""
+        """Return True if a project's folder was opened since the last connection."""
         return project in self._opened_projects
 
     async def open_folder(self, folder: Folder) -> None:

@@ -162,7 +162,9 @@ class ActionRecall:
         return await asyncio.to_thread(_fitting, held, place, asked, ties)
 
     def count(self, session: str) -> None:
-        """Count a tool call of a session, which gets more tokens for every `CALLS` calls."""
+        """Count a tool call of a session. The session's token budget grows with every `CALLS`
+        calls.
+        """
         self._session_of(session).calls += 1
 
     def take(self, session: str, line: str) -> bool:

@@ -40,8 +40,8 @@ _CALL_S: Final = 20.0
 
 
 async def missing_files(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision whether memory files that went missing together come back or are deleted
-    on all devices; [] if there are none.
+    """Return a question for the user: restore memory files that went missing together, or delete
+    them on all devices? Returns [] if there are no such files.
     """
     root = place.project.root
     notice = Notice(notice_file(place.paths.ledgers, root))
@@ -64,8 +64,8 @@ async def missing_files(place: DecisionPlace) -> list[PendingDecision]:
 
 
 async def project_name(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision whether a folder may use the project name that it claims but that another
-    project has; [] if it claims none.
+    """Return a question for the user: may a folder use the project name that it claims, although
+    another project has it? Returns [] if the folder claims no such name.
     """
     project = place.project
     if not project.claim:
@@ -85,8 +85,8 @@ async def project_name(place: DecisionPlace) -> list[PendingDecision]:
 
 
 async def conflicts(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision which version of a file to keep, for the first file with a conflict of
-    two versions; [] if there is none.
+    """Return a question for the user: which of two versions in conflict to keep, for the first such
+    file? Returns [] if there is none.
     """
     async with place.connect(place.project) as client, asyncio.timeout(_CALL_S):
         status = await client.call("memory_status", {})
@@ -130,8 +130,8 @@ def _settle(client: Any, project: str, path: str, known: str, origin: str) -> No
 
 
 async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision what to do with a note about code that has changed or no longer exists;
-    [] if there is none.
+    """Return a question for the user: is a note still true although its code has changed or no
+    longer exists? Returns [] if there is no such note.
     """
     async with place.connect(place.project) as client:
         found = await asyncio.to_thread(_most_outdated, client.ties.notes)

@@ -265,8 +265,8 @@ def action(entry: ActionEntry, most_bytes: int, mark: str | None = None) -> Quot
     """Return the line for an entry that concerns a tool call, cut so that it takes at most
     `most_bytes` with its frame. None if it must not be shown, or does not fit.
 
-    `mark` is a warning that the note may be outdated, "" if it was checked and is not, and None if
-    it was not checked.
+    `mark` is a warning that the note may be outdated. "" means that it was checked and is up to
+    date, None that it was not checked.
     """
     most = HIT_CHARS
     text = _ITEM.sub("", entry["snippet"].lstrip(), count=1)
@@ -282,8 +282,8 @@ def action(entry: ActionEntry, most_bytes: int, mark: str | None = None) -> Quot
 
 
 def add_mark(quoted: Quoted, mark: str) -> Quoted:
-    """Return a line with a warning beside its author and day; "" adds none but records that the
-    note was checked.
+    """Return a line with a warning added beside its author and day. An empty warning adds nothing,
+    but records in the line that the note was checked.
     """
     head, end, rest = quoted.line.partition("): ")
     shown = f"; {plain(mark, MARK_CHARS)}" if mark else ""

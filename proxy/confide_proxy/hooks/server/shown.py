@@ -67,7 +67,7 @@ class ShownLedger:
         del keys[:-MOST_SHOWN]
 
     def has_begun(self, session: str) -> bool:
-        """Return True if a start of the session was recorded."""
+        """Return True if the start of this session is in the record."""
         return bool(self._of(session)["starts"])
 
     def starts(self, session: str, source: str, *, is_anew: bool) -> bool:

@@ -227,9 +227,7 @@ class UsageState:
         return bool(found)
 
     def use(self, project: str, said: Iterable[str], now: float) -> bool:
-        """Count that an agent used these notes, for example updated one. `said` are the ids or
-        paths that it gave.
-        """
+        """Count that an agent used these notes. `said` are the ids or paths that it gave."""
         found = [note for name in said for note in self._notes_named(project, name)]
         for note in found:
             self._use(note, now)
@@ -471,7 +469,7 @@ def session_of(name: str) -> str:
 
 
 def tokens_of(text: str) -> int:
-    """Estimate the tokens of a text, at four bytes each."""
+    """Estimate the number of tokens of a text as a quarter of its bytes."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
 
 

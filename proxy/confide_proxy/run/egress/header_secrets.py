@@ -92,7 +92,7 @@ class HeaderSecrets:
 
     @property
     def destinations(self) -> tuple[Destination, ...]:
-        """Return the hosts that get a secret."""
+        """The hosts for which a header gets a secret."""
         return tuple(self._by_host)
 
     def headers(self, destination: Destination, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

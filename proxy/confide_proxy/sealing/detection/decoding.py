@@ -151,8 +151,8 @@ def encoded_runs(text: str, shortest: int = _SHORTEST, longest: int = LONGEST_RU
 
 
 def is_text_in_base64(run: str) -> bool:
-    """Return True if a base64 run decodes to text. Its content is then searched instead of its
-    form.
+    """Return True if a run of base64 decodes to text. The decoded text is then searched for
+    credentials, instead of judging the run itself.
     """
     return _decode(run) is not None
 

@@ -1,5 +1,5 @@
-"""Classification of the name before a value: `DB_PASSWORD` and `clientSecret` name credentials,
-`token_type` and `public_key` don't.
+"""Decide by the name before a value if the value may be a credential: `DB_PASSWORD` and
+`clientSecret` name credentials, `token_type` and `public_key` don't.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Demand(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The kind of credential that a name indicates, the confidence, and the form its value must
-    have.
+    """The kind of credential that a name indicates, how likely it is (0 to 1), and the form that
+    its value must have.
     """
 
     kind: str

@@ -1,8 +1,9 @@
-"""Checks that a value is really a credential, by its form and its context.
+"""Check if a value is really a credential, by its form and its context.
 
-They separate random strings and chosen passwords from words, templates, examples, variable names
-and published defaults. Random strings without any context are the least certain findings: they are
-reported and, by default, never acted upon. Nothing is cached, since a cache would hold values.
+The checks separate random strings and chosen passwords from words, templates, examples, variable
+names and published defaults. Random strings without any context are the least certain findings:
+they are reported and, by default, never acted upon. Nothing is cached, since a cache would contain
+values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A cheap check that a text may contain a credential. Most texts don't, and nothing is imported or
+"""Check cheaply if a text may contain a credential. Most texts don't, and nothing is imported or
 compiled for them.
 
-It lists the marks that each detector starts from. Tests check every finding against them.
+This module lists the marks, such as `ghp_` or "password", from which each detector starts. Tests
+check every finding against them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Keys and addresses of blockchain wallets in Base58, as Bitcoin writes it: without 0, O, I and l.
+"""Find private keys of blockchain wallets, and distinguish them from public addresses. Both are in
+Base58, as Bitcoin writes it: without 0, O, I and l.
 
-Both look alike, so what they hold decides. Bitcoin's keys and addresses, and those of its kin, have a
-checksum (Base58Check). Solana's have none: a key pair is known by its public half, which follows from
-the private one, and an address only by the name that it has.
+Keys and addresses look alike, so their decoded content decides. Bitcoin's keys and addresses, and
+those of its kin, have a checksum (Base58Check). Solana's have none: a key pair is known by its
+public half, which follows from the private one, and an address only by the name that it has.
 """
 
 from __future__ import annotations

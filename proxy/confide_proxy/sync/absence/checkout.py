@@ -210,7 +210,9 @@ class Checkout:
 
 
 def blob_of(text: str, like: str) -> str:
-    """Return git's blob id of `text`, SHA-1 or SHA-256 according to the length of the id `like`."""
+    """Return the id that git gives to a blob with this text: SHA-1 or SHA-256, whichever the blob
+    id `like` is.
+    """
     data = text.encode()
     kind = hashlib.sha256 if len(like) == 64 else hashlib.sha1
     return kind(b"blob %d\0" % len(data) + data).hexdigest()

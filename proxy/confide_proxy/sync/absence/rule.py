@@ -1,5 +1,5 @@
-"""The rule that decides if missing files of a folder were deleted or lost. Comparison, watching and
-incoming revisions all use it.
+"""Decide if missing files of a folder were deleted or lost. Comparison, watching and incoming
+revisions all use this rule.
 
 When a user deletes a few files, and the folder around them stays as it is, Confide reports the
 deletion to the daemon, and all other devices delete theirs. A new clone, `git clean`, an unmounted

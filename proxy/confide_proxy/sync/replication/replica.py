@@ -98,7 +98,7 @@ class Replica:
 
     @property
     def ledger(self) -> SyncLedger:
-        """Return the ledger of the folder."""
+        """Return the folder's ledger, which records the files that the daemon has confirmed."""
         return self._ledger
 
     @property

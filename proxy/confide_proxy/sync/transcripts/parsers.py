@@ -1,5 +1,5 @@
-"""The interface of transcript parsers, and their common functions: one line in, at most one message
-out.
+"""The interface of transcript parsers, and their common functions. A parser takes one line of a
+transcript and returns at most one message.
 
 A parser keeps no state, so that reading can start at any line. It must not return outputs of tools
 (a call is one line), thinking, texts that the client or Confide itself inserted, and conversations
@@ -48,7 +48,7 @@ _CONFIDE = re.compile(r"(?:mcp__)?(?:plugin_confide_)?confide__(\w+)")
 
 
 class UnknownLineError(ValueError):
-    """A line that is damaged, or of a kind that the parser does not know."""
+    """A line of a transcript is damaged, or of a kind that the parser does not know."""
 
 
 class ToolOutcome(NamedTuple):
@@ -120,8 +120,8 @@ class Parser:
     parse: Callable[[bytes], ParsedLine]
 
     def home(self) -> Path:
-        """Return the folder of the client's transcripts, unless the configuration names another
-        one.
+        """Return the default folder of the client's transcripts, used unless the configuration
+        names another one.
         """
         said = os.environ.get(self.variable)
         return (Path(said).expanduser() if said else Path.home() / self.default) / self.inner
@@ -152,8 +152,8 @@ def clean_text(text: str) -> str:
 
 
 def sendable(text: str) -> str:
-    """Return the text with "\\n" as line ends, and a replacement character for characters that
-    documents may not contain.
+    """Return a text in a form that documents may contain: line ends are "\\n", and forbidden
+    characters are replaced.
     """
     return _SURROGATES.sub("\ufffd", text).replace("\r\n", "\n").replace("\r", "\n")
 

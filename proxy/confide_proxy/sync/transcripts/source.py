@@ -356,8 +356,8 @@ class SourceProgress:
         return self._positions.get(session, SessionPosition())
 
     def newest(self) -> tuple[str, SessionPosition] | None:
-        """Return the session whose state the daemon reported last, with its progress; None if there
-        is none.
+        """Return the session whose state the daemon reported last, with its progress. None if the
+        daemon has not reported any.
         """
         return next(((name, known) for name, known in reversed(self._positions.items()) if known.version), None)
 

@@ -1,4 +1,4 @@
-"""A watchdog observer for inotify that reports failures which watchdog hides.
+"""Watch folders by inotify, and report failures that the watchdog library hides.
 
 If the system's limit is reached in a subfolder, watchdog silently continues without it; and if the
 kernel drops events, it repairs its watches without a report.

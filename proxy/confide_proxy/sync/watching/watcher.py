@@ -116,7 +116,7 @@ class Watcher(events.FileSystemEventHandler):
             self._loop.call_soon_threadsafe(self._be_unsure)
 
     def stop(self) -> None:
-        """Stop the watching threads. Blocks briefly."""
+        """Stop watching and end the watcher's threads. Blocks briefly."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._quiet)
         if self._observer is not None:

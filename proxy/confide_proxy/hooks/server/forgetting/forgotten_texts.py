@@ -97,7 +97,7 @@ class ForgetRecords:
         return list(_guards(self._file, stamp)) if stamp else []
 
     def is_forgotten(self, text: str) -> bool:
-        """Return True if a text contains a text that was forgotten."""
+        """Return True if a text contains anything that was forgotten."""
         return any(guard.is_in(text) for guard in self.guards())
 
     def _read(self) -> dict[str, dict[bytes, KnownRecord]]:

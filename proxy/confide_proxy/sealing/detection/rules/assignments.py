@@ -1,5 +1,5 @@
-"""Values after a name that indicates a credential: in code, environment files, YAML, JSON, XML,
-command lines and sentences.
+"""Find values after a name that indicates a credential: in code, environment files, YAML, JSON,
+XML, command lines and sentences.
 
 The name is searched in the lower-case text, then the operator, then the value. Each has a limit on
 its length, so that the cost is linear in the length of any text.

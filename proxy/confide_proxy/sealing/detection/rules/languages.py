@@ -1,4 +1,4 @@
-"""Passwords announced in other languages: "la clave es …", "пароль: …", "密码：…".
+"""Find passwords that are announced in other languages: "la clave es …", "пароль: …", "密码：…".
 
 The word for a password is searched in the lower-case text, then the connecting word or sign, then
 the value of printable ASCII characters. In languages without blanks between words the value ends at

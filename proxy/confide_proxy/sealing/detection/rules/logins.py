@@ -122,8 +122,8 @@ def find(text: str, lowered: str) -> Iterator[SecretFinding]:
 
 
 def find_in_sayings(text: str, lowered: str) -> Iterator[SecretFinding]:
-    """Yield session cookies, seeds of one-time codes (RFC 6238), bare private keys, and passwords
-    in a sentence or a pipe.
+    """Yield session cookies, seeds of one-time codes (RFC 6238), private keys without their first
+    and last lines, and passwords in a sentence or a shell pipe.
     """
     for mark, expression in _WITH.items():
         yield from _plausible(_behind(text, mark, expression, lowered), "spoken")

@@ -44,7 +44,9 @@ _PUTTY_END: Final = r"[0-9a-f]{40,64}"
 
 
 class Prefixed(NamedTuple):
-    """A token that begins with one of `marks`; `rest` is the expression for what follows."""
+    """A kind of token that begins with one of `marks`; `rest` is the regular expression for what
+    follows.
+    """
 
     kind: str
     marks: tuple[str, ...]
@@ -53,8 +55,8 @@ class Prefixed(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A token with `mark` inside, `before` characters after its start. Group 1 of `expression`, if
-    any, is the value.
+    """A kind of token that contains `mark`, `before` characters after its start. Group 1 of the
+    regular expression, if it has one, is the value.
     """
 
     kind: str
