@@ -80,8 +80,8 @@ def describe_call(told: dict[str, object], *, is_failure: bool) -> dict[str, obj
     """Return the tool call of an event as a dict.
 
     `tool` and `command` are "" and `paths` is [] if there are none; `output` is what a finished
-    call returned; `failed` is True, False, or None if the event does not say. `is_failure`: the
-    event itself is reported only for failed calls.
+    call returned; `failed` is True, False, or None if the event does not say. `is_failure` means
+    that clients report this event only for failed calls.
     """
     tool = told.get("tool_name")
     given = told.get("tool_input")

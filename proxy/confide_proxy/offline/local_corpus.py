@@ -208,8 +208,8 @@ class LocalMemory:
         return {name: (identity, local_notes.short_of(identity, digits)) for name, identity in known.items()}
 
     def over(self, documents: Iterable[Name]) -> set[Name]:
-        """Return those of the documents whose own front matter says that they are superseded or
-        done.
+        """Return those of these documents that are out of date: their own front matter says that
+        they are superseded or done.
         """
         with self._lock:
             return {name for name in documents if (known := self._files_read.get(name)) and known.state.is_over}

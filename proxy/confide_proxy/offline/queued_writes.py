@@ -200,8 +200,8 @@ class ReplayOutcome:
 
 
 class QueueReplay:
-    """Sends the queued calls of this device. `seats` is the folder of the lock files by which only
-    one process does so; `sealed` seals the texts.
+    """Sends the queued calls of this device. `seats` is the folder of the lock files that let only
+    one process do so; `sealed` seals the texts.
     """
 
     def __init__(self, journal: Journal, seats: Path, sealed: SealedCalls) -> None:

@@ -65,9 +65,10 @@ class RunRequest(NamedTuple):
 
     Attributes:
         command: the command with its arguments.
-        variables, files: references to secrets, by the environment variables that get their values,
-            or the paths of files with their values.
-        stdin: reference to the secret that is the standard input; None if it is no secret.
+        variables: references to secrets, by the environment variables that get the values.
+        files: references to secrets, by the environment variables that get the paths of files with
+            the values.
+        stdin: reference to the secret that is the standard input; None if that is no secret.
         headers: secrets that go into headers of hosts; the command itself does not get them.
     """
 

@@ -165,8 +165,8 @@ class SessionSealing:
         return 0
 
     async def look_again(self, link: RequestChannel, attached: Attached | None = None) -> None:
-        """Fetch changes of the roster (the signed list of the space's devices), then encrypt old
-        records again with the newest key.
+        """Fetch changes of the roster (the signed list of the space's devices) from the daemon.
+        Then encrypt old records again with the newest key.
 
         Errors are ignored: after a lost connection the next one fetches the roster again.
         """

@@ -169,8 +169,8 @@ class SecretForms:
         """Return the positions of forms in a text without blanks, in order and merged, and the
         position at which the first incomplete form begins.
 
-        `is_end`: no more text follows. `is_idle`: none has come for a while, so a form that could
-        still grow longer counts as complete.
+        `is_end` means that no more text follows. `is_idle` means that no more text has come for a
+        while; a form that could still grow longer then counts as complete.
         """
         spans: _SPANS = []
         pending = len(core)

@@ -428,8 +428,8 @@ def notice_file(folder: Path, root: Path) -> Path:
 
 
 def carry(folder: Path, before: str, after: str, root: Path, own: str = "") -> None:
-    """Copy the ledger of a folder when the space gets another name, because it was moved to another
-    daemon. `own` is the same as for `SyncLedger`.
+    """Copy the ledger of a folder after its space was moved and has another name, `after` instead
+    of `before`. `own` is the same as for `SyncLedger`.
 
     Without the copy, all files of the folder would be compared once as unconfirmed; nothing would
     be lost.
@@ -695,7 +695,7 @@ def is_confirmed(known: Confirmed | None, content: Content, sent: tuple[str, ...
     """Return True if a file has the text that the daemon last confirmed, and no other text was sent
     since. Otherwise that text is an edit that undoes the one that was sent.
 
-    `sent`: hashes of the texts that were sent without a confirmation yet.
+    `sent` are the hashes of texts that the daemon has not confirmed yet.
     """
     return known is not None and not sent and known.matches(content.hash)
 

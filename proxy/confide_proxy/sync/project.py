@@ -167,8 +167,8 @@ def _goes_down(name: str) -> bool:
 
 
 def remote(root: Path) -> str | None:
-    """Return `host/owner/name` of a repository's git remote; None if it has no remote, or one that
-    is no address.
+    """Return `host/owner/name` of a repository's git remote; None if it has no remote, or only a
+    local path.
     """
     found = _remote(root)
     return normalise_remote(found) if found else None

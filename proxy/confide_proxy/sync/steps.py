@@ -52,8 +52,8 @@ async def through(
 
 
 class Steps:
-    """Runs the transfers of a folder's files, one step per file, at most `AT_ONCE` at a time even
-    if several comparisons overlap.
+    """Runs steps that transfer the files of a folder, one step per file. At most `AT_ONCE` run at a
+    time, even if several comparisons overlap.
     """
 
     def __init__(self) -> None:

@@ -76,7 +76,9 @@ failure has come again.
 
 
 class PromptRecall:
-    """Answers hooks, in the event loop of the one process that does so on this device."""
+    """Answers the hooks of this device. It runs in the event loop of the process that was chosen to
+    do so (`seat`).
+    """
 
     def __init__(self, paths: ProxyPaths, link: Link, sealing: SessionSealing, folders: list[Path]) -> None:
         """`folders` are those of the projects that this process serves; their briefings are made

@@ -73,8 +73,8 @@ class ShownLedger:
     def starts(self, session: str, source: str, *, is_anew: bool) -> bool:
         """Record the start of a session; return False if the same start was recorded a moment ago.
 
-        `source` is the client's reason for the start. `is_anew`: the session has lost all that it
-        was shown before, so its texts may be shown again.
+        `source` is the client's reason for the start. `is_anew` means that the session has lost all
+        texts that it was shown before, so they may be shown again.
         """
         now = time.time()
         found = self._of(session)

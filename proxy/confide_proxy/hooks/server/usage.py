@@ -197,8 +197,8 @@ class UsageState:
     ) -> bool:
         """Count notes that an agent was shown at a kind of event.
 
-        `is_covered`: the notes are about the very failure at which they are shown. Such a showing
-        counts as a use, until the failure happens again.
+        `is_covered` means that the notes are about the very failure at which they are shown. Such a
+        showing counts as a use, until the failure happens again.
         """
         total = self._today(event, now)
         total.times += 1
@@ -242,8 +242,8 @@ class UsageState:
         return bool(named)
 
     def meet(self, project: str, path: str, now: float) -> bool:
-        """Count that a failure happened in a session that had been shown the note about it before.
-        That counts as a use of the note, until the failure happens again.
+        """Count that a failure happened in a session that had been shown the note about that
+        failure before. It counts as a use of the note, until the failure happens again.
         """
         note = self.notes.get(_key(project, path))
         if note is None:
@@ -255,7 +255,7 @@ class UsageState:
 
     def again(self, project: str, path: str, now: float) -> bool:
         """Count that a failure happened again in a session that had been shown the note about it.
-        That takes back the use that `meet` or `show` has counted.
+        The use of the note that was counted before is taken back.
         """
         note = self.notes.get(_key(project, path))
         if note is None:

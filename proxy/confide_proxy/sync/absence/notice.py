@@ -32,7 +32,7 @@ _FORMS: Final[tuple[dict[str, type], ...]] = (
 
 class Notice:
     """The notice about one folder. Methods access the disk briefly. If the file cannot be read or
-    written, there is no notice.
+    written, users get no notice.
 
     Attributes:
         turn: a lock that is held while the file is read and written, since several files are

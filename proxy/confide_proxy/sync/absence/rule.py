@@ -101,8 +101,8 @@ class Verdict(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """True if files were probably lost. False if missing files were deleted by a user, removed
-        by git, or are only looked at again later.
+        """True if there are signs that files were lost, even if that will be checked again. False
+        if a user deleted the missing files, git removed them, or nothing shows a loss yet.
         """
         return bool(self.kept_files) and self.why not in ("", _TAKEN)
 
@@ -166,8 +166,8 @@ class Absence:
         self.notice = Notice(ledger.notice)
 
     def is_another(self) -> bool:
-        """Return True if another folder or another `.git` is at the path than the ledger has
-        recorded.
+        """Return True if the path now leads to another folder, or to another `.git`, than the
+        ledger has recorded.
         """
         before = self._ledger.folder()
         root, git = self._folder.root, self._folder.root / _GIT

@@ -254,8 +254,8 @@ class LocalFiles:
                 await through(self.ledger.forget, path, revision)
 
     async def keep(self, path: str, was: Confirmed) -> None:
-        """Record that the daemon keeps a document although its deletion was reported. Does nothing
-        if a text was sent since.
+        """Record that the daemon has kept a document although this device reported its deletion.
+        Does nothing if another text was sent since.
         """
         async with self.paths.hold(path):
             if await asyncio.to_thread(

@@ -86,10 +86,10 @@ class ForgetPlace(NamedTuple):
 
 
 class ForgetTargets(NamedTuple):
-    """The documents or the text to forget.
+    """The documents or the text that a user wants to have forgotten.
 
     These are either documents of one project (all of them if `paths` is empty), or hashed parts of
-    a text, which is removed from all projects; `project` is "" then.
+    a text, which is removed from all projects. In the second case `project` is "".
     """
 
     project: str
