@@ -1,5 +1,6 @@
-"""Sealed secrets in the daemon: it stores and serves what devices have signed and sealed
-(PROTOCOL.md 10).
+"""Sealed secrets in the daemon. Devices encrypt ("seal") and sign them; the daemon stores and
+serves them, and cannot open any (PROTOCOL.md 10).
 
-It verifies every entry of a roster and the form of every record, and cannot open any.
+It verifies each entry of a roster, the signed list of a space's devices, and the form of each
+record.
 """

@@ -1,4 +1,6 @@
-"""The sealed records of a space in its database. The daemon cannot open them (PROTOCOL.md 10.3)."""
+"""Storage of a space's sealed records in its database. The daemon cannot open them (PROTOCOL.md
+10.3).
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,8 @@ class SealedRecords:
         self._clock = clock
 
     async def put(self, records: Sequence[SealedRecord]) -> int:
-        """Store records; return how many are new or of a newer epoch than the stored one. Other
-        records that exist already stay unchanged.
-
-        Raises StorageError.
+        """Store records; return how many were written. A record replaces a stored one only if its
+        key epoch is newer. Raises StorageError if the database cannot be written.
         """
         rows = [(SealedRow(one.secret_id, one.kind, one.epoch, self._clock()), one.encode()) for one in records]
 
@@ -47,10 +47,10 @@ class SealedRecords:
         return await self._threads.write(work)
 
     async def get(self, secret_id: bytes) -> SealedRecord:
-        """Return the record with this secret id, 16 bytes.
+        """Return the record with this secret id (16 bytes).
 
-        Raises NotFoundError if it does not exist; DamagedError if the stored bytes are no record;
-        VaultError if it is in a vault that cannot be reached now.
+        Raises NotFoundError if there is none, DamagedError if the stored bytes are not a valid
+        record, VaultError if it is in a vault that cannot be reached now.
         """
         found = await self._require_record(secret_id)
         if isinstance(found, SealedPlace):
@@ -58,8 +58,8 @@ class SealedRecords:
         return parse_record(found)
 
     async def list_rows(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
-        """Return rows of the records in the order of their ids, after `after` and at most `limit`;
-        only of epochs older than `below`, if given.
+        """Return metadata of at most `limit` records, ordered by id and beginning after the id
+        `after`. `below`: only records of older key epochs than this one; None: of all epochs.
         """
         return await self._threads.read(lambda store: store.sealed_records.list_rows(after, limit=limit, below=below))
 
@@ -67,7 +67,7 @@ class SealedRecords:
         return await self._threads.read(lambda store: store.sealed_records.count())
 
     async def places(self) -> tuple[int, int]:
-        """Return the numbers of records in the vault and in the database."""
+        """Return the number of records in the vault and the number in the database."""
         return await self._threads.read(
             lambda store: (
                 store.sealed_records.count_at(is_placed=True),
@@ -76,13 +76,13 @@ class SealedRecords:
         )
 
     async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:  # noqa: ARG002 - there is no vault
-        """Move all records to the vault, or `back` to the database.
+        """Move all records to the vault, or back to the database if `back` is True.
 
-        `follow` is called with the number of moved records and the total.
+        `follow` receives the number of moved records and the total.
 
         Raises:
             VaultError: no vault is configured (unless there is nothing to move back), or it is unavailable.
-            StorageError.
+            StorageError: the database cannot be read or written.
         """
         in_vault, in_database = await self.places()
         if in_vault or not back:
@@ -103,7 +103,7 @@ class SealedRecords:
 
 
 def parse_record(stored: bytes) -> SealedRecord:
-    """Parse a stored record. Raises DamagedError."""
+    """Parse the stored bytes of a record. Raises DamagedError if they are not a valid record."""
     try:
         return SealedRecord.parse(stored)
     except RecordError as error:

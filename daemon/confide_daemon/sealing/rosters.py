@@ -39,13 +39,14 @@ _DONE: Final = {
 
 
 class Extension(NamedTuple):
-    """The result of bringing an entry.
+    """The result of adding an entry to a roster.
 
     Attributes:
         roster: the roster with the entry.
-        is_new: True if the roster did not have it before.
-        ended_callers: the callers whose access it ended; empty if it was there, or removes no device. None: it
-            removes a device that may still connect, since its signer may not end access.
+        is_new: True if the entry was added now; False if the roster had it before.
+        ended_callers: the callers that lost their access because the entry removes them; empty if the
+            entry is not new or removes no device. None: the removed device may still connect, since
+            the entry's signer has no right to end access.
     """
 
     roster: Roster
@@ -91,18 +92,19 @@ class Rosters:
         return roster
 
     def extend(self, space_id: str, data: bytes, *, by: str) -> Extension:
-        """Append an entry. Of two entries with the same predecessor exactly one is accepted.
+        """Append a signed entry to a roster. Of two entries with the same predecessor, exactly one
+        is accepted.
 
-        An entry that is on the roster already gets the same answer as the first time, which may
-        have been lost.
+        Adding an entry that the roster already has succeeds again, in case the first answer was
+        lost.
 
-        The removal of a device also ends its access to the daemon, and that of all who came in
-        through it and are no devices themselves, if its signer may write and reaches the whole
-        space.
+        An entry that removes a device also ends that device's access to the daemon, and the access
+        of all callers that the device invited and that are no devices themselves. This requires
+        that the entry's signer may write to the whole space.
 
-        `by` is the name of the calling device for the audit log, which need not be the signer.
-        Raises RosterError or a subclass if the entry may not follow; StorageError if it cannot be
-        written.
+        `by`: the name of the calling device for the audit log; the signer may be another device.
+        Raises RosterError or a subclass if the entry is not a valid successor, StorageError if it
+        cannot be written.
         """
         while True:
             known = self.current(space_id)
@@ -139,10 +141,10 @@ class Rosters:
             return None if _may_connect(database, space_id, entry.removed, self._registry.clock()) else ()
 
     def verify_moved(self, space_id: str, entries: Sequence[bytes]) -> Roster:
-        """Verify the whole roster of a space that is being moved to this daemon; it must continue
-        the stored one, if any.
+        """Verify the whole roster of a space that moves to this daemon, and return it. It must
+        continue the stored roster, if there is one.
 
-        Raises RosterError if it is invalid, or if another roster is stored.
+        Raises RosterError if it is invalid or does not continue the stored one.
         """
         known = self.current(space_id)
         roster = Roster.read(entries)
@@ -151,8 +153,11 @@ class Rosters:
         return roster
 
     def adopt(self, space_id: str, roster: Roster, *, by: str) -> Roster:
-        """Store a roster from `verify_moved`; `by` as in `extend`. Raises RosterError if another one was
-        stored meanwhile; StorageError.
+        """Store a roster that `verify_moved` has accepted, and return the stored one. `by`: the
+        name of the calling device for the audit log.
+
+        Raises RosterError if a different roster was stored meanwhile, StorageError if the roster
+        cannot be written.
         """
         while True:
             known = self.current(space_id)
@@ -230,8 +235,8 @@ Follower = Callable[[], None]
 
 
 class RosterDesk:
-    """State about rosters that all connections of a daemon share: the rosters, the waiting devices,
-    and the followers to notify of changes.
+    """The rosters of all spaces and the devices that wait to be added, shared by all connections of
+    a daemon. It notifies registered callbacks (followers) of changes.
     """
 
     def __init__(self, registry: Registry, rosters: Rosters) -> None:
@@ -243,21 +248,25 @@ class RosterDesk:
         self._followers: dict[str, set[Follower]] = {}
 
     def is_enrolled(self, key: bytes) -> bool:
-        """Return True if this key belongs to a caller and isn't revoked. Raises StorageError."""
+        """Return True if this key belongs to a caller that is not revoked. Raises StorageError if
+        the registry cannot be read.
+        """
         caller = self._registry.machine(key)
         return caller is not None and caller.revoked_at is None
 
     def may_write(self, key: bytes) -> bool:
-        """Return True if this key belongs to a caller that may write now. Raises StorageError."""
+        """Return True if this key belongs to a caller that may write now. Raises StorageError if
+        the registry cannot be read.
+        """
         caller = self._registry.machine(key)
         return caller is not None and caller.refusal_reason(self._registry.clock()) is None and caller.grants.may_write
 
     def may_decide(self, caller: Caller) -> bool:
-        """Return True if a caller may act for its whole space: it may write to all of it, or no
-        caller may. Raises StorageError.
+        """Return True if a caller may decide for its whole space: it may write to all of it, or no
+        caller may. Raises StorageError if the registry cannot be read.
 
-        The first device decides who can open what all others seal, and a device that supplies the
-        next database key decides who can open the database.
+        Two decisions need this: the first device on a roster decides who can open what all others
+        seal, and a device that supplies the next database key decides who can open the database.
         """
         now = self._registry.clock()
         mine = [
@@ -269,21 +278,23 @@ class RosterDesk:
         return not owners or any(one.public_key == caller.public_key for one in owners)
 
     def gateway_clients(self, space_id: str) -> list[Caller]:
-        """Return the callers that reach the space through HTTP now. Raises StorageError."""
+        """Return the callers with present access to the space over HTTP. Raises StorageError if the
+        registry cannot be read.
+        """
         now = self._registry.clock()
         found = self._registry.gateway_clients()
         return [one for one in found if one.space_id == space_id and one.refusal_reason(now) is None]
 
     def end_gateway_client(self, space_id: str, name: str) -> bool:
-        """Revoke the HTTP client with this name in the space; return True if there was one. Raises
-        StorageError.
+        """Revoke the access of the HTTP client with this name to the space; return False if there
+        is no such client. Raises StorageError if the registry cannot be written.
         """
         there = any(one.alias == name for one in self._registry.gateway_clients() if one.space_id == space_id)
         return there and self._registry.revoke(name) is not None
 
     @contextmanager
     def following(self, space_id: str, follower: Follower) -> Iterator[None]:
-        """Call the follower on changes in its space while the context is active."""
+        """Call `follower` on each roster change of the space while the context is active."""
         self._followers.setdefault(space_id, set()).add(follower)
         try:
             yield
@@ -294,7 +305,9 @@ class RosterDesk:
                 del self._followers[space_id]
 
     def announce(self, space_id: str, origin: Follower | None = None) -> None:
-        """Notify all followers of a space except `origin`. Call on the event loop."""
+        """Call all followers of a space except `origin`, which caused the change. Call it on the
+        event loop.
+        """
         for follower in self._followers.get(space_id, ()):
             if follower != origin:
                 follower()
@@ -306,7 +319,7 @@ MAX_WAITING: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class WaitingDevice:
-    """A device that isn't on the roster yet."""
+    """A device that has asked to be added to the roster and is not on it yet."""
 
     key: bytes  # Ed25519, 32 bytes
     name: str  # alias of its caller
@@ -317,19 +330,19 @@ class WaitingDevice:
 
 
 class Pairings:
-    """The pairing requests, one row per calling device. Like the registry, safe to use from several
-    threads and processes.
+    """The table of requests by devices to be added to a roster, one row per calling device. Safe to
+    use from several threads and processes.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def ask(self, space_id: str, key: bytes, card: bytes, request: bytes | None) -> tuple[bytes | None, bool]:
-        """Record that a device wants to be added; return the answer to it, if any, and True if the
-        request is new.
+        """Record that a device asks to be added. Return the stored answer of another device (None:
+        no answer yet), and True if the request is new.
 
-        The same card without a request keeps the stored request. Another card or request discards
-        the previous answer.
+        A repeated card without a request keeps the stored request. A different card or request
+        discards the stored answer.
         """
         with self._registry.transaction() as database:
             rows: list[Any] = database.execute(
@@ -344,7 +357,9 @@ class Pairings:
             return None, True
 
     def answer_of(self, space_id: str, key: bytes) -> bytes | None:
-        """Return another device's answer to this one, 101 bytes, or None."""
+        """Return the answer (101 bytes) that another device has given to this device, or None if
+        there is none.
+        """
         with self._registry.reading() as database:
             found = database.execute(
                 "SELECT answer FROM pairings WHERE public_key = ? AND space = ?", (key, space_id)
@@ -361,8 +376,8 @@ class Pairings:
             return database.changes() > 0
 
     def waiting(self, space_id: str, roster: Roster | None) -> list[WaitingDevice]:
-        """List the space's active callers that have asked to be added and are neither on its roster
-        nor were.
+        """List the callers of the space that have asked to be added, may connect, and are not and
+        never were on its roster.
         """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(

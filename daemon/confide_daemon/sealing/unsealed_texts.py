@@ -1,15 +1,15 @@
-"""All texts of a space, for a device that searches them and seals the credentials that are in
-clear.
+"""Access to all texts of a space, for a device that searches them for credentials in clear and
+seals these.
 
-The daemon has neither rules nor keys: it lists every stored text, replaces texts by their sealed
-versions, and erases what is left of the old ones from its file. A revision keeps its number, author
-and time, so it is still current for a device whose file was that revision: the device sends its
-file once more, sealed, learns that it equals the stored text, and neither merges nor writes
+The daemon has neither rules nor keys for that. It lists every stored text, replaces texts by their
+sealed versions, and erases what is left of the old ones from its file. A revision keeps its number,
+author and time. So it is still current for a device whose file was that revision: the device sends
+its file once more, sealed, learns that it equals the stored text, and neither merges nor writes
 anything.
 
 Each text is replaced in its own transaction, together with all data derived from it and a mark that
-the file hasn't been cleaned since. An interrupted run can be repeated at any point: texts that are
-sealed already are `same`.
+the file has not been cleaned since. An interrupted run can be repeated at any point: texts that are
+sealed already are reported as `same`.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class TextPage:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The state of a file after cleaning."""
+    """The result of cleaning a database file."""
 
     bytes: int  # its size
     damaged_copies: int  # damaged former files that are kept and still hold the old texts
 
 
 class SpaceTexts:
-    """The stored texts of one space."""
+    """Lists, replaces and erases the stored texts of one space."""
 
     def __init__(self, threads: StoreThreads, indexer: Indexer, searcher: Searcher) -> None:
         self._threads = threads
@@ -67,8 +67,8 @@ class SpaceTexts:
         self._searcher = searcher
 
     async def page(self, after: int) -> TextPage:
-        """Return a page of texts whose revisions follow a change number (0: from the first). Raises
-        StorageError.
+        """Return a page of texts in the order of their changes, beginning after change number
+        `after` (0: with the first). Raises StorageError if the database cannot be read.
         """
 
         def work(store: Store) -> TextPage:
@@ -79,11 +79,12 @@ class SpaceTexts:
         return await self._threads.read(work)
 
     async def rewrite(self, change: int, before: str, text: str) -> str:
-        """Replace the text with the hash `before` by `text`, which `documents.check_text` must have
-        accepted.
+        """Replace the text of a revision by its sealed version `text`, if its present hash is
+        `before`. The caller has checked `text` with `documents.check_text`.
 
-        Returns `rewritten`, `same`, `changed` or `gone`. Raises InvalidTextError if `text` differs
-        in more than placeholders; StorageError.
+        Return `rewritten`, `same` (it has this text already), `changed` (it has another text) or
+        `gone` (no such revision). Raises InvalidTextError if `text` differs in more than
+        placeholders, StorageError if it cannot be written.
         """
         try:
             return await self._threads.write(lambda store: self._rewrite(store, change, before, text))
@@ -102,10 +103,10 @@ class SpaceTexts:
             return outcome
 
     async def erase(self) -> Erased:
-        """Erase all traces of replaced texts by rewriting the file. Writes wait meanwhile.
+        """Erase all traces of replaced texts by rewriting the database file. Writes wait meanwhile.
 
-        Raises StorageError if there is no room for it, or if another process keeps reading;
-        completed steps remain.
+        Raises StorageError if the disk has no room for it, or if another process keeps reading the
+        file; steps that are complete stay done.
         """
         begin = True
         while await self._threads.maintain(lambda store: store.free_space.merge_words(begin=begin)):  # noqa: B023 - awaited here
@@ -154,14 +155,14 @@ class SpaceTexts:
             await asyncio.sleep(_PAUSE_S)
 
     async def is_older_than_sealing(self) -> bool:
-        """Return True if there are texts from before sealing existed in this space."""
+        """Return True if the space has texts from before this database supported sealed records."""
         return await self._threads.read(lambda store: store.texts.is_older_than_sealing())
 
 
 @dataclass(frozen=True, slots=True)
 class Unsealed:
-    """The number of credentials in clear that one of the space's devices has counted, and when
-    (seconds since 1970).
+    """How many credentials in clear a device has counted in the space, and when (seconds since
+    1970).
     """
 
     findings: int
@@ -169,8 +170,8 @@ class Unsealed:
 
 
 class UnsealedCounts:
-    """The counts of all spaces, in the registry, so that an operator sees them while a space is
-    locked.
+    """The registry's table of the last count of each space, which an operator can see while a space
+    is locked.
 
     Like the registry, safe to use from several threads and processes.
     """
@@ -179,13 +180,17 @@ class UnsealedCounts:
         self._registry = registry
 
     def keep(self, space_id: str, counted: Unsealed) -> None:
-        """Replace the count of a space. Raises StorageError."""
+        """Replace the stored count of a space. Raises StorageError if the registry cannot be
+        written.
+        """
         with self._registry.transaction() as database:
             sql = "INSERT OR REPLACE INTO unsealed (space, findings, seen_at) VALUES (?, ?, ?)"
             database.execute(sql, (space_id, counted.findings, counted.seen_at))
 
     def of(self, space_id: str) -> Unsealed | None:
-        """Return the last count of a space, or None if no device has counted. Raises StorageError."""
+        """Return the last count of a space, or None if no device has counted yet. Raises
+        StorageError if the registry cannot be read.
+        """
         with self._registry.reading() as database:
             sql = "SELECT findings, seen_at FROM unsealed WHERE space = ?"
             rows: list[Any] = database.execute(sql, (space_id,)).fetchall()

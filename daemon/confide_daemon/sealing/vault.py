@@ -1,9 +1,9 @@
 """Storage of sealed records in a HashiCorp Vault or OpenBao, without blocking the event loop.
 
 Each write of a record uses a new path, `<mount>/<prefix>/<space id>/<secret id>/<place>`, so
-nothing is ever overwritten: a late or repeated request writes the same data again. Half of a
-place's name is the digest of its content. Long records are split into pieces, since Vault's
-integrated storage accepts 1 MiB per value and Consul's half of that.
+nothing is ever overwritten: a late or repeated request writes the same data again. The last part of
+the path is 16 random bytes and a digest of the record. Long records are split into pieces, since
+Vault's integrated storage accepts 1 MiB per value and Consul's half of that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GRACE_S: Final = 2.0
 
 
 class LostError(VaultError):
-    """Error for a record that is missing or changed in the vault."""
+    """Raised if a record is missing in the vault or was changed there."""
 
 
 class Vault:
@@ -74,10 +74,11 @@ class Vault:
         return cls(VaultClient(settings), settings)
 
     async def keep(self, space_id: str, secret_id: bytes, place: bytes, record: bytes) -> None:
-        """Store a record; it is in the vault on return.
+        """Store a record in the vault; on return it is stored. `place`: the last part of its path,
+        made for this attempt with `place_for`.
 
-        `place` is unique to this record and attempt (`place_for`). After a VaultError the record
-        may or may not be stored; it is safe to try again.
+        Raises VaultError if the vault fails. The record may be stored nevertheless; a repeated
+        attempt is safe.
         """
         pieces = [record[start : start + PIECE] for start in range(0, len(record), PIECE)]
         path = self._path(space_id, secret_id, place)
@@ -91,8 +92,8 @@ class Vault:
         await self._run(work)
 
     async def fetch(self, space_id: str, secret_id: bytes, place: bytes) -> bytes:
-        """Return a record. Raises LostError if it is missing or changed; VaultError if the vault is
-        unavailable.
+        """Return the record at a place. Raises LostError if it is missing or was changed,
+        VaultError if the vault is unavailable.
         """
         path = self._path(space_id, secret_id, place)
 
@@ -107,7 +108,9 @@ class Vault:
         return await self._run(work)
 
     async def destroy(self, space_id: str, secret_id: bytes, place: bytes) -> None:
-        """Delete a record from the vault. Raises VaultError."""
+        """Delete a record from the vault, also one that was written only in part. Raises VaultError
+        if the vault is unavailable.
+        """
         path = self._path(space_id, secret_id, place)
 
         def work(deadline: float) -> None:
@@ -123,7 +126,9 @@ class Vault:
         await self._run(work)
 
     async def check(self) -> None:
-        """Write, read and delete a test value in the same way as records. Raises VaultError."""
+        """Write, read and delete a test value, as is done with records. Raises VaultError if a step
+        fails.
+        """
         secret_id, value = bytes(16), b"confide"
         place = place_for(value)
         await self.keep(CHECK, secret_id, place, value)
@@ -131,7 +136,7 @@ class Vault:
         await self.destroy(CHECK, secret_id, place)
 
     async def close(self) -> None:
-        """Stop renewing the token and close the thread pool; running requests finish."""
+        """Stop renewing the token and close the thread pool. Running requests finish first."""
         self._renewing.cancel()
         await asyncio.gather(self._renewing, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -194,13 +199,13 @@ class Vault:
 
 
 def place_for(record: bytes) -> bytes:
-    """Return a new place: 16 random bytes and the BLAKE2b-128 of the record."""
+    """Return a new last part of a record's path: 16 random bytes and the record's digest."""
     return secrets.token_bytes(RANDOM) + digest_of(record)
 
 
 def digest_of(record: bytes) -> bytes:
-    """Return the digest of a record in its place's name. It identifies the record but doesn't
-    authenticate it; only the space's devices can.
+    """Return the BLAKE2b-128 digest of a record, which is part of its path. It identifies the
+    record but does not authenticate it; only the space's devices can do that.
     """
     return hashlib.blake2b(record, digest_size=16).digest()
 
@@ -215,7 +220,9 @@ def changed_record_error() -> LostError:
 
 
 def try_out(settings: VaultConfig) -> None:
-    """Run `Vault.check` without a running event loop. Raises VaultError."""
+    """Test the vault with `Vault.check`, where no event loop runs. Raises VaultError if the test
+    fails.
+    """
 
     async def check() -> None:
         vault = Vault.open(settings)

@@ -68,16 +68,18 @@ class VaultClient:
         self._token: _Token | None = None
 
     def read(self, path: str, deadline: float) -> dict[str, Any] | None:
-        """Return the newest version of the secret at `path`, or None.
+        """Return the newest version of the secret at `path`, or None if there is none.
 
-        `deadline` is in monotonic seconds and covers retries. Raises VaultError if the secret cannot
-        be read now.
+        `deadline` is in monotonic seconds and covers retries. Raises VaultError if the secret
+        cannot be read now.
         """
 
         return self._call(lambda client: self._lying(client, path), deadline)
 
     def write(self, path: str, secret: dict[str, object], deadline: float) -> None:
-        """Write `secret` at `path`, which must be empty or hold the same secret. Raises VaultError."""
+        """Write `secret` at `path`, which must be empty or contain the same secret. Raises
+        VaultError if it contains another one, or if the vault fails until `deadline`.
+        """
 
         def ask(client: hvac.Client) -> None:
             try:
@@ -95,7 +97,9 @@ class VaultClient:
         self._call(ask, deadline)
 
     def destroy(self, path: str, deadline: float) -> None:
-        """Delete all versions at `path`. Raises VaultError."""
+        """Delete all versions of the secret at `path`. Raises VaultError if the vault fails until
+        `deadline`.
+        """
         self._call(
             lambda client: client.secrets.kv.v2.delete_metadata_and_all_versions(
                 path, mount_point=self._settings.mount
@@ -104,7 +108,9 @@ class VaultClient:
         )
 
     def keep_token(self, deadline: float) -> float:
-        """Log in or renew the token; return the seconds until the next renewal. Raises VaultError."""
+        """Renew the access token, or log in for a new one; return the seconds until the next
+        renewal. Raises VaultError if the vault refuses or is unavailable.
+        """
         try:
             with self._lock_login(deadline):
                 token = self._token

@@ -1,12 +1,13 @@
-"""Sealed records with their bytes in a vault. The database holds the data for lists, and each
-record's place in the vault.
+"""Storage of a space's sealed records in a vault. The database keeps their metadata, and each
+record's location in the vault.
 
 A record is acknowledged once the vault has it and its row is on disk. Before a record is written to
-the vault, its place is registered as stray; the transaction that makes it the record's place ends
-that, and registers the previous place as stray instead. So a daemon killed at any moment loses no
-record and leaves nothing behind in the vault: stray places are emptied in the background, when the
-space is opened and after each change. The place of a replaced record is kept for `KEPT_DAYS`, since
-a restored older copy of the database refers to it.
+the vault, its location is registered as stray, which means that no record uses it. The transaction
+that gives the location to the record ends that, and registers the record's previous location as
+stray instead. So a daemon killed at any moment loses no record and leaves nothing behind in the
+vault. Stray locations are emptied in the background, when the space is opened and after each
+change. The location of a replaced record is kept for `KEPT_DAYS`, since a restored older copy of
+the database refers to it.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ LOOKS: Final = 3
 
 
 class VaultRecords(SealedRecords):
-    """The sealed records of one space, with new ones in a vault. Records in the database are served
-    from there until they are moved.
+    """The sealed records of one space, with new ones stored in a vault. Records that are still in
+    the database are served from there.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class VaultRecords(SealedRecords):
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def put(self, records: Sequence[SealedRecord]) -> int:
-        """Store records as `SealedRecords.put`. Raises StorageError; VaultError if some could not
-        be stored (the others are).
+        """Store records in the vault, as `SealedRecords.put`. Raises StorageError if the database
+        cannot be written, VaultError if some records could not be stored; the others are.
         """
 
         def newer(store: Store) -> list[SealedRecord]:

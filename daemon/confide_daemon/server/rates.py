@@ -56,8 +56,8 @@ _OP: Final = re.compile(rb'"op"\s*:\s*"([a-z-]{1,32})"')
 
 
 class TokenBucket:
-    """A token bucket: `per_second` tokens, and `burst` at once. It begins full; a negative balance
-    is waits already promised.
+    """A rate limiter: `per_second` tokens are added a second, up to `burst`. It begins full. A
+    negative balance stands for waits that callers have accepted already.
     """
 
     def __init__(self, per_second: float, burst: float, *, clock: Callable[[], float] | None = None) -> None:
@@ -69,25 +69,25 @@ class TokenBucket:
 
     @property
     def wait_s(self) -> float:
-        """Seconds that a caller who takes a token now must wait."""
+        """How many seconds a caller that takes a token now must wait."""
         self._refill()
         return max(0.0, (1.0 - self._tokens) / self._per_second)
 
     @property
     def is_full(self) -> bool:
-        """True if the bucket is full, and so equal to a new one."""
+        """True if no token is missing, so that the bucket equals a new one."""
         self._refill()
         return self._tokens >= self._burst
 
     def take(self) -> bool:
-        """Take a token; return False if the bucket is empty."""
+        """Take one token without waiting; return False if none is left."""
         return self.borrow(0.0) is not None
 
     def borrow(self, longest_s: float, price: float = 1.0) -> float | None:
-        """Take tokens and return the seconds to wait before using them; take none and return None
-        if that exceeds `longest_s`.
+        """Take `price` tokens in advance; return how many seconds the caller must wait before
+        acting. If that exceeds `longest_s`, take none and return None.
 
-        The wait is for earlier callers; the next caller waits for these tokens.
+        The wait covers what earlier callers took; the next caller also waits for these tokens.
         """
         wait_s = self.wait_s
         if wait_s > longest_s:
@@ -105,10 +105,10 @@ class TokenBucket:
 
 
 async def price_of(data: bytes) -> float:
-    """Return the price of a JSON text besides its records. Brackets and commas in strings count
-    too: separating them would mean parsing.
+    """Return what parsing a JSON text costs, by its brackets and commas. Those within strings count
+    too: telling them apart would mean parsing.
 
-    Raises RequestError (`too_large`) if it has more than any request needs. 16 MiB can hold five
+    Raises RequestError (`too_large`) if there are more than any request needs; 16 MiB can hold five
     million lists.
     """
     if len(data) <= SMALL:
@@ -130,10 +130,10 @@ def _is_large(op: str) -> bool:
 
 
 def check_size(data: bytes) -> None:
-    """Raise RequestError (`too_large`) for a request of needless size.
+    """Raise RequestError (`too_large`) if a request is longer than its kind needs.
 
-    A request that names a large `op` deeper inside passes, is paid for, and is refused for its real
-    operation.
+    The kind is found without parsing. A request that names a larger kind somewhere inside passes
+    here, is paid for, and is refused later.
     """
     if len(data) > MAX_REQUEST and not any(_is_large(op.decode()) for op in _OP.findall(data)):
         problem = f"a request of {len(data):,} bytes is over the limit of {MAX_REQUEST:,}"
@@ -141,7 +141,7 @@ def check_size(data: bytes) -> None:
 
 
 class Rate:
-    """The rate limit of one caller, over all of its connections."""
+    """The rate limit of one caller, shared by all of its connections."""
 
     def __init__(self, bucket: TokenBucket) -> None:
         self._bucket = bucket
@@ -149,12 +149,12 @@ class Rate:
 
     @property
     def is_unused(self) -> bool:
-        """True if no connection uses it and its bucket is full, so that it can be dropped."""
+        """True if no connection uses this limit and its bucket is full, so that it can be dropped."""
         return not self.connections and self._bucket.is_full
 
     async def pass_connection(self) -> bool:
-        """Wait until an authenticated connection may proceed; return False if that takes over
-        `MAX_WAIT_S`.
+        """Wait until an authenticated connection may proceed; return False at once if that would
+        take longer than `MAX_WAIT_S`.
         """
         wait_s = self._bucket.borrow(MAX_WAIT_S, CONNECTION)
         if wait_s:
@@ -162,18 +162,18 @@ class Rate:
         return wait_s is not None
 
     async def pass_message(self, data: bytes) -> None:
-        """Wait until an MCP message, or a JSON body, may be parsed. The wait is unlimited: later
-        messages queue behind it anyway.
+        """Wait until an MCP message or a JSON body may be parsed. The wait has no limit, since
+        later messages queue behind this one anyway.
 
-        Raises RequestError (`too_large`).
+        Raises RequestError (`too_large`) if the message has more values than any request needs.
         """
         wait_s = self._bucket.borrow(math.inf, 1.0 + await price_of(data))
         if wait_s:
             await asyncio.sleep(wait_s)
 
     def record(self, price: float) -> float:
-        """Pay for a record of an incomplete message or request; return the seconds for which to
-        stop reading.
+        """Pay for one record of an incomplete message or request. Return for how many seconds to
+        stop reading from the connection; 0: go on.
         """
         wait_s = self._bucket.borrow(math.inf, price)
         return 0.0 if wait_s is None else max(0.0, wait_s - MAX_WAIT_S)
@@ -181,7 +181,8 @@ class Rate:
     async def request(self, data: bytes) -> None:
         """Wait until a request may be parsed and handled.
 
-        Raises RequestError: `busy` if the wait would exceed `MAX_WAIT_S`, or `too_large`.
+        Raises RequestError `busy` if the wait would exceed `MAX_WAIT_S`, `too_large` if the request
+        is too long or has too many values.
         """
         check_size(data)
         wait_s = self._bucket.borrow(MAX_WAIT_S, 1.0 + await price_of(data))
@@ -197,8 +198,8 @@ class Rate:
 
 
 class Rates:
-    """The rates of all callers. A rate outlives its connections until it is full, so that
-    reconnecting does not reset it.
+    """The rate limits of all callers, by key. A limit is kept after its last connection until its
+    bucket is full, so that reconnecting does not reset it.
     """
 
     def __init__(
@@ -216,8 +217,8 @@ class Rates:
 
     @contextmanager
     def of(self, key: bytes) -> Iterator[Rate]:
-        """Yield the rate that all connections of a key share, and count one connection of it until the
-        end of the block.
+        """Yield the rate limit of a caller's key, and count one connection of it while the context
+        is active.
         """
         rate = self._rates.get(key)
         if rate is None:
@@ -230,7 +231,7 @@ class Rates:
             rate.connections -= 1
 
     async def pass_connection(self, key: bytes) -> bool:
-        """Wait as `Rate.pass_connection` for a key whose connection has no session yet."""
+        """Wait as `Rate.pass_connection` does, for a connection that has no session yet."""
         with self.of(key) as rate:
             return await rate.pass_connection()
 

@@ -1,1 +1,3 @@
-"""Spaces that are open: one put together of its parts, the pool of them, and who keeps their keys."""
+"""The spaces that are open in this daemon: the parts of one space, the pool of all of them, and the
+keys of their databases.
+"""

@@ -1,5 +1,5 @@
-"""The key of a space: its keeper (server or devices), its availability, and the key it is to be
-changed to.
+"""The encryption key of a space's database: who keeps it (the server or the devices), if it is
+available, and the key that is to replace it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _TRIED: Final = 16
 
 
 class Custodian:
-    """The custodian of a space's key. Keys that devices have handed over are in memory only, until
-    they are forgotten.
+    """Manages the key of one space's database. Keys that devices have handed over exist in memory
+    only, until `forget`.
 
-    Methods that use the disk say "Disk". If a key named in the file beside the database opens the
-    database, the file is right. If not, as after one of the two was restored from an older backup
-    or the file was lost, every present and past key is tried, and the one that opens it is
-    recorded.
+    Methods whose docstring says "Disk" block on the disk. A small file beside the database names
+    its key. If that key does not open the database, every present and past key is tried, and the
+    one that works is recorded. This happens after one of the two files was lost or restored from a
+    backup.
     """
 
     def __init__(self, space_id: str, folder: DataFolder, master: MasterKey, *, new: Keeper = "server") -> None:
@@ -60,31 +60,31 @@ class Custodian:
 
     @property
     def custody(self) -> Custody:
-        """The custody of the key. If it is not recorded and no server key opens the database, the
-        devices keep the key, until their keys fail too.
+        """The recorded keeper and key name. If nothing is recorded and no server key opens the
+        database, the devices count as its keepers until their keys fail as well.
         """
         is_theirs = self.is_lost and self._may_be_theirs
         return replace(self._custody, key=KeyName("caller", 0)) if is_theirs else self._custody
 
     @property
     def is_holding(self) -> bool:
-        """True if keys that devices have handed over are in memory."""
+        """True if memory holds keys that devices have handed over."""
         return bool(self._device_keys)
 
     @property
     def is_locked(self) -> bool:
-        """True if no key is available that could open the database."""
+        """True if no key is available that might open the database."""
         return not any(self.key(name) for name in self._custody.names)
 
     def key(self, name: KeyName) -> bytes | None:
-        """Return the key of that name, 32 bytes, or None if a device has to bring it."""
+        """Return the key with this name (32 bytes), or None if a device has to hand it over first."""
         if name.keeper == "server":
             return self._master.space_key(self._space_id, name.number)
         return self._device_keys.get(name.number)
 
     def missing_epochs(self, epoch: int) -> list[int]:
-        """Return the epochs whose database keys a device should hand over now; `epoch` is the
-        roster's newest, 0 without a roster.
+        """Return the epochs whose database keys a device should hand over now. `epoch` is the
+        newest epoch of the roster, the space's list of devices; 0 without a roster.
         """
         if self.is_lost:
             return [number for number in range(1, epoch + 1) if number not in self._device_keys]
@@ -92,19 +92,19 @@ class Custodian:
         return sorted(number for number in {*named, self._following(epoch)} - {0} if number not in self._device_keys)
 
     def add_keys(self, keys: Mapping[int, bytes], epoch: int, *, may_change: bool, is_open: bool) -> None:
-        """Keep those keys of a device that are needed. Disk.
+        """Keep those keys from a device that are needed now. Disk.
 
         Args:
-            keys: keys by epoch.
-            epoch: the roster's newest.
-            may_change: True if the device may decide the key for future encryption, which nothing here
-                can verify.
+            keys: the keys, by epoch.
+            epoch: the roster's newest epoch.
+            may_change: True if the device may choose the key for future encryption; nothing here can
+                verify that key.
             is_open: True if the database is in use, so that the keys need not be tested on it.
 
         Raises:
-            WrongKeyError: the keys should open the database, and do not; none of them is kept then.
+            WrongKeyError: the keys do not open the database; none is kept.
             StorageError: the database cannot be read.
-            KeyFileError: the custody of a new space cannot be recorded.
+            KeyFileError: the keeper of a new space cannot be recorded.
         """
         with self._turn:
             needed = {number: keys[number] for number in self.missing_epochs(epoch) if number in keys}
@@ -146,9 +146,11 @@ class Custodian:
         self.is_lost = False
 
     def opening_key(self) -> tuple[KeyName, bytes]:
-        """Return the name and the key that opens the database, or that a new one gets. Disk.
+        """Return the name and value of the key that opens the database, or with which a new one is
+        created. Disk.
 
-        Raises LockedError: a device has to bring it; StorageError: the database cannot be read.
+        Raises LockedError if a device has to hand over the key, StorageError if the database cannot
+        be read, WrongKeyError if a key change was interrupted and neither key opens the database.
         """
         with self._turn:
             names = self._custody.names
@@ -164,15 +166,16 @@ class Custodian:
             return known[0]
 
     def search(self, epoch: int) -> tuple[KeyName, bytes]:
-        """Try all other keys, after the recorded ones have failed, and return the name and key that
-        opens the database. Disk.
+        """Try every other key after the recorded one has failed; return the name and value of the
+        key that opens the database. Disk.
 
-        `epoch`: the roster's newest.
+        `epoch`: the roster's newest epoch.
 
         Raises:
-            LockedError: the devices may have it.
-            WrongKeyError: no key opens it.
-            StorageError, KeyFileError: as `add_keys`.
+            LockedError: no known key opens it, but the devices may have the right one.
+            WrongKeyError: no key opens it, and there is no roster whose devices could have one.
+            StorageError: the database cannot be read.
+            KeyFileError: the key that was found cannot be recorded.
         """
         with self._turn:
             for name in (*(KeyName("caller", number) for number in self._device_keys), *self._generations):
@@ -190,20 +193,18 @@ class Custodian:
 
     def is_of_machines(self, epoch: int) -> bool:
         """Return True if the devices seem to keep the key: no keeper is recorded, and no server key
-        opens the database.
+        opens the database. Records nothing. Disk.
 
-        Disk. Nothing is recorded.
-
-        `epoch`: the roster's newest, 0 without a roster. Raises StorageError: the database cannot
-        be read.
+        `epoch`: the roster's newest epoch, 0 without a roster. Raises StorageError if the database
+        cannot be read.
         """
         if self._is_written or not epoch or not self._is_there:
             return False
         return not any(self._opens(self._master.space_key(self._space_id, name.number)) for name in self._generations)
 
     def target(self, epoch: int) -> KeyName | None:
-        """Return the key that is to replace the present one, if it is due and available; `epoch` is
-        the roster's newest.
+        """Return the name of the key that should replace the present one now, or None if no change
+        is due or the new key is not available yet. `epoch`: the roster's newest epoch.
         """
         if self._custody.wanted_keeper == "server":
             return self.next_generation()
@@ -211,12 +212,12 @@ class Custodian:
         return KeyName("caller", following) if following in self._device_keys else None
 
     def next_generation(self) -> KeyName:
-        """Return the name of a server key that was never used."""
+        """Return the name of the next server key, which was never used before."""
         return KeyName("server", self._custody.generation + 1)
 
     def want(self, keeper: Keeper) -> None:
-        """Record the keeper that the key is to have from the next opportunity on. Disk. Raises
-        KeyFileError.
+        """Record who is to keep the key after its next change: the server or the devices. Disk.
+        Raises KeyFileError if it cannot be recorded.
         """
         with self._turn:
             generation = self._custody.generation
@@ -228,8 +229,8 @@ class Custodian:
             self._write(replace(self._custody, wanted_keeper=wanted))
 
     def install(self, custody: Custody) -> None:
-        """Record the custody from the space's log, which may be newer than the local one. Disk.
-        Raises KeyFileError.
+        """Record the custody stated in the space's log, if it names another key than the local
+        record. Disk. Raises KeyFileError if it cannot be recorded.
         """
         with self._turn:
             self._is_in_log = True
@@ -237,28 +238,30 @@ class Custodian:
                 self._write(replace(custody, wanted_keeper=self._custody.wanted_keeper))
 
     def after(self, name: KeyName) -> Custody:
-        """Return the custody once the database is encrypted with that key only."""
+        """Return the custody as it will be once only this key encrypts the database."""
         generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
         wanted = self._custody.wanted_keeper if self._custody.wanted_keeper != name.keeper else None
         return replace(self._custody, key=name, following=None, wanted_keeper=wanted, generation=generation)
 
     def changing(self, name: KeyName) -> None:
-        """Record that the database is about to be encrypted with that key. Disk. Raises
-        KeyFileError.
+        """Record that a change of the database to this key begins. Disk. Raises KeyFileError if it
+        cannot be recorded.
         """
         with self._turn:
             generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
             self._write(replace(self._custody, following=name, generation=generation))
 
     def record_change(self, name: KeyName) -> None:
-        """Record that the database is encrypted with that key only. Disk. Raises KeyFileError."""
+        """Record that the database is now encrypted with this key only. Disk. Raises KeyFileError
+        if it cannot be recorded.
+        """
         with self._turn:
             self._write(self.after(name))
             kept = self._device_keys.items() if name.keeper == "caller" else ()
             self._device_keys = {number: key for number, key in kept if number >= name.number}
 
     def forget(self) -> None:
-        """Forget the keys that devices have handed over."""
+        """Drop all keys that devices have handed over from memory."""
         self._device_keys = {}
 
     def _following(self, epoch: int) -> int:
@@ -306,7 +309,7 @@ class Custodian:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files that interrupted writes of such files have left."""
+    """Remove the temporary files that interrupted writes of custody files have left in the folder."""
     for part in folder.glob(".*.custody.*.tmp"):
         with suppress(OSError):
             part.unlink()

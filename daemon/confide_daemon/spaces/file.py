@@ -1,5 +1,5 @@
-"""The database of a space, opened for writing: its threads, its unreadable parts, and the state in
-which the last process left it.
+"""The open database file of a space: its threads, its unreadable parts, and marks from which the
+next process learns if this one closed it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _STRAYS = 64
 
 @dataclass(frozen=True, slots=True)
 class SpaceFile:
-    """The open file of a space.
+    """The open database file of a space.
 
     Attributes:
         store: the connection that writes, for use on the writer's thread.
         threads: the threads that write, read and run long reads.
-        scan: its vectors in memory.
-        damage: the parts that its connections cannot read.
-        lease: the lease of the log of which the file is a copy; None: there is no log.
-        has_crashed: the last process that had it open did not close it.
+        scan: the vectors in memory.
+        damage: the parts of the file that cannot be read.
+        lease: the right to write to the space's log in the shared store; None: there is no log.
+        has_crashed: True if the last process that opened the file did not close it.
         behind: the ids of documents that other nodes have changed since it was open here.
     """
 
@@ -56,8 +56,10 @@ class SpaceFile:
     async def open(
         cls, path: Path, key: bytes, held: Lease | None, *, quota: Quota, pages: PageBudget | None
     ) -> SpaceFile:
-        """Open the file, or create it. Raises StorageError: wrong key, damaged, newer schema, not
-        writable, disk full.
+        """Open the file, or create it.
+
+        Raises StorageError if the key is wrong, the file is damaged or not writable, a newer
+        version wrote it, or the disk is full.
         """
         scan, damage = VectorScan(), Damage()
         store, crashed, behind = await asyncio.to_thread(_open_and_mark, path, key, scan, damage, held)
@@ -94,8 +96,8 @@ def _open_and_mark(
 
 
 def note_salvage(store: Store, lost: int, *, now: float) -> None:
-    """Record that pages were unreadable until the file was rebuilt, and the number of rows that are
-    lost.
+    """Record that the file was rebuilt because some pages were unreadable, and that `lost` rows
+    could not be recovered.
     """
     with store.writing_derived():
         store.breaches.note(Breach(PAGES, 1, now))
@@ -105,8 +107,8 @@ def note_salvage(store: Store, lost: int, *, now: float) -> None:
 
 
 def mark_open(store: Store, *, now: float) -> bool:
-    """Mark the space as open; return True if the last process that had it open did not close it.
-    Raises DamagedError: it cannot be read.
+    """Mark the space as open; return True if the last process that opened it did not close it.
+    Raises DamagedError if the database cannot be read.
     """
     crashed = bool(store.marks.find(OPEN))
     try:
@@ -126,9 +128,11 @@ def mark_open(store: Store, *, now: float) -> bool:
 
 
 def note_restore(store: Store, mark: Path) -> None:
-    """Record a restore of the data folder, if `mark` exists, so that no revision number is given
-    twice; then remove the mark. If a crash separates the two, the restore counts twice, which only
-    skips numbers.
+    """If the file `mark` exists, record that the data folder was restored from a backup, then
+    remove `mark`. Later revisions skip all numbers that may have been used before.
+
+    After a crash between the two steps the restore is recorded twice, which only skips more
+    numbers.
     """
     if not mark.exists():
         return
@@ -145,6 +149,6 @@ def note_restore(store: Store, mark: Path) -> None:
 
 
 def mark_closed(store: Store) -> None:
-    """Mark the space as closed. Raises StorageError."""
+    """Mark the space as closed. Raises StorageError if it cannot be written."""
     with store.writing_derived():
         store.marks.put(OPEN, 0.0)

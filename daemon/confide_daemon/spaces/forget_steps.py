@@ -1,9 +1,9 @@
-"""Removes from a space what a record of forgetting names, a page of revisions at a time, on the
-writer's thread; and plans such a record.
+"""Removes the texts that a record of forgetting names, one page of revisions at a time, on the
+writer's thread. Also plans such a record.
 
-Every revision is looked at, since a text may have been copied: of a document whose name is in the
-record everything goes; from other texts the parts are cut. A step that was interrupted is done
-again from the start, which finds nothing a second time.
+Every revision is read, since a text may have been copied. A document whose name is in the record is
+removed entirely; other documents lose only the forgotten parts. An interrupted removal starts over,
+and finds only what it has not removed yet.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ _ALIKE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
-    """The content of a record before it is signed, and facts for the person who decides.
+    """The content of a record of forgotten texts before it is signed, and facts for the person who
+    decides about it.
 
     Attributes:
-        documents: paths that go, or lose a part, each with its project.
-        total: their number.
-        shared: documents that keep words they share with these.
+        documents: (project, path) of documents to be removed, or to lose a part of their text.
+        total: the number of these documents.
+        shared: (project, path) of other documents that contain the same words and keep them.
         names, texts, parts, of_parts, sealed: as in `ForgetRecord`.
     """
 
@@ -76,7 +77,9 @@ class ForgetPlan:
 
 
 def texts_of(store: Store, after: int = 0) -> Iterator[tuple[StoredText, str]]:
-    """Yield every readable text of the space after a change, in order."""
+    """Yield every readable text of the space in the order of changes, beginning after change number
+    `after`.
+    """
     while found := store.texts.list_texts(after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS):
         for one in found:
             after = one.change
@@ -100,12 +103,14 @@ def plan(
     *,
     reaches: Callable[[str, str], bool],
 ) -> ForgetPlan:
-    """Return the plan for a project's names, or for the parts of a text in all projects.
+    """Plan what to forget: named documents of a project, or parts of a text in all projects.
 
     Args:
-        key: of the hashes.
-        project: of the names; None: parts are given instead, or nothing is meant.
-        reaches: returns True for the documents (project, path) that the caller may write.
+        key: the key for the hashes in the record.
+        project: the project of the names; None to use `parts` instead.
+        asked: paths, folders and note ids in the project; empty for the whole project.
+        parts: the parts of a text to forget in all projects.
+        reaches: returns True if the caller may write the document (project, path).
     """
     with store.reading():
         if project is None:
@@ -214,11 +219,11 @@ def _secret_ids_in(text: str) -> set[bytes]:
 
 @dataclass
 class ForgetSteps:
-    """The removal of one record's texts. Call `step` until it returns False.
+    """The removal of the texts that one record names. Call `step` until it returns False.
 
     Attributes:
-        changes: new revisions to announce to the devices, when the files go too.
-        documents: the number of documents that were removed or cut.
+        changes: new revisions to announce to the devices, if the record also removes their files.
+        documents: the number of documents removed or cut so far.
     """
 
     writer: Writer
@@ -233,7 +238,9 @@ class ForgetSteps:
     _dropped_documents: set[tuple[str, str]] = field(default_factory=set)
 
     def step(self) -> bool:
-        """Look at a page of revisions; return False after the last one."""
+        """Remove the record's texts from the next page of revisions, in one transaction; return
+        False after the last page.
+        """
         store = self.writer.store
         with store.writing():
             page = store.texts.list_texts(self._after, most_bytes=PAGE_BYTES, most=PAGE_TEXTS)

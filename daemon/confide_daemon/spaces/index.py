@@ -52,8 +52,8 @@ class Index:
         )
 
     async def open(self) -> None:
-        """Derive rows again from other nodes' changes, and load the state of the index. Raises
-        StorageError.
+        """Load the state of the index, after renewing chunks and keywords of documents that other
+        nodes have changed. Raises StorageError if the database cannot be read or written.
         """
         if self._file.behind:
             await self._threads.maintain(lambda store: self.derivation.follow_all(store, self._file.behind))
@@ -61,34 +61,34 @@ class Index:
         await self.searcher.open()
 
     async def close(self) -> None:
-        """Stop after the current batch."""
+        """Stop indexing after the current batch."""
         await self.indexer.close()
         await self.searcher.close()
 
     @property
     def is_at_rest(self) -> bool:
-        """True if nothing is being indexed: everything is done, or cannot be done now."""
+        """True if nothing is being indexed: all documents are done, or no progress is possible now."""
         return self.indexer.idle and not self.indexer.is_loading
 
     @property
     def is_broken(self) -> bool:
-        """True if indexing has stopped, or a document cannot be cut."""
+        """True if indexing has stopped on an error, or a document cannot be cut into chunks."""
         return self.indexer.failure is not None or bool(self.indexer.uncuttable)
 
     @property
     def is_without_model(self) -> bool:
-        """True if no model is available."""
+        """True if no embedding model is available."""
         standings = [one for one in self.indexer.standings() if not one.is_aside]
         return all(one.condition in (Condition.DOWN, Condition.REFUSED) for one in standings)
 
     def progress(self, store: Store) -> IndexProgress:
-        """Return the progress of the vectors."""
+        """Return how many chunks have vectors, and how many still wait for one."""
         outlook = self.indexer.outlook()
         with store.reading():
             return self.indexer.progress(store, outlook)
 
     async def count_queued(self, projects: frozenset[str]) -> int:
-        """Return the number of chunks of these projects without vectors."""
+        """Return how many chunks of these projects still wait for a vector."""
 
         def work(store: Store) -> int:
             with store.reading():
@@ -100,8 +100,8 @@ class Index:
         return await self._threads.read(work)
 
     async def renew_foreign(self) -> int:
-        """Compute vectors again that do not fit their model, because another model had its name;
-        return the size of the sample that showed it, or 0.
+        """Recompute all vectors if a sample shows that another model of the same name made them.
+        Return the size of that sample, or 0 if the vectors fit.
         """
         for provider in self.providers:
             name = provider.name
@@ -112,7 +112,7 @@ class Index:
         return 0
 
     async def cut_again(self) -> int:
-        """Retry documents that could not be cut; return the number that could be cut now."""
+        """Retry all documents that could not be cut into chunks; return how many could be cut now."""
         cut_now = 0
         after: int | None = 0
         while after is not None:
@@ -122,8 +122,8 @@ class Index:
         return cut_now
 
     def on_repair(self, *, vectors_changed: bool) -> None:
-        """Wake the indexer after a repair of derived rows; with `vectors_changed` also drop the
-        vectors in memory.
+        """Wake the indexer after a repair of derived rows. `vectors_changed`: also drop the vectors
+        in memory.
         """
         if vectors_changed:
             self._file.scan.forget()

@@ -1,9 +1,9 @@
-"""Background maintenance of a space: integrity checks, repairs, and the return of disk space.
+"""Background maintenance of a space: integrity checks, repairs, and the return of free disk space.
 
-A check of the ids runs right after opening and every ten minutes. A full check runs once a day,
-after a crash, and when a read has met something unreadable: in slices, on a separate thread, at a
-tenth of a core. Breaches are recorded, and repaired in small transactions between which other
-writes continue.
+A quick check of ids runs right after opening and every ten minutes. A full check runs once a day,
+after a crash, and when a read finds unreadable data. It runs in slices on a separate thread and
+uses a tenth of a core. Failed checks ("breaches") are recorded and repaired in small transactions,
+between which other writes continue.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SpaceHealth:
 
 
 class MaintenanceTurns:
-    """Assigns times to the checks of all open spaces, so that they do not coincide. Use it on the
+    """Spreads the checks of all open spaces over time, so that they do not coincide. Use it on the
     event loop.
     """
 
@@ -78,7 +78,7 @@ class MaintenanceTurns:
         self._next_at = 0.0
 
     def next_s(self) -> float:
-        """Reserve the next time for a check, and return the seconds until then."""
+        """Reserve the next free time for a check; return the seconds until then."""
         now = asyncio.get_running_loop().time()
         at = max(now, self._next_at)
         self._next_at = at + APART_S
@@ -136,8 +136,8 @@ class Upkeep:
             await self._task
 
     async def record_salvage(self, lost: int) -> None:
-        """Record that the database was rebuilt before it could be opened, with the number of lost
-        rows.
+        """Record that the database was rebuilt before it could be opened, and that `lost` rows
+        could not be recovered.
         """
         await self._threads.maintain(lambda store: note_salvage(store, lost, now=self._clock()))
         self._wake.set()
@@ -148,7 +148,7 @@ class Upkeep:
         await self._look_up()
 
     def look(self) -> None:
-        """Check again now, because something was repaired."""
+        """Start a check now, without waiting for the next scheduled one."""
         self._wake.set()
 
     def health(self) -> SpaceHealth:
@@ -159,7 +159,7 @@ class Upkeep:
         return SpaceHealth(state, [(one.what, one.rows) for one in self._open], self._healed_breaches)
 
     def warnings(self) -> list[str]:
-        """Return the warnings for the users of the space."""
+        """Return the warnings about damage and failed writes for the users of the space."""
         said = self._damage.warnings()
         if (refused := self._threads.write_error) is not None:
             said.append(f"nothing new can be stored in this space: {refused}")
@@ -176,9 +176,10 @@ class Upkeep:
         return said
 
     async def check(self, *, accept_losses: bool = False) -> Counter[str]:
-        """Run a full check and repair now; return the numbers of breaches found.
+        """Run a full check and repair now; return how many faults of each kind were found.
 
-        `accept_losses`: an operator has seen the losses, so they are no longer reported.
+        `accept_losses`: True if an operator has seen the recorded losses, so that they are no
+        longer reported.
         """
         async with self._lock:
             found = await self._examine(rest=0)
@@ -190,15 +191,15 @@ class Upkeep:
             return found
 
     async def breaches_since(self, moment: float) -> Counter[str]:
-        """Return the breaches found since then by any check; of each the largest number at one
-        time.
+        """Return the faults that any check has found since a time (seconds since 1970), with the
+        largest number of rows found at once for each kind.
         """
         noted = await self._threads.examine(lambda store: store.breaches.list_breaches(limit=_SHOWN))
         return Counter({one.what: one.rows for one in noted if one.found_at >= moment})
 
     async def give_back(self) -> int:
-        """Merge the full-text table and cut off free pages; return the bytes by which the file has
-        shrunk.
+        """Return free space in the file to the disk: merge the full-text table and cut off free
+        pages. Return the number of bytes saved.
         """
         async with self._lock:
             return await self._give_back(merge=True)

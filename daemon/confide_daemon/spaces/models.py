@@ -1,6 +1,4 @@
-"""Settings for chunks, embedding and search of the spaces, and the embedding models, from the
-configuration.
-"""
+"""The embedding models of the daemon, and the index settings of its spaces, from the configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from confide_daemon.store.tables.pieces import Generation
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The settings of a space's index; each part of it gets those it needs."""
+    """The settings of a space's index; each part of the index receives those it needs."""
 
     chunks: ChunkSettings = field(default_factory=ChunkSettings)
     weights: Weights = field(default_factory=Weights)
@@ -74,11 +72,11 @@ ORDER = ("voyage", "openai", "local")
 
 
 def order(settings: EmbeddingConfig) -> tuple[str, ...]:
-    """Return the names of the providers to use, the preferred one first; empty if no model is
-    wanted.
+    """Return the names of the providers to use, the preferred one first; empty if no embedding
+    model is configured.
 
-    A provider is used only if it is named or has a key file: a key in the environment alone sends
-    it nothing.
+    A remote fallback is used only if the configuration names it or its key file. An API key in the
+    environment alone is not enough to send it texts.
     """
     if settings.provider == providers.NONE:
         return ()
@@ -91,18 +89,18 @@ def order(settings: EmbeddingConfig) -> tuple[str, ...]:
 
 
 def load(settings: EmbeddingConfig, name: str | None = None) -> Embedder:
-    """Load and return a provider's model, by default the preferred one. A remote model is not
-    contacted.
+    """Load a provider's model and return it. `name` None: the preferred provider. A remote provider
+    is not contacted yet.
 
-    Raises EmbedderError: it is missing or cannot be used.
+    Raises EmbedderError if the model is missing or unusable.
     """
     # Imported late: it loads onnxruntime and numpy, and runs on a thread of its own.
     return providers.provider(name or settings.provider).create(settings)
 
 
 def try_out(settings: EmbeddingConfig, name: str) -> None:
-    """Load a provider's model and embed a word with it. Raises EmbedderError: it cannot be used, or
-    does not answer now.
+    """Load a provider's model and embed one word, as a test. Raises EmbedderError if the model
+    cannot be used or does not answer now.
     """
     own = settings.sections.get(name)
     if isinstance(own, RemoteSettings):
@@ -119,11 +117,11 @@ def try_out(settings: EmbeddingConfig, name: str) -> None:
 
 
 def start(settings: EmbeddingConfig) -> list[LoadedModel]:
-    """Return the configured models in the order of fallback, loading in the background; searches
-    use keywords until one is ready.
+    """Start to load all configured models in the background; return them, the preferred one first.
+    Searches use keywords only until a model is ready.
 
-    The packaged model has the multilingual one beside it (`LoadedModel.is_aside`), if that is
-    installed.
+    With the packaged model, the multilingual model is loaded too, if it is installed
+    (`LoadedModel.is_aside`).
     """
     token_counts.rest_after(settings.unload_after_s)
     names = order(settings)
@@ -143,11 +141,11 @@ def _multilingual_models(settings: EmbeddingConfig) -> list[LoadedModel]:
 
 
 def former(settings: EmbeddingConfig, generation: Generation) -> LoadedModel | None:
-    """Return the model of a generation, for queries, if its provider now has another model
-    configured.
+    """Return the model that made a generation of vectors, if the provider is now configured with
+    another model. Otherwise return None.
 
-    So semantic search continues until the vectors of the new model are complete. Return None if the
-    provider is not used any more: no query goes to a provider that is not named.
+    It embeds queries, so that semantic search continues until the new model's vectors are complete.
+    A provider that is no longer configured gets no queries.
     """
     name = generation.provider
     own = settings.sections.get(name)

@@ -1,7 +1,8 @@
-"""Limits the number of open spaces: above it, the longest unused is closed first.
+"""Limits the number of open spaces: above the limit, the space that was unused for longest is
+closed first.
 
-An open space needs threads, descriptors and memory, a closed one only a file. `pool` knows which
-may be closed, and closes them.
+An open space needs threads, file descriptors and memory; a closed one needs only a file. The pool
+decides which spaces may be closed, and closes them.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ LOOK_AGAIN_S: Final = 30.0
 
 
 class Closable(Protocol):
-    """The interface through which OpenSpaceLimit closes spaces."""
+    """The interface of the pool that OpenSpaceLimit uses to close spaces."""
 
     async def close_unused(self, space_id: str) -> None:
-        """Close a space, unless it is in use again by then."""
+        """Close a space, unless an operation has begun to use it meanwhile."""
 
     def may_close(self, space_id: str) -> bool:
         """Return True if the space is not in use and its key is not being changed."""
 
     def is_at_rest(self, space_id: str) -> bool:
-        """Return True if the space's index is also complete; under pressure, other spaces are
-        closed as well.
+        """Return True if the space has nothing left to index. Such spaces are closed first; if more
+        room is needed, others are closed too.
         """
 
 
@@ -64,8 +65,8 @@ class OpenSpaceLimit:
         return len(self._open)
 
     async def enter(self, space_id: str) -> None:
-        """Reserve room for a space before it is opened. Raises CrowdedError: all spaces stay in use
-        for half a minute.
+        """Reserve room for a space before it is opened. Raises CrowdedError if no other space can
+        be closed within half a minute.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
@@ -80,7 +81,7 @@ class OpenSpaceLimit:
             self._looking = asyncio.create_task(self._look(), name="confide-close-idle")
 
     def mark_used(self, space_id: str) -> None:
-        """Record that the space is in use or was until now; ignore a space that is not open."""
+        """Record that the space is used now. A space that is not open is ignored."""
         if space_id not in self._open:
             return
         self._open[space_id] = asyncio.get_running_loop().time()
@@ -88,12 +89,12 @@ class OpenSpaceLimit:
         self._freed.set()  # a waiting `enter` may close it now
 
     def mark_closed(self, space_id: str) -> None:
-        """Record that the space is closed, or could not be opened."""
+        """Record that the space was closed, or could not be opened, which frees its room."""
         self._open.pop(space_id, None)
         self._freed.set()
 
     async def close(self) -> None:
-        """Stop, and wait for the spaces that are being closed."""
+        """Stop closing idle spaces; wait for closings under way."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)

@@ -1,5 +1,5 @@
-"""Base class of an add-on's part in each open space. The space makes it when it opens, and closes
-it before it closes itself.
+"""Base class for the state that an add-on keeps in each open space (its "part"). The space creates
+the part when it opens, and closes the part before it closes itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 async def run_safely(work: Awaitable[None], what: str) -> None:
-    """Wait for an add-on's work; log an exception instead of raising it. `what` names the work for
-    the log.
+    """Wait for an add-on's work, and log an exception instead of raising it. `what` names the work
+    in the log.
     """
     try:
         await work
@@ -35,41 +35,41 @@ async def run_safely(work: Awaitable[None], what: str) -> None:
 
 
 class SpacePart:
-    """Base of an add-on's part of a space. A subclass overrides the methods it needs; by default
-    they do nothing.
+    """Base class for an add-on's state in one open space. A subclass overrides the methods it
+    needs; by default they do nothing.
     """
 
     async def open(self) -> None:
-        """Read what the part needs before the space is used. Raises StorageError: the space does
-        not open.
+        """Load what the add-on needs before the space is used. Raises StorageError to keep the
+        space from opening.
         """
 
     def start(self) -> None:
-        """Start background work."""
+        """Start the add-on's background work in the space."""
 
     async def close(self) -> None:
-        """Stop the background work. The database is still open."""
+        """Stop the add-on's background work in the space. The database is still open."""
 
     async def finish(self) -> None:
-        """Do the last work after everything else of the space is closed; its database is still
-        open.
+        """Do the last work of the add-on, after everything else in the space is closed. The
+        database is still open.
         """
 
     @property
     def is_held(self) -> bool:
-        """True if the space must stay open without users, because only this object holds some
-        state.
+        """True if the space must stay open even without users, because the add-on has state that
+        exists only in this object.
         """
         return False
 
     def refusal(self, session_id: str, op: str = "") -> RequestError | None:
-        """Return the reason why a session may not use the space now, or None. `op`: the request, ""
-        for a tool call.
+        """Return why a session may not use the space now, or None if it may. `op`: the name of the
+        request; "" for a tool call.
         """
 
     async def items_to_move(self) -> Mapping[str, int]:
-        """Return the number of items that move with the space to another daemon, by kind."""
+        """Return how many of the add-on's items, by kind, move with the space to another daemon."""
         return {}
 
     def on_session_end(self, session_id: str) -> None:
-        """Release a session's data of the space."""
+        """Release everything that belongs to a session which has ended."""

@@ -1,8 +1,8 @@
-"""The open spaces: each database is opened once for all connections, and only while its key is
-available.
+"""The pool of open spaces. It opens each database once for all connections, and only while the
+database's key is available.
 
-An operation holds its space while it runs (`Spaces.hold`). A space that was not held for a while is
-closed, and opened again for the next operation.
+An operation wraps its use of a space in `Spaces.hold`. A space that nothing has held for a while is
+closed; the next operation opens it again.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ _AHEAD = "*.db.ahead*"
 
 
 class SpacesHost:
-    """The owner of the spaces; the daemon overrides its methods, which do nothing by default."""
+    """Callbacks from the pool to the daemon, which overrides them; by default they do nothing."""
 
     def announce_news(self, space_id: str) -> None:
-        """Notify the devices of a space that it is unlocked or that a key is needed."""
+        """Notify the devices of a space that it was unlocked, or that it needs a key."""
 
     def send_elsewhere(self, space_id: str) -> None:
-        """Send the sessions of a space to the node that now holds it."""
+        """Make the sessions of a space reconnect to the node that holds it now."""
 
     def around(self, _space_id: str) -> tuple[int | None, bool | None]:
-        """Return facts about a space from outside of it: the number of credentials stored in clear,
-        and True if there is a proven backup; None: unknown.
+        """Return two facts that the space itself does not know: the number of credentials stored in
+        clear, and True if a verified backup exists. None: unknown.
         """
         return None, None
 
 
 class Spaces(SpaceHost):
-    """Opens a space when it is used, with one writer, and closes it when it is unused for a while
-    or its key is forgotten.
+    """The pool: opens a space on first use, and closes it when it has been unused for a while or
+    its key is dropped.
     """
 
     def __init__(
@@ -124,9 +124,10 @@ class Spaces(SpaceHost):
 
     @asynccontextmanager
     async def hold(self, space_id: str) -> AsyncIterator[Space]:
-        """Yield the open space with this id, which stays open meanwhile. Raises LockedError: no
-        device has brought its key; StorageError: it cannot be opened; CrowdedError: too many others
-        are in use.
+        """Open the space if needed, and keep it open while the context is active.
+
+        Raises LockedError if no device has handed over its key, StorageError if it cannot be
+        opened, CrowdedError if too many other spaces are in use.
         """
         entry = self._entry(space_id)
         entry.holders += 1
@@ -137,10 +138,11 @@ class Spaces(SpaceHost):
             self._room.mark_used(space_id)
 
     async def get(self, space_id: str) -> Space:
-        """Return the open space with this id; it may be closed as soon as nothing holds it.
+        """Return the open space, opening it if needed. It may be closed at any time unless `hold`
+        keeps it open.
 
-        Raises LockedError: its devices keep its key, and none has brought it; StorageError: it
-        cannot be opened; CrowdedError: too many others are in use.
+        Raises LockedError if no device has handed over its key, StorageError if it cannot be
+        opened, CrowdedError if too many other spaces are in use.
         """
         entry = self._entry(space_id)
         if self._leases is not None:
@@ -157,10 +159,10 @@ class Spaces(SpaceHost):
 
     @contextmanager
     def mark_used(self, space_id: str) -> Iterator[None]:
-        """Mark the space as used or waited for: meanwhile a key that devices have brought is not
-        forgotten.
+        """Count a user of the space while the context is active. As long as a space has users, the
+        key that its devices have handed over stays in memory.
 
-        Raises StorageError, KeyFileError: the keeper of its key is unknown.
+        Raises StorageError or KeyFileError if the record of who keeps the key cannot be read.
         """
         entry = self._entry(space_id)
         entry.users += 1
@@ -175,8 +177,8 @@ class Spaces(SpaceHost):
 
     @contextmanager
     def staying(self, space_id: str) -> Iterator[None]:
-        """Keep the space at this node meanwhile, even closed or locked, because a session here
-        waits for its news.
+        """Keep the space assigned to this node while the context is active, even if it is closed or
+        locked, because a session here waits for its news.
         """
         entry = self._entry(space_id)
         entry.listeners += 1
@@ -188,7 +190,7 @@ class Spaces(SpaceHost):
 
     @property
     def leases(self) -> Leases | None:
-        """The leases of the spaces' logs, or None without a shared store."""
+        """The rights of this node to write to the spaces' logs, or None without a shared store."""
         return self._leases
 
     @property
@@ -198,9 +200,8 @@ class Spaces(SpaceHost):
 
     @asynccontextmanager
     async def freeze(self, space_id: str) -> AsyncIterator[FrozenSpace]:
-        """Yield the state of a space whose files are to be copied.
-
-        Meanwhile its file is not replaced, and a closed space is not opened.
+        """Yield the key of a space whose files are to be copied. While the context is active its
+        file is not replaced, and a closed space is not opened.
         """
         is_known = space_id in self._entries
         try:
@@ -219,15 +220,17 @@ class Spaces(SpaceHost):
                 self._entries.pop(space_id, None)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """Return a present or past key of a space's database, or None if a device has to bring it."""
+        """Return a present or past key of a space's database, or None if a device has to hand it
+        over first.
+        """
         if name.keeper == "server":
             return self._state.master.space_key(space_id, name.number)
         entry = self._entries.get(space_id)
         return None if entry is None else entry.custodian.key(name)
 
     async def wait_unlocked(self, space_id: str) -> Space:
-        """Wait until a device has brought the space's key, and return the space. Raises
-        StorageError: it cannot be opened.
+        """Wait until the space's key is available; return the open space. Raises StorageError if it
+        cannot be opened.
         """
         entry = self._entry(space_id)
         while True:
@@ -238,15 +241,15 @@ class Spaces(SpaceHost):
                 raise_if_cancelled()
 
     async def unlock(self, space_id: str, keys: Mapping[int, bytes], *, may_change: bool) -> None:
-        """Add those keys from a device of the roster that are needed (`missing_epochs`), and open
-        the space with them.
+        """Accept database keys from a device of the space, and open the space with them. Only keys
+        that are needed are kept (`missing_epochs`).
 
         Args:
             keys: keys of the database by epoch, 32 bytes each.
-            may_change: True if the device may decide the key for future encryption.
+            may_change: True if the device may choose the key for future encryption.
 
-        Raises WrongKeyError: the keys should open the database, and do not; StorageError,
-        KeyFileError: the space cannot be opened, or nothing can be recorded.
+        Raises WrongKeyError if the keys do not open the database; StorageError if the space cannot
+        be opened; KeyFileError if the keeper of the key cannot be recorded.
         """
         entry = self._entry(space_id)
         async with entry.unlocking:
@@ -276,19 +279,19 @@ class Spaces(SpaceHost):
         return self._entry(space_id).custodian.custody.key.keeper
 
     def is_locked(self, space_id: str) -> bool:
-        """Return True if a device has to bring the space's key before it can be used."""
+        """Return True if the space cannot be used before a device hands over its key."""
         entry = self._entry(space_id)
         return isinstance(entry.failure, LockedError) or (entry.space is None and entry.custodian.is_locked)
 
     def missing_epochs(self, space_id: str, epoch: int) -> list[int]:
-        """Return the epochs whose database keys a device should bring, to open the space or to
-        change its key.
+        """Return the epochs whose database keys a device should hand over, to open the space or to
+        change its key. `epoch`: the newest epoch of the space's roster.
         """
         return self._entry(space_id).custodian.missing_epochs(epoch)
 
     def health_problems(self) -> set[str]:
-        """Return the health problems of all spaces (`Space.health_problems`); a locked space has
-        none.
+        """Return the health problems of all spaces together (`Space.health_problems`). A locked
+        space counts as healthy.
         """
         is_cut_off = self._leases is not None and self._leases.failure is not None
         found = {"storage"} if self._unreadable or is_cut_off or any(map(Path.exists, self._ahead)) else set()
@@ -317,28 +320,28 @@ class Spaces(SpaceHost):
         return {space_id: entry.space for space_id, entry in self._entries.items() if entry.space is not None}
 
     def states(self) -> dict[str, str]:
-        """Return the state of each space that was requested: `open`, `locked`, `closed` or
-        `damaged`.
+        """Return the state of each space that was used since the start, by id: `open`, `locked`,
+        `closed` or `damaged`.
         """
         return dict.fromkeys(self._unreadable, "damaged") | {
             space_id: _state(entry) for space_id, entry in self._entries.items()
         }
 
     def waiting(self) -> dict[str, int]:
-        """Return the number of chunks without vectors in each open space."""
+        """Return how many chunks still wait for a vector, for each open space by id."""
         return {space_id: space.waiting for space_id, space in self.open_spaces().items()}
 
     def providers(self) -> dict[str, bool]:
-        """Return {provider: True if its model is available now}."""
+        """Return the embedding providers by name, each with True if its model is available now."""
         return {
             model.label: model.is_up for model in self._shared.models if model.name != NO_MODEL and not model.is_aside
         }
 
     async def look_at_all(self) -> None:
-        """Check the closed spaces one by one, and open those with a problem, so that it is repaired
-        and reported.
+        """Check all closed spaces one by one. Open those with a problem, so that it is repaired and
+        reported.
 
-        A pause follows each check, so that all of them use at most `LOOKS_SHARE` of a core, however
+        A pause follows each check, so that the checks use at most `LOOKS_SHARE` of a core, however
         many spaces there are.
         """
         for space_id in (await asyncio.to_thread(self._state.registry.spaces)).values():
@@ -402,16 +405,16 @@ class Spaces(SpaceHost):
     # Keeper of the key
 
     async def give_to(self, space_id: str, keeper: Keeper, follow: Follow) -> Custody:
-        """Make the server or the devices the keeper of the key, as `SpaceSlot.give_to`, and notify
-        the devices.
+        """Make the server or the devices the keeper of the key (`SpaceSlot.give_to`), and notify
+        the devices. `follow` receives the progress.
         """
         custody = await self._entry(space_id).give_to(keeper, follow)
         self.host.announce_news(space_id)
         return custody
 
     async def renew(self, space_id: str, follow: Follow) -> Custody:
-        """Encrypt a database whose key the server keeps with the server's next key, as
-        `SpaceSlot.renew`.
+        """Re-encrypt a database with the server's next key (`SpaceSlot.renew`). `follow` receives
+        the progress.
         """
         return await self._entry(space_id).renew(follow)
 
@@ -441,7 +444,7 @@ class Spaces(SpaceHost):
         return entry
 
     def epoch(self, space_id: str) -> int:
-        """Return the newest epoch of a space's roster, or 0 without a roster; waits for the disk."""
+        """Return the newest epoch of a space's roster, or 0 without a roster. Blocks on the disk."""
         roster = self.rosters.current(space_id)
         return roster.epoch if roster is not None else 0
 
@@ -551,12 +554,14 @@ class Spaces(SpaceHost):
         return await Space.open(path, key, self._shared, space_id=space_id, host=self, held=held, is_known=is_known)
 
     def roster(self, space_id: str) -> Roster | None:
-        """Return the current devices of a space; may take a while."""
+        """Return the current roster of a space, the list of its devices, or None. Blocks on the
+        disk.
+        """
         return self.rosters.current(space_id)
 
     def around(self, space_id: str) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear, and True if a backup is proven
-        (`SpacesHost.around`).
+        """Return the number of credentials stored in clear, and True if a verified backup exists.
+        None: unknown.
         """
         return self.host.around(space_id)
 
@@ -576,8 +581,8 @@ class Spaces(SpaceHost):
         return (space := self._entries[space_id].space) is not None and space.is_at_rest
 
     async def close_unused(self, space_id: str) -> None:
-        """Close the space but keep its key; operations that need it meanwhile wait and have it
-        opened again.
+        """Close the space but keep its key in memory. Operations that begin meanwhile wait until it
+        is opened again.
         """
         entry = self._entries[space_id]
         if not entry.may_close:
@@ -660,7 +665,7 @@ class Spaces(SpaceHost):
         await self._close(space_id, space)
 
     def standings(self) -> dict[str, CustodyStatus]:
-        """Return the lock states of the spaces whose key a device keeps, by their ids."""
+        """Return the lock state of each space whose devices keep its key, by space id."""
         return {
             space_id: CustodyStatus(self.is_locked(space_id), entry.locks_at, entry.stranded_records)
             for space_id, entry in self._entries.items()
@@ -682,7 +687,9 @@ def _state(entry: SpaceSlot) -> str:
 
 
 def glance(path: Path, key: bytes) -> bool:
-    """Return True if a closed space looks sound. Raises StorageError."""
+    """Check a closed space quickly; return False if it should be opened for repair. Raises
+    StorageError if the database cannot be read.
+    """
     with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         if store.schema_version() < migrations()[-1][0]:
             return True  # opening upgrades it, and it is checked then

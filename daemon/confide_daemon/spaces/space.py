@@ -1,8 +1,8 @@
-"""A private memory: documents, their revisions and the index, behind an asynchronous interface.
+"""An open space: documents, their revisions and their index, behind an asynchronous interface.
 
 One thread writes, a few read. All disk access and computation runs on those threads. A document,
 its revision, its chunks and its keyword rows are committed in one transaction, so its words are
-searchable when `put` returns; vectors follow in the background.
+searchable when `put` returns. Vectors follow in the background.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class SpaceStatus:
-    """Status of a space. Counts are for the requested projects; queue, model and size are for the
-    whole space.
+    """The status of a space. Counts cover only the requested projects; queue, model and size are
+    for the whole space.
     """
 
     space_id: str
@@ -137,19 +137,19 @@ class SpaceShared:
 
 
 class SpaceHost:
-    """Provides a space with facts from outside of it; the pool overrides its methods, which know
-    nothing by default.
+    """The source of facts that an open space does not know itself. The pool overrides the methods;
+    by default all facts are unknown.
     """
 
     def roster(self, _space_id: str) -> Roster | None:
-        """Return the current roster of the space: signed task orders count only from devices on it.
-        May take a while.
+        """Return the current roster of the space, the list of its devices, or None. Signed task
+        orders count only from devices on it. Blocks on the disk.
         """
         return None
 
     def around(self, _space_id: str) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear, and True if a backup is proven; None:
-        unknown. May take a while.
+        """Return the number of credentials stored in clear, and True if a verified backup exists.
+        None: unknown. May block.
         """
         return None, None
 
@@ -193,16 +193,17 @@ class Space:
         held: Lease | None = None,
         is_known: bool = False,
     ) -> Space:
-        """Open the space, creating a missing file, and start the indexing and the maintenance.
+        """Open the space, creating a missing file, and start indexing and maintenance.
 
         Args:
             path: the database file; its folder must exist.
             key: 32 bytes.
-            held: the lease of the log of which the file is a copy; None: there is no log.
-            is_known: devices have used the space before, so a missing or empty file is recorded as a loss.
+            held: the right to write to the space's log in the shared store; None: there is no log.
+            is_known: True if devices have used the space before, so that a missing or empty file is
+                recorded as a loss.
 
-        Raises StorageError: wrong key, damaged beyond repair, newer schema, not writable, disk
-        full.
+        Raises StorageError if the key is wrong, the file is damaged beyond repair or not writable,
+        a newer version wrote it, or the disk is full.
         """
         begin = partial(cls._begin, path, key, shared, space_id, host or SpaceHost(), held)
         is_missing = is_known and held is None and not _has_data(path)
@@ -255,20 +256,22 @@ class Space:
             part.start()
 
     def roster(self) -> Roster | None:
-        """Return the space's current roster: signed task orders count only from devices on it. May
-        take a while.
+        """Return the current roster of the space, the list of its devices, or None. Signed task
+        orders count only from devices on it. Blocks on the disk.
         """
         return self._host.roster(self.space_id)
 
     def around(self) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear, and True if a backup is proven; None:
-        unknown.
+        """Return the number of credentials stored in clear, and True if a verified backup exists.
+        None: unknown.
         """
         return self._host.around(self.space_id)
 
     @property
     def outbox(self) -> ReplicationOutbox | None:
-        """Sends writes to the log before they are committed here; None: the space has no log."""
+        """Sends writes to the space's log in the shared store before they are committed here; None
+        if there is no log.
+        """
         return self.file.store.outbox
 
     async def rekey(
@@ -278,12 +281,14 @@ class Space:
         follow: Callable[[int, int], None] = lambda _done, _total: None,
         custody: dict[str, object] | None = None,
     ) -> None:
-        """Change the key of the database (32 bytes) during normal use.
+        """Re-encrypt the database with this key (32 bytes) while the space stays in use.
 
-        Raises StorageError: no room, a disk fault, or another process that reads the file; the old
-        key stays then.
+        Args:
+            follow: receives the number of copied pages and the total.
+            custody: the custody record of the new key, for the space's log in a shared store.
 
-        `custody`: the key's next custody, for the log of the space.
+        Raises StorageError if the disk is full or fails, or another process reads the file; the old
+        key stays in force then.
         """
         if self.outbox is not None:
             self.outbox.custody = custody
@@ -296,7 +301,7 @@ class Space:
             )
 
     async def close(self) -> None:
-        """End the indexing after its current batch and close the database."""
+        """Stop indexing after the current batch, and close the database."""
         for part in reversed(self.parts):
             await run_safely(part.close(), "closing a part of a space")
         await self.forgetting.close()
@@ -371,8 +376,8 @@ class Space:
         )
 
     async def wait_indexed(self, *, timeout_s: float, progress: Callable[[int, int], None] | None = None) -> bool:
-        """Wait until every chunk has its vector; return False if that is impossible (no model, a
-        failure) or takes longer than `timeout_s`.
+        """Wait until every chunk has a vector. Return False after `timeout_s`, or as soon as that
+        is impossible, as without a model.
         """
         deadline = time.monotonic() + timeout_s
         has_retried = False
@@ -408,10 +413,10 @@ class Space:
         progress: Callable[[int, int], None] | None = None,
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> PieceChanges:
-        """Cut every document into chunks again; with `reembed` also build a new generation of
-        vectors beside the live one.
+        """Cut every document into chunks again. `reembed`: also compute all vectors again in a
+        second generation, while the present one still serves searches.
 
-        Each document has its own transaction, so that other writes continue; a cancellation takes
+        Each document has its own transaction, so that other writes continue. A cancellation takes
         effect between two documents.
         """
         documents = await self.threads.read(
@@ -431,35 +436,41 @@ class Space:
         return PieceChanges(added, kept, removed)
 
     def part(self, kind: type[_Part]) -> _Part:
-        """Return an add-on's part of this space. Raises LookupError: the add-on has no part here."""
+        """Return the state that an add-on keeps in this space, by its class. Raises LookupError if
+        the add-on has none here.
+        """
         for part in self.parts:
             if isinstance(part, kind):
                 return part
         raise LookupError(f"{kind.__name__} is no part of this space")
 
     def refusal(self, session_id: str, op: str = "") -> RequestError | None:
-        """Return the reason why a session may not use the space now, as `SpacePart.refusal`."""
+        """Return why a session may not use the space now, or None if it may. `op`: the name of the
+        request; "" for a tool call.
+        """
         return next((found for part in self.parts if (found := part.refusal(session_id, op)) is not None), None)
 
     def on_session_end(self, session_id: str) -> None:
-        """Release a session's data of the space."""
+        """Release everything that belongs to a session which has ended."""
         for part in self.parts:
             part.on_session_end(session_id)
 
     @property
     def lease(self) -> int | None:
-        """The number of its lease; None: the space has no log."""
+        """The number of this node's lease on the space, or None if the space has no log in a shared
+        store.
+        """
         return None if self.outbox is None else self.outbox.lease
 
     @property
     def is_at_rest(self) -> bool:
-        """True if nothing is being indexed: everything is done, or cannot be done now."""
+        """True if nothing is being indexed: all documents are done, or no progress is possible now."""
         return self.index.is_at_rest
 
     @property
     def is_held(self) -> bool:
-        """True if the space must stay open without users, because only an add-on's part holds some
-        state (`SpacePart.is_held`).
+        """True if the space must stay open even without users, because an add-on has state in
+        memory only (`SpacePart.is_held`).
         """
         return any(part.is_held for part in self.parts)
 
@@ -470,15 +481,17 @@ class Space:
 
     @property
     def waiting(self) -> int:
-        """Number of chunks without vectors, as the indexer last counted them."""
+        """The number of chunks that still wait for a vector, as the indexer last counted them."""
         return self.index.indexer.waiting
 
     async def answer(self) -> None:
-        """Return once the writer's thread is free, which proves that it works."""
+        """Return once the writer's thread has answered, which proves that it is not stuck."""
         await self.threads.answer()
 
     def health_problems(self) -> set[str]:
-        """Return the health problems as words that reveal no content: storage, index, embedding."""
+        """Return the health problems as words that reveal no content: `storage`, `index`,
+        `embedding`.
+        """
         state = self.upkeep.health().state
         is_lost = state == "damaged" or self.threads.write_error is not None
         found = {"storage"} if is_lost else {"index"} if state == "healing" else set()

@@ -1,10 +1,10 @@
-"""The forgotten texts of a space: their records, the removal from the database, and the file beside
-it by which an older database forgets again.
+"""Forgotten texts of a space: stores the signed records of them, removes the texts from the
+database, and writes all records to a file beside it.
 
-A record is stored before anything is removed, and is done when the file was rewritten without its
-texts. What a crash or a full disk interrupts is finished when the space is next opened, or an hour
-later. `<space>.forgotten` beside the database holds all records, so a database that was put back
-alone, or restored from a snapshot, forgets before it serves (`forgotten_file`).
+A record is stored before anything is removed, and marked done when the database file has no trace
+of its texts. What a crash or a full disk interrupts is finished when the space is next opened, or
+an hour later. The file `<space>.forgotten` has all records. So a database that was restored from an
+older copy removes the texts again before it serves (`forgotten_file`).
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ SUFFIX: Final = ".forgotten"
 
 @dataclass(frozen=True, slots=True)
 class Forgot:
-    """The result of a removal: the number of documents, and the revisions to announce to the devices."""
+    """The result of applying a record of forgotten texts: the number of documents removed or cut,
+    and the new revisions to announce to the devices.
+    """
 
     documents: int
     changes: Sequence[DocumentChange]
 
 
 class Forgetting:
-    """The records of one space."""
+    """Stores and applies the records of forgotten texts of one space."""
 
     def __init__(self, threads: StoreThreads, writer: Writer, index: Index, database: Path) -> None:
         """`database`: the path of the space's file."""
@@ -62,8 +64,8 @@ class Forgetting:
         self._retry: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Take the records of the file beside the database, and forget them before the space is
-        used. Raises StorageError: a record is there, and its texts cannot be removed.
+        """Add the records from the file beside the database, and remove their texts before anyone
+        uses the space. Raises StorageError if the texts cannot be removed.
         """
         kept = await asyncio.to_thread(forgotten_file.read, self._file)
         if kept:
@@ -74,7 +76,7 @@ class Forgetting:
         await self.save()
 
     def start(self) -> None:
-        """Finish what a full disk prevents, until closed."""
+        """Start a background task that retries removals which a full disk prevents, until `close`."""
         self._retry = asyncio.create_task(self._try_again(), name="confide-forget")
 
     async def close(self) -> None:
@@ -98,7 +100,7 @@ class Forgetting:
             await asyncio.sleep(AGAIN_S)
 
     async def key(self) -> bytes:
-        """Return the key for new records."""
+        """Return the key for the hashes of new records; create it if there is none."""
 
         def work(store: Store) -> bytes:
             with store.writing():
@@ -113,13 +115,14 @@ class Forgetting:
         parts: Sequence[ForgetPart],
         reaches: Callable[[str, str], bool],
     ) -> tuple[bytes, forget_steps.ForgetPlan]:
-        """Return what forgetting would remove, and the space's key for the hashes in its record.
+        """Return the documents that forgetting would remove, and the key for the hashes in the
+        record.
 
         Args:
-            project: the project of the names; None if `parts` are given instead.
-            asked: paths, folders and ids of notes in the project; empty for all of it.
-            parts: the parts of a text, which is forgotten in all projects.
-            reaches: returns True for the documents (project, path) that the caller may write.
+            project: the project that `asked` belongs to; None if `parts` are given instead.
+            asked: paths, folders and note ids in the project; empty for the whole project.
+            parts: the parts of a text to forget in all projects.
+            reaches: returns True if the caller may write the document (project, path).
         """
         key = await self.key()
         found = await self._threads.read(
@@ -128,9 +131,15 @@ class Forgetting:
         return key, found
 
     async def take(self, signed: SignedRecord, key: bytes, *, author: str, lifted: Collection[bytes] = ()) -> Forgot:
-        """Store a record and remove its texts; one that is here already is finished.
+        """Store a signed record and remove its texts. If the record is stored already, finish its
+        removal.
 
-        Raises StorageError: it is stored, and will be finished later.
+        Args:
+            key: the key of the record's hashes.
+            author: the name of the device that forgets the texts.
+            lifted: hashes of the record whose texts are accepted again.
+
+        Raises StorageError if the record was stored but its removal failed; it is retried later.
         """
 
         def store_it(store: Store) -> None:
@@ -185,20 +194,20 @@ class Forgetting:
         return await self._threads.read(lambda store: store.forgettings.rows())
 
     async def find(self, identity: bytes) -> ForgetRow | None:
-        """Return a record, or None."""
+        """Return the record with this id, or None if there is none."""
         return await self._threads.read(lambda store: store.forgettings.find(identity))
 
     async def count(self) -> int:
         return await self._threads.read(lambda store: store.forgettings.count())
 
     async def digest(self) -> str:
-        """Return a hash of the ids of all records, by which a device knows whether it has them all;
-        "" if there are none.
+        """Return a hash of all record ids, or "" without records. A device compares it to learn if
+        it has all records.
         """
         return ids_digest(row.id for row in await self.rows()) if await self.count() else ""
 
     async def keys(self) -> dict[bytes, bytes]:
-        """Return the keys of the records by their names."""
+        """Return the keys of all records' hashes, by key id."""
 
         def work(store: Store) -> dict[bytes, bytes]:
             names = {row.signed.record.key_id for row in store.forgettings.rows()}
@@ -207,7 +216,7 @@ class Forgetting:
         return await self._threads.read(work)
 
     async def note_device_done(self, identities: Iterable[bytes], device: bytes) -> None:
-        """Note that a device has removed what these records name from its own files."""
+        """Record that a device has deleted the texts of these records from its own files."""
         known = list(identities)
 
         def work(store: Store) -> None:
@@ -220,12 +229,14 @@ class Forgetting:
             await self._threads.write(work)
 
     async def devices_done(self, identity: bytes) -> dict[str, float]:
-        """Return the devices that have removed it, by their keys in hex, and when."""
+        """Return when each device deleted the record's texts from its own files: seconds since
+        1970, by the device's public key in hex.
+        """
         return await self._threads.read(lambda store: store.forgettings.devices_done(identity))
 
     async def allow(self, text: str, *, said: float) -> None:
-        """Accept a text again that a person stores, unless they said so (`said`, in seconds since
-        1970) before it was forgotten.
+        """Accept a forgotten text again, because a person stores it. `said` is when the person
+        stated the text, in seconds since 1970; texts that were forgotten after that stay forgotten.
         """
 
         def work(store: Store) -> frozenset[bytes]:
@@ -238,8 +249,8 @@ class Forgetting:
             await self._lift(hashes)
 
     async def undo(self, project: str, asked: Sequence[str]) -> int:
-        """Accept names of a project again, with the texts of their records; return the number of
-        names.
+        """Accept forgotten names of a project again, with the texts in their records; return how
+        many names that were. `asked`: paths and folders; empty for the whole project.
         """
 
         def work(store: Store) -> tuple[frozenset[bytes], int]:
@@ -265,7 +276,7 @@ class Forgetting:
         return count
 
     async def undo_parts(self, parts: Sequence[ForgetPart]) -> int:
-        """Accept the parts of a text again; return how many of them were forgotten."""
+        """Accept these parts of a text again; return how many of them were forgotten."""
 
         def work(store: Store) -> frozenset[bytes]:
             rows = store.forgettings.rows()
@@ -293,7 +304,7 @@ class Forgetting:
         await self.save()
 
     async def save(self) -> None:
-        """Write the file beside the database. Raises StorageError."""
+        """Write all records to the file beside the database. Raises StorageError if that fails."""
         rows = await self.rows()
         if rows:
             keys, own = await self.keys(), await self._threads.read(lambda store: store.key)
@@ -301,8 +312,8 @@ class Forgetting:
 
     @property
     def copies_aside(self) -> int:
-        """The number of former files beside the database, which may hold anything: damaged ones, and
-        those with what a shared store has lost.
+        """Count the old database files kept beside the database: damaged ones, and those with
+        changes that a shared store has lost. They may still contain forgotten texts.
         """
         path = self._file.with_suffix(".db")
         return salvage.count_damaged_copies(path) + len([*path.parent.glob(f"{path.name}.ahead*")])

@@ -1,7 +1,7 @@
-"""State of a space in the running daemon: its key and changes of it, and the open space.
+"""The state of one space in the running daemon: its key, changes of the key, and the open space.
 
-The list of locked spaces is written beside the daemon's address, for its operator's commands; it
-contains no secrets.
+The daemon also writes a list of the locked spaces beside its address file, for the operator's
+commands. The list contains no secrets.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Follow = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class FrozenSpace:
-    """The key and the custodian of a space whose files do not change as long as the context that
-    returned this is open.
+    """The key of a space, and the manager of that key, while `Spaces.freeze` keeps the space's
+    files unchanged.
     """
 
     key: bytes | None  # of its database; None: not available
@@ -43,39 +43,39 @@ class FrozenSpace:
 
 
 class SpaceOpener(Protocol):
-    """The functions of the pool that a slot uses for its own space."""
+    """The methods of the pool that the slot of one space uses."""
 
     def standings(self) -> Mapping[str, CustodyStatus]:
-        """Return the lock states that a daemon writes down, by the ids of the spaces."""
+        """Return the lock states to write to the daemon's file, by space id."""
         ...
 
     def epoch(self, space_id: str) -> int:
-        """Return the newest epoch of the space's roster, or 0 without a roster; waits for the disk."""
+        """Return the newest epoch of the space's roster, or 0 without a roster. Blocks on the disk."""
 
     async def get(self, space_id: str) -> Space:
-        """Return the open space."""
+        """Return the open space, opening it if needed."""
 
 
 class SpaceSlot:
-    """State of a space that was requested at least once since the daemon started.
+    """The state of a space that was requested at least once since the daemon started.
 
     Attributes:
-        custodian: the custodian of its key.
-        opening: the task that opens it or has opened it.
-        closing: the task that closes it, and forgets its key if it is locked, while that runs.
-        changing: the background task that changes its key.
-        unlocking: lock for bringing a key and for choosing its keeper.
+        custodian: manages the key of the space's database.
+        opening: the task that opens the space, or has opened it; None: closed.
+        closing: the task that closes the space, while it runs; it may also drop the key.
+        changing: the background task that changes the key.
+        unlocking: lock for handing over a key and for choosing the key's keeper.
         door: lock for opening the space and for keeping it closed.
-        is_unlocked: set while it is open, or could be opened.
-        users: number of connections and jobs that need it, or wait for it.
-        listeners: number of sessions that wait for its news only: they keep it at this node, but
-            neither open nor unlocked.
-        holders: number of current operations on it: it is not closed before they end.
-        last_problems: its health problems when it was closed (`Space.health_problems`).
-        timer: the timer that makes it forget its key, while it is unused.
-        locks_at: the time at which that happens, seconds since 1970.
-        stranded_records: number of its sealed records in a vault that is no longer configured, counted when it
-            was opened.
+        is_unlocked: set while the space is open or could be opened.
+        users: number of connections and jobs that use the space or wait for it.
+        listeners: number of sessions that only wait for news of the space. They keep it assigned to
+            this node, but neither open nor unlocked.
+        holders: number of operations under way on the space; it is not closed before they end.
+        last_problems: the space's health problems when it was closed (`Space.health_problems`).
+        timer: the timer that drops the key while the space is unused.
+        locks_at: when the timer fires, in seconds since 1970; None: no timer runs.
+        stranded_records: number of the space's sealed records in a vault that is no longer
+            configured, counted when the space was opened.
     """
 
     def __init__(self, space_id: str, custodian: Custodian, spaces: SpaceOpener, standing: StandingFile) -> None:
@@ -104,7 +104,9 @@ class SpaceSlot:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error of the last attempt to open the space, or None."""
+        """The error of the last attempt to open the space, or None if it succeeded or there was
+        none.
+        """
         task = self.opening
         return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
@@ -116,7 +118,7 @@ class SpaceSlot:
 
     @property
     def may_close(self) -> bool:
-        """True if the space is open and nothing uses it."""
+        """True if the space is open, no operation uses it, and its key is not being changed."""
         is_changing = self._rekeying.locked() or self.unlocking.locked()
         return not (self.holders or is_changing or self.closing) and self.space is not None and not self.space.is_held
 
@@ -134,10 +136,8 @@ class SpaceSlot:
 
     @contextlib.asynccontextmanager
     async def hold_unchanged(self) -> AsyncIterator[bytes | None]:
-        """Yield the key of the database, or None if it is not available; meanwhile neither the key
-        nor the file changes.
-
-        A space that is closed now is not opened meanwhile.
+        """Yield the database's key, or None if it is not available. While the context is active,
+        neither the key nor the file changes, and a closed space is not opened.
         """
         async with self._rekeying, contextlib.AsyncExitStack() as stack:
             if self.space is None:
@@ -152,10 +152,11 @@ class SpaceSlot:
                 yield key
 
     async def give_to(self, keeper: Keeper, follow: Follow) -> Custody:
-        """Make the server or the devices the keeper of the key, as soon as possible; return the
-        resulting custody.
+        """Make the server or the devices the keeper of the key; return the resulting custody. If
+        the new key is not available yet, the change follows later.
 
-        Raises StorageError, KeyFileError: it could not be done or recorded; the present key stays.
+        Raises StorageError or KeyFileError if the change cannot be made or recorded; the present
+        key stays in force then.
         """
         async with self.unlocking, self._rekeying:
             await asyncio.to_thread(self.custodian.want, keeper)
@@ -164,9 +165,10 @@ class SpaceSlot:
         return self.custodian.custody
 
     async def renew(self, follow: Follow) -> Custody:
-        """Encrypt a database whose key the server keeps with the server's next key. Raises
-        StorageError or KeyFileError: the present key stays; ConfideError: the space's devices keep
-        the key.
+        """Re-encrypt a database whose key the server keeps with the server's next key.
+
+        Raises ConfideError if the devices keep the key; StorageError or KeyFileError if the change
+        fails, and the present key stays in force.
         """
         if self.custodian.custody.key.keeper == "caller":
             hint = "a device that leaves gives it a new one: confide device rm, or confide device key rotate on one of them"
@@ -217,7 +219,7 @@ class SpaceSlot:
 
 @dataclass(frozen=True, slots=True)
 class CustodyStatus:
-    """Lock state of a space whose devices keep its key."""
+    """The lock state of a space whose devices keep its key."""
 
     is_locked: bool  # no device has brought the key
     # When the key will be forgotten unless a device connects, seconds since 1970; None: in use.
@@ -226,8 +228,8 @@ class CustodyStatus:
 
 
 class StandingFile:
-    """A daemon's file with the lock state of its spaces, from its start to its end. It is written
-    in the background.
+    """The file in which a running daemon publishes the lock states of its spaces. It is written in
+    the background.
     """
 
     def __init__(self, path: Path, spaces: SpaceOpener) -> None:
@@ -239,7 +241,7 @@ class StandingFile:
         self._is_due = False
 
     def write_soon(self) -> None:
-        """Write the file soon, since a state may have changed."""
+        """Schedule a write of the file, because a lock state may have changed."""
         self._is_due = True
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
@@ -268,8 +270,8 @@ class StandingFile:
 
 
 def read_standings(path: Path) -> dict[str, CustodyStatus]:
-    """Return the states that the running daemon has written, by the ids of the spaces; empty if the
-    file cannot be read or no daemon runs.
+    """Return the lock states that the running daemon has published, by space id; empty if no daemon
+    runs or the file cannot be read.
     """
     try:
         found = json.loads(read_private_file(path))

@@ -1,1 +1,1 @@
-"""Where a space is kept: one encrypted database, and the threads that use it."""
+"""Storage of a space: one encrypted database, and the threads that use it."""

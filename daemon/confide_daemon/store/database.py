@@ -1,17 +1,17 @@
 """A connection to an encrypted SQLite database: opening, error messages, transactions, reads, and a
-cache of results that holds until the next write. It knows no table.
+cache of results that is valid until the next write. It knows nothing about the tables.
 
 SQLite3 Multiple Ciphers encrypts and authenticates the pages with AEGIS-256, and the write-ahead
 log in the same way. Temporary tables stay in memory. So no plaintext reaches the disk. The key is
-32 random bytes, used raw: there is no passphrase.
+32 random bytes, used without key derivation: there is no passphrase.
 
 When the disk is full and the user frees some space, two things would use it up before the next
 write does, so both check for room first:
 
 - A checkpoint copies the log's pages into the database file, which may grow by all that the log
-  holds, while the log keeps its length until the last page is copied. By default SQLite tries a
-  checkpoint after every commit of a long log, uses the free space, and stops halfway
-  (https://sqlite.org/wal.html, "Checkpointing").
+holds, while the log keeps its length until the last page is copied. By default SQLite tries a
+checkpoint after every commit of a long log, uses the free space, and stops halfway
+(https://sqlite.org/wal.html, "Checkpointing").
 - The index, which is derived data, would continue to store vectors.
 """
 
@@ -113,10 +113,10 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, key: bytes, *, writer: bool, damaged: bool = False) -> apsw.Connection:
-    """Open a connection, load the vector extension, and check the key (else WrongKeyError). Raises
-    StorageError.
+    """Open a connection, load the vector extension, and check the key. Raises WrongKeyError if the
+    key does not open the file, StorageError if the file cannot be opened.
 
-    `damaged`: also open a file that is shorter than its header says, to salvage the rest.
+    `damaged`: True to open even a file that is shorter than its header says, to salvage the rest.
     """
     if len(key) != KEY_BYTES:
         raise StorageError("cannot open the database: the key is not 32 bytes long")
@@ -169,14 +169,16 @@ def _path_matches(*said: object) -> bool:
 
 
 def is_copy(connection: apsw.Connection) -> bool:
-    """Return True if the database is a copy of a log in the shared store (docs/cluster.md), which
-    must not be written to without the log.
+    """Return True if the database is a local copy of a log in the shared store (docs/cluster.md).
+    Such a copy must not be written to without the log.
     """
     return bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shipped'").fetchall())
 
 
 def stand_alone(connection: apsw.Connection) -> None:
-    """Make the database independent of the log it was a copy of; in the caller's transaction."""
+    """Turn a local copy of a log in the shared store into an independent database, in the caller's
+    transaction.
+    """
     connection.execute("DROP TABLE IF EXISTS shipped")
 
 
@@ -223,8 +225,8 @@ def checkpoint_where_there_is_room(connection: apsw.Connection) -> None:
 
 
 def close(connection: apsw.Connection) -> None:
-    """Close a connection. The last one of a file copies the log into the file; if the disk has no
-    room, the log stays for the next start.
+    """Close a connection. The last one copies the write-ahead log into the file; if the disk has no
+    room for that, the log stays until the next start.
     """
     try:
         has_room = _has_room_for_log(connection)
@@ -237,8 +239,8 @@ def close(connection: apsw.Connection) -> None:
 
 
 def check_room_for_derived(connection: apsw.Connection) -> None:
-    """Reserve the last free disk space for documents. Raises StorageError: less is free than the
-    largest document needs.
+    """Raise StorageError if the free disk space is only enough for the largest document. Derived
+    data must not use up that space.
     """
     if _free_bytes(connection) < RESERVE_BYTES:
         raise StorageError(
@@ -284,8 +286,8 @@ PAGES: Final = "pages"  # elsewhere
 
 
 class Damage:
-    """The unreadable parts of a space's database, shared by its connections so that searches avoid
-    them; usable from any thread.
+    """The parts of a space's database that cannot be read, shared by all of its connections so that
+    searches skip these parts. Usable from any thread.
     """
 
     def __init__(self) -> None:
@@ -314,11 +316,11 @@ class Damage:
             self._parts = frozenset()
 
     def around(self, read: Callable[[], T]) -> T:
-        """Return the result of `read`. If it finds that the keyword index or the vectors are
-        unreadable, repeat it: a read leaves out the parts that are known to be damaged.
+        """Return the result of `read`. If it fails because the keyword index or the vectors are
+        unreadable, record that and call `read` again, which then skips the damaged part.
 
         A transaction that has met a damaged page cannot read anything more, so the whole read
-        starts again. Raises DamagedError: another part is damaged.
+        starts again. Raises DamagedError if another part is damaged.
         """
         while True:
             known = self._parts
@@ -345,8 +347,8 @@ AMONG = "IN (SELECT value FROM json_each(?))"
 
 
 def within(column: str, names: Iterable[str] | None) -> tuple[str, list[Any]]:
-    """Return an additional SQL condition, that the column has one of the names, and its values;
-    both empty for None (no condition).
+    """Return an SQL condition that a column has one of the names, to append with AND, and its
+    parameters. `names` None: both are empty.
     """
     return ("", []) if names is None else (f" AND {column} {AMONG}", [json.dumps(sorted(names))])
 
@@ -356,7 +358,7 @@ MOST_REMEMBERED = 64
 
 
 class Remembered:
-    """A cache of counts and lists, which later searches reuse until the database changes."""
+    """A cache of counts and lists for searches, valid until the database changes."""
 
     def __init__(self) -> None:
         self._results: dict[object, object] = {}
@@ -365,8 +367,8 @@ class Remembered:
 
     @contextmanager
     def view(self, connection: apsw.Connection) -> Iterator[None]:
-        """Wrap the reads of a transaction that has begun; drop the cache if another connection has
-        committed since the last one.
+        """Enable the cache for the reads of a transaction that has begun. Drop its contents if
+        another connection has committed since the last such transaction.
         """
         version = connection.execute("PRAGMA data_version").fetchall()[0][0]
         if version != self._version:
@@ -385,8 +387,8 @@ class Remembered:
         self._results.clear()
 
     def get(self, key: object, compute: Callable[[], T]) -> T:
-        """Return the value cached under the key, or compute and cache it; outside of a view always
-        compute it.
+        """Return the value cached under the key, or compute and cache it. Outside of `view` nothing
+        is cached.
         """
         if not self._is_in_view:
             return compute()
@@ -411,8 +413,8 @@ class ReplicationOutbox(Protocol):
     (`store.logs`).
 
     Attributes:
-        custody: the custody record (JSON) for the new key while a key change is under way.
-        lease: the number of the lease that the writes use.
+        custody: the custody record (JSON) of the new key while a key change is under way.
+        lease: the number of the lease under which this node writes.
         has_pending: True if source rows that changed together with derived ones still wait here.
     """
 
@@ -436,12 +438,12 @@ class Database:
     read. Every method may raise StorageError.
 
     Attributes:
-        connection: SQLite's own; replaced when the file is replaced.
-        key: the current key of the file; empty once this is closed.
+        connection: the SQLite connection; a new one after the file was replaced.
+        key: the current key of the file; empty after `close`.
         damage: the unreadable parts, shared by all connections of the space.
         result_cache: counts and lists that are valid until the next write.
         write_error: the error of the last write if the disk or the file caused it; None: it succeeded.
-        quota: the limits of the space.
+        quota: the size limits of the space.
         outbox: sends writes to the log in the shared store first; None: there is no log.
     """
 
@@ -466,12 +468,12 @@ class Database:
             self._cache_kib = kib
 
     def shrink(self) -> None:
-        """Empty the page cache; pages are read again when they are needed."""
+        """Empty the page cache to free memory."""
         self.rows("PRAGMA shrink_memory")
 
     def close(self) -> None:
-        """Close the connection and forget the key; the last connection copies the log into the
-        file.
+        """Close the connection and drop the key. The last connection copies the write-ahead log
+        into the file.
         """
         # The closing thread refers to this object for a moment longer, and must not have the key of
         # a locked space.
@@ -482,22 +484,22 @@ class Database:
             close(self.connection)
 
     def interrupt(self) -> None:
-        """Make the statement that runs now fail; any thread may call it, also after closing."""
+        """Make the running statement fail. Any thread may call this, also after `close`."""
         with contextlib.suppress(apsw.ConnectionClosedError):
             self.connection.interrupt()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Open a transaction: everything that is written inside is committed or nothing, and it is
-        on the disk at the end.
+        """Open a transaction: either everything written inside is committed or nothing. On exit it
+        is on the disk.
         """
         with self._committing(is_derived=False):
             yield
 
     @contextmanager
     def writing_derived(self) -> Iterator[None]:
-        """Open a transaction for derived data: a power cut may undo it, since it doesn't force the
-        log to the disk.
+        """Open a transaction for derived data, which may be lost in a power cut: the log is not
+        forced to the disk.
         """
         self.check_room()
         if self.outbox is not None:
@@ -535,16 +537,16 @@ class Database:
         self._after_commit.clear()
 
     def behind(self, make: Callable[[], object]) -> None:
-        """Run `make`, which writes derived rows, after all source rows of the current transaction
-        are written and before it commits.
+        """Queue a function that writes derived rows. It runs after all source rows of the current
+        transaction are written, and before the commit.
 
-        With a replication log, this runs while the log stores the source rows. If it fails, nothing
-        is stored here, although the log may have the change by then.
+        With a replication log, it runs while the log stores the source rows. If it fails, nothing
+        is committed here, although the log may have the change by then.
         """
         self._behind.append(make)
 
     def derive(self) -> None:
-        """Run all functions that wait in `behind` now, for a caller that reads their rows in the
+        """Run all functions queued with `behind` now, for a caller that needs their rows in the
         same transaction.
         """
         made, self._behind = self._behind, []
@@ -552,7 +554,7 @@ class Database:
             make()
 
     def after_commit(self, follow: Callable[[], None]) -> None:
-        """Call `follow` after the current transaction is committed."""
+        """Call `follow` once the current transaction is committed."""
         self._after_commit.append(follow)
 
     def require_file(self) -> None:
@@ -565,10 +567,9 @@ class Database:
             self._require_own_file("write to")
 
     def require_reader_file(self) -> None:
-        """Raise StorageError where the path leads to another file than this connection's, or to
-        none.
+        """Raise StorageError if the path no longer leads to this connection's file.
 
-        Call it before another connection is opened by the path. SQLite would treat the other file
+        Call it before another connection is opened by the path. SQLite would treat a different file
         as a database that no process has open, and truncate the -shm file, which all connections
         map by its name: their next access ends the process with SIGBUS.
         """
@@ -583,14 +584,14 @@ class Database:
             )
 
     def check_room(self) -> None:
-        """Raise StorageError if the disk is too full for derived data; call it before that is
-        computed or paid for.
+        """Raise StorageError if the disk is too full for derived data. Call it before computing
+        such data or paying for it.
         """
         check_room_for_derived(self.connection)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Open one consistent snapshot for all reads inside."""
+        """Open a read transaction: all reads inside see the same state."""
         with storage_errors("read the database"):
             self.connection.execute("BEGIN DEFERRED")
             try:
@@ -602,10 +603,10 @@ class Database:
 
     @contextmanager
     def replacing(self, doing: str) -> Iterator[None]:
-        """Close the connection, let the caller replace the file inside, and open the connection
-        again afterwards, also after a failure.
+        """Close the connection, let the caller replace the file inside the context, and open the
+        connection again, also after a failure.
 
-        No other connection may be open. `doing` is for the error message.
+        No other connection may be open. `doing` describes the work in the error message.
         """
         with storage_errors(doing):
             if self.outbox is not None:
@@ -630,14 +631,14 @@ class Database:
             raise
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """Return the first column of the first row, or None."""
+        """Return the first column of the first result row, or None if there is no row."""
         rows = self.rows(sql, values)
         return rows[0][0] if rows else None
 
     @contextmanager
     def leg(self, part: str) -> Iterator[None]:
-        """Wrap the reads of one search leg, and record it as damaged for all connections if it
-        cannot be read.
+        """Wrap the reads of one part of a search (`part`: keywords or vectors). If they meet
+        unreadable pages, mark the part as damaged for all connections.
         """
         try:
             yield
@@ -662,7 +663,7 @@ class Database:
 
 
 class Table:
-    """The SQL of one part of the database, over one connection to it."""
+    """Base class for the SQL of one group of tables, over one connection to the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

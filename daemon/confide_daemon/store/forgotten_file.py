@@ -1,9 +1,9 @@
-"""The file beside a space's database that has the records of forgotten texts, one a line
+"""The file beside a space's database with the records of its forgotten texts, one a line
 (docs/decisions/0041).
 
-A line matches nothing without the key of its hashes. That key is in it too, encrypted with the
-database's: a database of before these records, which is restored beside this file, forgets like any
-other. A database gets other keys in time, so each line keeps those of before.
+The hashes in a record match nothing without their key. Each line also has that key, encrypted with
+the database's key. So a database that is restored from before the record was made can still apply
+it. Since a database changes its key in time, each line keeps one encrypted copy per key.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ _NONCE_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class FiledRecord:
-    """A line of the file.
+    """A record of forgotten texts, as one line of the file has it.
 
     Attributes:
-        keys: the key of the record's hashes, encrypted with each key that the database has had.
+        keys: the key of the record's hashes, encrypted once with each key that the database has had.
     """
 
     row: ForgetRow
     keys: tuple[bytes, ...] = ()
 
     def key(self, database_key: bytes) -> bytes | None:
-        """Return the key of the record's hashes, or None if the database had another key."""
+        """Return the key of the record's hashes, or None if no copy is encrypted with this database
+        key.
+        """
         name = self.row.signed.record.key_id
         for one in self.keys:
             try:
@@ -59,8 +61,8 @@ class FiledRecord:
 
 
 def encrypted_key(key: bytes, database_key: bytes) -> bytes:
-    """Return a key of records as a line has it; the same each time, so that the file changes only
-    with its content.
+    """Encrypt a key of hashes for a line of the file. The same input gives the same output, so that
+    the file changes only with its content.
     """
     box = _box(database_key)
     nonce = blake2b(key, key=box, person=b"confide-nonce", digest_size=_NONCE_BYTES).digest()
@@ -68,13 +70,13 @@ def encrypted_key(key: bytes, database_key: bytes) -> bytes:
 
 
 def write(file: Path, rows: Iterable[ForgetRow], keys: Mapping[bytes, bytes], database_key: bytes) -> None:
-    """Write the file, if it changes.
+    """Write the file with these records, unless it is the same already.
 
     Args:
-        keys: of the records' hashes, by their names.
+        keys: the keys of the records' hashes, by key id.
         database_key: the present key of the database.
 
-    Raises StorageError.
+    Raises StorageError if the file cannot be read or written.
     """
     kept = {one.row.id: one.keys for one in read(file)}
     data = b"".join(
@@ -88,8 +90,8 @@ def write(file: Path, rows: Iterable[ForgetRow], keys: Mapping[bytes, bytes], da
 
 
 def read(file: Path) -> list[FiledRecord]:
-    """Return the lines of the file; none if there is no file. A line that is not signed by its
-    device is left out. Raises StorageError: it cannot be read.
+    """Return the records in the file; empty if there is no file. Lines without a valid signature
+    are skipped. Raises StorageError if the file cannot be read.
     """
     try:
         with file.open("rb") as opened:

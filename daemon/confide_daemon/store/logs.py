@@ -1,10 +1,10 @@
-"""Interfaces to a shared store that keeps the logs of the spaces and of the registry
+"""Interfaces to a shared store, which keeps a log of changes for each space and for the registry
 (docs/cluster.md).
 
-The log has each change before the local database has it, so the database is a copy, which may exist
-on several machines. Without `[store]` in daemon.toml the data folder alone counts, and nothing here
-is used. An add-on implements the store; it is found by the entry points of the group
-`confide.store`.
+A change is in the log before it is in the local database, so the database is a copy, and several
+machines may have one. Without `[store]` in daemon.toml only the data folder counts, and nothing
+here is used. An add-on implements the store; it is found by the entry points of the group
+`confide.store`. Errors of the store itself are raised as EngineError.
 """
 
 from __future__ import annotations
@@ -28,104 +28,117 @@ GROUP: Final = "confide.store"
 
 
 class PreparedCopy(Protocol):
-    """Result of bringing a local copy up to date before it is opened."""
+    """The result of bringing a local copy up to date before it is opened."""
 
     @property
     def documents(self) -> list[int]:
-        """Documents whose derived rows must be made again before the first search."""
+        """The ids of documents whose chunks and other derived rows must be made again before the
+        first search.
+        """
 
 
 class Lease(Protocol):
-    """The right to write to the log of one space, from its acquisition until its release."""
+    """The exclusive right of this node to write to the log of one space, until it is released."""
 
     @property
     def custody(self) -> Custody | None:
-        """Custodian of the database's key, as the log records it. Raises StorageError: a newer
-        version has written it.
+        """The custody of the database's key as the log records it, or None if it has no record.
+        Raises StorageError if a newer version wrote the record.
         """
 
     def bring(self, path: Path, key: bytes) -> PreparedCopy:
-        """Bring the local copy at `path`, which must not be open, up to date with the log. `key`: of
-        the database, 32 bytes. Raises StorageError, EngineError.
+        """Bring the local copy at `path` up to date with the log. The copy must not be open. `key`:
+        the database's key, 32 bytes.
+
+        Raises StorageError if the copy cannot be written, EngineError if the store fails.
         """
 
     def follow(self, path: Path, key: bytes) -> PreparedCopy:
-        """Bring the local copy at `path`, which must not be open, up to date for reading. Changes
-        nothing in the log. `key`: of the database, 32 bytes. Raises StorageError, EngineError.
+        """Bring the local copy at `path` up to date for reading only, without any change to the
+        log. The copy must not be open. `key`: the database's key, 32 bytes.
+
+        Raises StorageError if the copy cannot be written, EngineError if the store fails.
         """
 
     def drop_overtaken(self, path: Path, key: bytes) -> bool:
-        """Remove the local copy at `path`, which must not be open, if the log's snapshot is newer: it
-        would be fetched again, and forgotten texts must not stay in it. Return True if it was removed.
-        Raises StorageError.
+        """Remove the local copy at `path` if the log has a newer snapshot; return True if it was
+        removed. The copy must not be open.
+
+        Such a copy would be fetched again anyway, and may contain texts that were forgotten since.
+        Raises StorageError if it cannot be removed.
         """
 
     def join(self, store: Store, opened: Any) -> None:
-        """Send the store's writes to the log from now on; `opened` is the result of `bring`. Raises
-        StorageError.
+        """Send all further writes of the store to the log. `opened`: the result of `bring`. Raises
+        StorageError if the log cannot be used.
         """
 
     def discard(self, path: Path) -> None:
-        """Mark a damaged copy, so that the next opening fetches it again."""
+        """Mark a local copy as damaged, so that the next opening fetches it again."""
 
     def keep_custody(self, custody: Custody) -> None:
-        """Record the key's custodian in the log, if it is missing there. Raises EngineError."""
+        """Record the custody of the key in the log, unless a record is there. Raises EngineError if
+        the store fails.
+        """
 
     @property
     def warnings(self) -> Callable[[], list[str]]:
-        """Function that returns warnings about the log for the users of the space."""
+        """A function that returns warnings about the log for the users of the space."""
 
 
 class Leases(Protocol):
-    """The leases of a daemon's spaces. Call on the event loop, unless a method says otherwise.
+    """This node's leases on spaces. Call the methods on the event loop unless they say otherwise.
 
     Attributes:
-        on_lost: called with a space whose lease is lost, and True if another node holds it.
-        failure: the reason why the store cannot be reached; None: it can.
+        on_lost: called with a space's id when its lease is lost, and True if another node holds it.
+        failure: the reason why the store cannot be reached, or None if it can.
     """
 
     on_lost: Callable[[str, bool], None]
     failure: Any
 
     def start(self) -> None:
-        """Begin to send the node's sign of life, and continue until `close`."""
+        """Begin to renew this node's sign of life in the store; continue until `close`."""
 
     async def close(self) -> None:
         """Release all leases."""
 
     async def confirm(self) -> None:
-        """Check that the spaces still belong to this node, if the last check is longer ago than a
-        node may be silent.
-        """
+        """Check that this node still holds its leases, unless a recent check has shown it."""
 
     async def take(self, space_id: str, on_stale: Callable[[], None]) -> Lease:
-        """Return the lease of a space. Raises FencedError: another node holds it; EngineError.
+        """Acquire the lease of a space and return it. Raises FencedError if another node holds it,
+        EngineError if the store fails.
 
-        `on_stale`: called on the space's writing thread when the log has changes that the local
-        copy lacks.
+        `on_stale`: called on the space's writer thread if the log has changes that the local copy
+        lacks.
         """
 
     def keep(self, space_id: str, lease: int | None) -> None:
-        """Keep the lease of a closed space, because sessions on this node will use it again."""
+        """Keep the lease of a space that was closed, because sessions on this node will use it
+        again.
+        """
 
     async def leave(self, space_id: str, lease: int | None = None) -> None:
-        """Release a space, so that other nodes can take it."""
+        """Release the lease of a space, so that another node can take it."""
 
     def view(self, space_id: str) -> AbstractContextManager[Lease | None]:
-        """Return a read-only view of a space's log at one moment, or None if there is no log. From
-        any thread. Raises EngineError.
+        """Return a read-only view of a space's log at one moment; it yields None if there is no
+        log. Any thread may call this. Raises EngineError if the store fails.
         """
 
     def spaces_with_logs(self) -> set[str]:
-        """Return the spaces that have logs. From any thread. Raises EngineError."""
+        """Return the ids of the spaces that have logs. Any thread may call this. Raises EngineError
+        if the store fails.
+        """
 
 
 class RegistryLog(Protocol):
-    """The log of the registry, which all nodes write to.
+    """The shared log of the registry. All nodes write to it.
 
     Attributes:
-        was_fetched: True if all rows were fetched since the last check; the reader resets it.
-        failure: the error of the last attempt to follow the log; None: it succeeded.
+        was_fetched: True if all rows were fetched again; the reader sets it back to False.
+        failure: the error of the last attempt to apply the log, or None if it succeeded.
     """
 
     was_fetched: bool
@@ -133,48 +146,62 @@ class RegistryLog(Protocol):
 
     @property
     def kept_files(self) -> list[Path]:
-        """Files with changes of this node that the log lost when it was restored to an earlier
-        state.
+        """Local copies of the registry from before the shared store was restored to an earlier
+        state. They are listed until the operator accepts the restore.
         """
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the store."""
 
     def exists(self) -> bool:
-        """Return True if the log exists. Raises EngineError."""
+        """Return True if the store has a log of the registry. Raises EngineError if the store
+        fails.
+        """
 
     def begin(self, connection: apsw.Connection, *, holds: Callable[[apsw.Connection], bool]) -> str:
-        """Synchronize the file and the log before the first use. Raises StorageError, EngineError."""
+        """Synchronize the local registry with the log before its first use; return a word for what
+        was done. Raises StorageError if the local file cannot be used, EngineError if the store
+        fails.
+
+        `holds`: returns True if a database that is no copy of the log has content that could be
+        lost.
+        """
 
     def follow(self, connection: apsw.Connection) -> bool:
-        """Apply the changes of other nodes; return True if there were any. Raises StorageError,
-        EngineError.
+        """Apply the changes of other nodes to the local registry; return True if there were any.
+        Raises StorageError if the local file cannot be written, EngineError if the store fails.
         """
 
     def transaction(self, connection: apsw.Connection) -> AbstractContextManager[None]:
-        """Return a transaction that sends its writes to the log first; if that fails, nothing is
-        written. Raises EngineError.
+        """Return a transaction that writes to the log before it commits locally. Raises EngineError
+        if the log cannot be written; nothing is committed then.
         """
 
     def forget(self, connection: apsw.Connection) -> None:
-        """Make the file independent and remove the log. Raises StorageError, EngineError."""
+        """Make the local registry independent and remove its log. Raises StorageError if the local
+        file cannot be written, EngineError if the store fails.
+        """
 
     def accept(self) -> list[Path]:
-        """Continue from the state of the log; return the files that keep the changes it lacks."""
+        """Accept that the shared store was restored to an earlier state. Return the files that keep
+        the local copies from before.
+        """
 
     def is_snapshot_due(self) -> bool:
         """Return True if the log is long enough for a snapshot."""
 
     def take_snapshot(self) -> None:
-        """Write a snapshot of the whole registry to the log. Raises StorageError, EngineError."""
+        """Write a snapshot of the whole registry to the log. Raises StorageError if the registry
+        cannot be read, EngineError if the store fails.
+        """
 
 
 class LogStore(Protocol):
-    """A shared store of logs."""
+    """A shared store with the logs of all spaces and of the registry."""
 
     def join(self, folder: DataFolder) -> None:
-        """Replace the folder's keys and registry by those of the log, before they are opened.
-        Raises DataFolderError, StorageError.
+        """Replace the data folder's keys and registry by those in the store, before they are
+        opened. Raises DataFolderError or StorageError if that is not possible.
         """
 
     def registry(
@@ -187,18 +214,29 @@ class LogStore(Protocol):
         goes_on: Callable[[apsw.Connection, apsw.Connection], bool],
         carry_over: Callable[[apsw.Connection, apsw.Connection], None],
     ) -> RegistryLog:
-        """Return the log of the registry; the file at `path` (key: 32 bytes) is its local copy.
-        Raises StorageError.
+        """Return the log of the registry. The file at `path` is its local copy, encrypted with
+        `key` (32 bytes). Raises StorageError if the store's driver is not installed.
         """
 
     def leases(self, folder: DataFolder) -> Leases:
-        """Return the leases of a daemon. Raises StorageError."""
+        """Return the object that acquires and renews a daemon's leases. Raises StorageError if the
+        store cannot be used.
+        """
 
     def rotate(self, folder: DataFolder, *, keep_s: float) -> Keys:
-        """Replace the daemon's key on all nodes. Raises RotationError, KeyFileError, EngineError."""
+        """Replace the daemon's key on all nodes; the old one stays valid for `keep_s` seconds.
+
+        Raises RotationError if a rotation is under way already, KeyFileError if a key file cannot
+        be written, EngineError if the store fails.
+        """
 
     def retire(self, folder: DataFolder) -> str | None:
-        """Stop accepting the old key on all nodes. Raises RotationError, KeyFileError, EngineError."""
+        """Stop accepting the daemon's old key on all nodes. Return the old key as text, or None if
+        its file was damaged.
+
+        Raises RotationError if there is no old key, KeyFileError if its file cannot be deleted,
+        EngineError if the store fails.
+        """
 
     def forgetting(self) -> AbstractContextManager[Callable[[str], None]]:
         """Yield a function that removes the log of a removed space. Raises EngineError if the store
@@ -207,7 +245,9 @@ class LogStore(Protocol):
 
 
 def log_store(config: DaemonConfig) -> LogStore | None:
-    """Return the configured log store, or None if the data folder alone counts. Raises AddonError."""
+    """Return the configured shared store, or None if only the data folder counts. Raises AddonError
+    if the add-on cannot be loaded.
+    """
     if not config.tables:
         return None
     for kept in load_group(GROUP):

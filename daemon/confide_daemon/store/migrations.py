@@ -34,8 +34,8 @@ def migrations(package: str = "confide_daemon.store") -> tuple[tuple[int, str], 
 
 @functools.cache
 def whole(newest: int, package: str = "confide_daemon.store") -> str | None:
-    """Return the SQL that creates a new database at version `newest`, or None if there is no such
-    script and all steps must run.
+    """Return the SQL script that creates a new database at version `newest`, or None if the package
+    has none and all steps must run.
     """
     file = resources.files(package) / "sql" / f"whole_{newest:04d}.sql"
     return file.read_text(encoding="utf-8") if file.is_file() else None
@@ -50,13 +50,12 @@ def version(connection: apsw.Connection) -> int:
 
 
 def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -> None:
-    """Upgrade the schema to this version. Each step runs in one transaction with the row that
-    records it; a new database is created in one transaction.
+    """Upgrade the schema in numbered steps, each in a transaction of its own. A new database is
+    created in one transaction.
 
-    `to`: run the steps only up to this one, as an older version of Confide did; None: upgrade to
-    the newest.
+    `to`: the last step to run, to produce the schema of an older version of Confide; None: run all.
 
-    Raises StorageError: a newer version has written the database.
+    Raises StorageError if a newer version wrote the database.
     """
     steps = migrations()
     with storage_errors("upgrade the database"):
@@ -83,9 +82,8 @@ def migrate(connection: apsw.Connection, *, now: float, to: int | None = None) -
 
 
 def newer_version_error(what: str, program: str | None) -> StorageError:
-    """Return the error for a file that a newer version has written.
-
-    `program`: that version, if it is known.
+    """Return the error for a file (`what`) that a newer version wrote. `program`: that version;
+    None: unknown.
     """
     newer = "a newer version of confide" if program is None else f"confided {program}"
     return StorageError(

@@ -32,7 +32,7 @@ class PageBudget:
 
     @property
     def share(self) -> float:
-        """`share_kib` as a fraction of the largest cache, at most 1."""
+        """The cache size per connection as a fraction of the largest size, 0 to 1."""
         return self.share_kib / MOST_KIB
 
     def enforce(self) -> None:

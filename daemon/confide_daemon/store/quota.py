@@ -1,5 +1,5 @@
-"""Limits on the size of one space, so that a device that writes without end fills its own space and
-not the disk of all.
+"""Size limits of one space, so that a device which writes without end fills its own space and not
+the disk of all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits above which a space refuses new texts and records; 0 is no limit. Deletions and
+    """Limits above which a space refuses new texts and records; 0 means no limit. Deletions and
     derived data are always accepted.
     """
 

@@ -1,4 +1,4 @@
-"""The rows that a store takes and returns."""
+"""The typed rows that the tables of a space take and return."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class TextOrigin:
-    """Provenance of a text, as far as its daemon knows (docs/agents.md).
+    """The provenance of a text, as far as the daemon knows it (docs/agents.md).
 
     Attributes:
-        made: the lowest class among its authors.
-        doubted: its untrusted lines (first, last), counted from 1.
-        by: the class of the author of this revision.
+        made: the lowest trust class among the authors of the text.
+        doubted: the untrusted lines, as (first, last) counted from 1.
+        by: the trust class of the author of this revision.
     """
 
     made: str = UNTRUSTED
@@ -43,7 +43,7 @@ class TextOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """A revision of a document. `text`: None if the revision deleted the document."""
+    """A revision of a document. `text` is None if the revision deleted the document."""
 
     number: int
     hash: str
@@ -53,7 +53,7 @@ class RevisionRow:
 
 
 class StoredText(NamedTuple):
-    """A revision that has a text."""
+    """A revision with its compressed text."""
 
     change: int  # its id, which grows with every change of the space
     project: str
@@ -78,8 +78,8 @@ class RevisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class ListedRow:
-    """A document that is not deleted, as a list shows it; `title` and `id` are those of a note,
-    else None.
+    """A document in a list of documents that are not deleted. `title` and `id` are None unless it
+    is a note.
     """
 
     document: int
@@ -96,7 +96,7 @@ class ListedRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """A revision of any document, as the log of a project shows it."""
+    """A revision in the list of a project's changes."""
 
     document: int
     path: str
@@ -119,8 +119,8 @@ class ProjectRow:
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """A change that was made under an id, so that a retry can be recognized; `previous` is the
-    document's hash before it, None if there was no document.
+    """A change recorded under the id that its device chose, so that a retry is recognized.
+    `previous` is the hash of the document before the change; None: there was no document.
     """
 
     id: str
@@ -132,8 +132,8 @@ class OperationRow:
 
 
 class SealedRow(NamedTuple):
-    """The metadata of a sealed record, readable without opening it; `id` has 16 bytes, `stored_at`
-    is seconds since 1970.
+    """The metadata of a sealed record, readable without its key. `id` has 16 bytes, `stored_at` is
+    in seconds since 1970.
     """
 
     id: bytes
@@ -144,13 +144,15 @@ class SealedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """Location of a sealed record outside of this database: 32 bytes, chosen by the external store."""
+    """The location of a sealed record in an external store: 32 bytes, chosen by that store."""
 
     value: bytes
 
 
 class SealedEntry(NamedTuple):
-    """A sealed record: its bytes if they are stored here, else its location."""
+    """A sealed record: its bytes if it is stored here, otherwise its location in the external
+    store.
+    """
 
     number: int
     id: bytes
@@ -160,7 +162,7 @@ class SealedEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TranscriptRow:
-    """The stored position in one session's transcript; see `store/sql/0004_transcripts.sql`."""
+    """How far one session's transcript is stored; see `store/sql/0004_transcripts.sql`."""
 
     id: int  # 0: not stored yet
     project: str
@@ -175,8 +177,8 @@ class TranscriptRow:
 
 @dataclass(frozen=True, slots=True)
 class NoteRow:
-    """A note that is not deleted, with its document; times are seconds since 1970, `importance` is
-    0 to 1.
+    """A note that is not deleted, and its document. Times are seconds since 1970, `importance` is 0
+    to 1.
     """
 
     document: int
@@ -202,7 +204,9 @@ class NoteRow:
 
 
 class EntityRow(NamedTuple):
-    """An entity that notes of one project are about; times are seconds since 1970."""
+    """An entity (a person, thing or topic) that notes of one project are about. Times are seconds
+    since 1970.
+    """
 
     name: str
     project: str
@@ -214,8 +218,8 @@ class EntityRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoteCounts:
-    """Numbers of notes in total, by type and by category ("" for none); times are seconds since
-    1970, None without any note.
+    """Numbers of notes: in total, by type and by category ("" for none). Times are seconds since
+    1970, or None if there is no note.
     """
 
     total: int
@@ -227,7 +231,7 @@ class NoteCounts:
 
 
 class NotePiece(NamedTuple):
-    """A chunk near the beginning of a note."""
+    """One of the first chunks of a note."""
 
     id: int
     document: int
@@ -238,7 +242,9 @@ class NotePiece(NamedTuple):
 
 
 class NotePlace(NamedTuple):
-    """Project and task of a note; `updated_at` is seconds since 1970."""
+    """The project and task of a note. `task_id` None: it belongs to no task. `updated_at` is in
+    seconds since 1970.
+    """
 
     document: int
     project: str
@@ -248,11 +254,11 @@ class NotePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoteFilter:
-    """Conditions for a list of notes. None or empty: no condition. Words are compared without
-    regard to case; times are seconds since 1970.
+    """Conditions for a list of notes. A field that is None or empty sets no condition. Words are
+    compared without regard to case; times are seconds since 1970.
 
     Attributes:
-        without_tasks: leave out notes of tasks, except those of `task_id` in `task_projects`
+        without_tasks: True to leave out notes of tasks, except those of `task_id` in `task_projects`
             (None: in any project).
         tags: a note must have all of them.
         path: a file, a folder, or a glob.
@@ -276,7 +282,7 @@ class NoteFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoteList:
-    """A page of a list of notes."""
+    """One page of a list of notes."""
 
     notes: list[tuple[NoteRow, str]]  # each with the text of its first chunk, or ""
     total: int  # number of notes on all pages
@@ -284,7 +290,7 @@ class NoteList:
 
 @dataclass(frozen=True, slots=True)
 class LinkedRow:
-    """A document that links to a given one or that it links to."""
+    """A document at the other end of a link from or to a given document."""
 
     direction: str  # `to`: the given document links to this one; `from`: this one links to it
     document: int
@@ -296,7 +302,7 @@ class LinkedRow:
 
 @dataclass(frozen=True, slots=True)
 class RelationRow:
-    """A relation that one note states to another, by their ids."""
+    """A relation that one note states to another; both are given by their ids."""
 
     note: str
     kind: str
@@ -334,7 +340,9 @@ class WaitingPiece:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions for the documents that a search may return. None: no condition."""
+    """Conditions for the documents that a search may return. A field that is None sets no
+    condition.
+    """
 
     projects: frozenset[str] | None = None
     sources: frozenset[str] | None = None
@@ -359,8 +367,8 @@ class Filter:
 
 
 class PiecePlace(NamedTuple):
-    """Position of a chunk in its document, and what ranking needs of the document. A search makes
-    hundreds.
+    """The position of a chunk in its document, and the facts about the document that ranking needs.
+    A search creates hundreds of them.
     """
 
     id: int
@@ -374,7 +382,7 @@ class PiecePlace(NamedTuple):
 
 
 class HitRow(NamedTuple):
-    """A chunk with its document, as a result shows it. A search makes dozens."""
+    """A chunk in a search result, with facts about its document. A search creates dozens of them."""
 
     id: int
     document: int
@@ -397,7 +405,9 @@ class HitRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Supersession:
-    """A note that states that it supersedes another one; `older` and `newer` are their documents."""
+    """A note that says it supersedes another note. `older` and `newer` are the ids of their
+    documents.
+    """
 
     older: int
     newer: int
@@ -409,7 +419,7 @@ class Supersession:
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
-    """Numbers of files and chunks of one source."""
+    """The numbers of files and chunks from one source."""
 
     files: int
     chunks: int
@@ -417,8 +427,8 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A violated integrity check; `what` is one of the constants of `store.upkeep.integrity`, never
-    content.
+    """A failed integrity check. `what` is one of the constants of `store.upkeep.integrity` and
+    never contains stored text.
     """
 
     what: str

@@ -55,13 +55,13 @@ class StoreThreads:
 
     @property
     def share(self) -> float:
-        """Fraction of the memory that a space may use now, compared to a space that is open alone."""
+        """The fraction of its full memory that a space may use now; 1 if it is the only one open."""
         return self._pages.share
 
     @property
     def write_error(self) -> StorageError | None:
-        """The error that prevents writes: the last write failed, or the path leads to another file.
-        None: writes are possible.
+        """The reason why writes fail now: the last write failed, or the path leads to another file.
+        None if writes are possible.
         """
         if self._closed or self._writer.write_error is not None:
             return self._writer.write_error
@@ -82,9 +82,7 @@ class StoreThreads:
         return await self.maintain(work)
 
     async def maintain(self, work: Callable[[Store], T]) -> T:
-        """Run `work` on the writer's thread as `write` does, for maintenance: it doesn't count as
-        use of the space.
-        """
+        """Run `work` on the writer's thread like `write`, but without counting as use of the space."""
         asked_at = time.perf_counter()
 
         def run() -> T:
@@ -94,14 +92,14 @@ class StoreThreads:
         return await self._submit(self._writing, run)
 
     async def answer(self) -> None:
-        """Return when the writer's thread has finished its earlier requests; return at once if
-        closed.
+        """Return when the writer's thread has finished all earlier requests, or at once if the
+        threads are closed.
         """
         if not self._closed:
             await self._submit(self._writing, lambda: None)
 
     async def examine(self, work: Callable[[Store], T]) -> T:
-        """Run `work` with a reading connection on a thread of its own, so that it may take longer."""
+        """Run `work`, which may take long, with a reading connection on a separate thread."""
 
         def run() -> T:
             self._examiner = self._reader()
@@ -110,8 +108,8 @@ class StoreThreads:
         return await self._submit(self._examining, run)
 
     async def rest(self) -> None:
-        """Close the connection for long reads until its next use, and empty the writer's page
-        cache: half of a small space's memory.
+        """Free memory while the space is idle: close the connection for long reads until its next
+        use, and empty the writer's page cache.
         """
 
         def let_go() -> None:
@@ -122,15 +120,15 @@ class StoreThreads:
         await self._submit(self._writing, lambda: self._writer.shrink())
 
     def interrupt(self) -> None:
-        """End the long read that `examine` is running, which then raises StorageError."""
+        """Abort the long read that `examine` is running; it then raises StorageError."""
         if self._examiner is not None:
             self._examiner.interrupt()
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Run `work` on the calling thread, which must be the writer's, while all other connections
-        are closed and readers wait.
+        """Close all other connections, make readers wait, and run `work`. The calling thread must
+        be the writer's.
 
-        Raises StorageError: a read did not end within 30 seconds.
+        Raises StorageError if a read does not end within 30 seconds.
         """
         pools = [self._reading] * READERS + [self._examining]
         all_closed = threading.Barrier(len(pools) + 1)
@@ -195,8 +193,8 @@ class StoreThreads:
         return await self._submit(self._reading, lambda: work(self._reader()))
 
     async def close(self) -> None:
-        """End the threads after all earlier requests, then close the connections, the writer's
-        last: it copies the log into the file.
+        """Run all earlier requests, end the threads and close the connections. The writer's
+        connection is last and copies the write-ahead log into the file.
         """
         self._closed = True
         await asyncio.to_thread(self._close)

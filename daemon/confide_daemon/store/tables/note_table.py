@@ -38,7 +38,9 @@ class NoteTable(Table):
     """Notes that are not deleted, by their documents and by ids of their own."""
 
     def replace(self, document: DocumentRow, note: Note | None, *, now: float) -> None:
-        """Replace the document's rows as a note; None: it is not a note."""
+        """Replace all rows of a document as a note. `note` None: remove them, since the document is
+        no note.
+        """
         before = self._rows(
             "SELECT digest, stated_at, created_at, updated_at, id FROM note WHERE document = ?", (document.id,)
         )
@@ -142,14 +144,14 @@ class NoteTable(Table):
             freed = heir[0][1] if heir else None
 
     def find(self, identity: str, projects: frozenset[str] | None) -> NoteRow | None:
-        """Return the note with that id, if it is in one of these projects (None: any)."""
+        """Return the note with this id, or None if the projects (None: all) have no such note."""
         found = self._rows(f"{SELECT} WHERE n.id = ?", (identity,))
         note = row_of(found[0]) if found else None
         return note if note and (projects is None or note.project in projects) else None
 
     def notes_with_path(self, path: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
-        """Return the notes of these projects (None: any) whose file has this path, or else those
-        whose path ends with it.
+        """Return up to `most` notes whose file has this path; if there are none, those whose path
+        ends with it. Only notes of these projects count (None: all).
         """
         reached, names = within("p.name", projects)
         end = f"/{path}"
@@ -160,7 +162,9 @@ class NoteTable(Table):
         return []
 
     def notes_with_id_prefix(self, digits: str, projects: frozenset[str] | None, *, most: int) -> list[NoteRow]:
-        """Return the notes of these projects (None: any) whose id's digits begin with these."""
+        """Return up to `most` notes of these projects (None: all) whose ids have these hex digits
+        after the last underscore, or digits that begin with them.
+        """
         reached, names = within("p.name", projects)
         own = DIGITS.format(note="n")
         # "g" sorts after all hex digits.
@@ -168,8 +172,8 @@ class NoteTable(Table):
         return [row_of(row) for row in self._rows(sql, (digits, f"{digits}g", *names, most))]
 
     def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
-        """Return short forms of these ids that are unique in the projects (None: all); ids that do
-        not exist are left out.
+        """Map each of these note ids to the shortest beginning of its last hex digits that is
+        unique among the notes of the projects (None: all). Ids without a note are left out.
         """
         own, other = DIGITS.format(note="n"), DIGITS.format(note="o")
         # The neighbors in the order of digits share the longest prefix. Each project is searched by
@@ -188,7 +192,7 @@ class NoteTable(Table):
         return {row[0]: short_of(*row) for row in self._rows(sql, (*numbers, *numbers, json.dumps(list(identities))))}
 
     def of_document(self, document: int) -> NoteRow | None:
-        """Return the note that a document is, or None."""
+        """Return the note that this document is, or None if the document is not a note."""
         found = self._rows(f"{SELECT} WHERE n.document = ?", (document,))
         return row_of(found[0]) if found else None
 
@@ -197,7 +201,9 @@ class NoteTable(Table):
         return {row[0]: row_of(row) for row in found}
 
     def notes_with_ids(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, NoteRow]:
-        """Return those of these notes that exist in these projects, by id."""
+        """Return the notes with these ids, by id. Notes that do not exist in the projects (None:
+        all) are left out.
+        """
         found = self._rows(f"{SELECT} WHERE n.id {AMONG}", (json.dumps(list(identities)),))
         notes = [row_of(row) for row in found]
         return {note.id: note for note in notes if projects is None or note.project in projects}
@@ -210,8 +216,8 @@ class NoteTable(Table):
         *,
         most: int = MOST_NEWER,
     ) -> list[Supersession]:
-        """Return notes of these projects and classes (None: any) that state that they supersede one
-        of these documents; newest first.
+        """Return the notes that say that they supersede one of these documents, newest first and at
+        most `most`. Only notes of these projects and trust classes count (None: all).
         """
         (reached, names), (chosen, more) = within("p.name", projects), within("d.class", classes)
         sql = f"""SELECT a.document, b.document, b.id, b.title, d.path, p.name FROM note a
@@ -222,15 +228,15 @@ class NoteTable(Table):
         return [Supersession(*row) for row in self._rows(sql, (json.dumps(list(documents)), *names, *more, most))]
 
     def statuses(self, documents: Sequence[int]) -> dict[int, str]:
-        """Return the status of those of these documents that are notes with one."""
+        """Return the status of each document that is a note and has one, by document id."""
         sql = f"SELECT document, status FROM note WHERE document {AMONG} AND status IS NOT NULL"
         return dict(self._rows(sql, (json.dumps(list(documents)),)))
 
     def supersession_chains(
         self, documents: Sequence[int], projects: frozenset[str] | None, classes: frozenset[str] | None = None
     ) -> list[Supersession]:
-        """Return `supersessions` of the documents, of the notes that supersede them, and so on;
-        follow at most MOST_FOLLOWED documents.
+        """Return the notes that supersede these documents, the notes that supersede those, and so
+        on, as `supersessions` does for one step. At most MOST_FOLLOWED documents are followed.
         """
         values: list[Any] = [json.dumps(list(documents)), MOST_FOLLOWED]
         within = ""
@@ -247,15 +253,15 @@ class NoteTable(Table):
         return self.supersessions(reached, projects, classes, most=MOST_LINKS)
 
     def twins(self, project: str, task: str | None, digest: bytes) -> list[NoteRow]:
-        """Return the notes of the same project and task with exactly this text, oldest first, at
-        most MOST_TWINS.
+        """Return the notes of a project and task whose text has this digest, oldest first and at
+        most MOST_TWINS. `task` None: notes without a task.
         """
         sql = f"{SELECT} WHERE n.digest = ? AND p.name = ? AND n.task IS ? ORDER BY n.document LIMIT {MOST_TWINS}"
         return [row_of(found) for found in self._rows(sql, (digest, project, task))]
 
     def relations(self, identities: Sequence[str], projects: frozenset[str] | None) -> list[RelationRow]:
-        """Return the relations that these notes state and that others state to them, between notes
-        that exist in the projects.
+        """Return all relations from or to these notes. Both notes of a relation must exist in the
+        projects (None: all).
         """
         sql = """SELECT a.id, r.kind, b.id FROM note_relation r JOIN note a ON a.document = r.document JOIN note b ON b.id = r.other
                  JOIN project pa ON pa.id = a.project JOIN project pb ON pb.id = b.project
@@ -267,13 +273,17 @@ class NoteTable(Table):
         return [RelationRow(*row) for row in self._rows(both, (*values, *values))]
 
     def first_pieces(self, documents: Sequence[int], *, first: int) -> list[NotePiece]:
-        """Return the first chunks of notes, in order."""
+        """Return the first chunks of each of these notes, at most `first` a note, in the order of
+        the text.
+        """
         sql = f"""SELECT c.id, c.document, c.position, c.hash, c.tokens, c.text FROM chunk c JOIN note n ON n.document = c.document
                   WHERE c.document {AMONG} AND c.position < ? ORDER BY c.document, c.position"""
         return [NotePiece(*row) for row in self._rows(sql, (json.dumps(list(documents)), first))]
 
     def places(self, projects: frozenset[str] | None) -> list[NotePlace]:
-        """Return project and task of the projects' notes, newest text first."""
+        """Return the project and the task of every note in these projects (None: all projects), the
+        note with the latest text first.
+        """
         reached, values = within("p.name", projects)
         where = reached.replace(" AND", "WHERE", 1)
         sql = f"""SELECT n.document, p.name, n.task, n.updated_at FROM note n JOIN project p ON p.id = n.project {where}
@@ -291,7 +301,9 @@ class NoteTable(Table):
         )
 
     def find_superseded(self, documents: Sequence[int], projects: frozenset[str] | None) -> set[int]:
-        """Return those notes that another note of the projects states it supersedes."""
+        """Return the ids of those documents that are superseded by a note of these projects (None:
+        all).
+        """
         reached, names = within("p.name", projects)
         reached = reached and f"JOIN project p ON p.id = a.project{reached}"
         sql = f"""SELECT DISTINCT b.document FROM note b JOIN note_relation r ON r.other = b.id AND r.kind = 'supersedes'
@@ -299,7 +311,9 @@ class NoteTable(Table):
         return {row[0] for row in self._rows(sql, (*names, json.dumps(list(documents))))}
 
     def tags_among(self, words: Sequence[str], projects: frozenset[str] | None) -> list[str]:
-        """Return those folded words that are tags of notes in the projects; in the order given."""
+        """Return the words that are tags of notes in these projects (None: all), in the order
+        given. The words must be normalized as stored tags are (`fold_name`).
+        """
         reached, names = within("p.name", projects)
         sql = f"""SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM note_tag t JOIN note n ON n.document = t.document
                   JOIN project p ON p.id = n.project WHERE t.tag = j.value{reached}) ORDER BY j.key"""
