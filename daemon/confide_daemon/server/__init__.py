@@ -1,1 +1,1 @@
-"""The daemon's network side: sessions, the MCP server of each, and the devices' requests."""
+"""The daemon's network side: sessions, the MCP server of each session, and the requests of devices."""

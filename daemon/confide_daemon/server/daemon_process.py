@@ -1,4 +1,6 @@
-"""The daemon's process: opens the data folder, assembles the parts and runs the event loop."""
+"""The daemon's process: opens the data folder, creates all parts of the daemon and runs the event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +69,14 @@ def run(
     on_demand: bool,
     wants_snapshot: bool = True,
 ) -> None:
-    """Serve until stopped. With `on_demand`, listen on a free loopback port and end when no client
-    is connected.
+    """Run the daemon until it is stopped.
 
     Args:
-        config_file: where the configuration is, or would be.
-        wants_snapshot: True to change a folder of an older version only after a snapshot of it.
+        config_file: path of the configuration file, which may not exist.
+        listen: the address to listen on; None: the configured one.
+        idle_exit_s: seconds without clients after which the daemon ends; None: never.
+        on_demand: True to listen on a free loopback port and end when no client is connected.
+        wants_snapshot: True to take a snapshot before a data folder of an older version is upgraded.
 
     Raises ConfideError if the daemon cannot serve.
     """
@@ -160,11 +164,13 @@ async def work(
     names: dict[str, str],
     follow: Callable[[str, str, int, int], None],
 ) -> dict[str, dict[str, Any]]:
-    """Run a job in spaces while no daemon runs; return each space's result.
+    """Run a maintenance job in spaces while no daemon runs; return each space's result.
 
     Args:
-        names: the spaces' ids by their names.
-        follow: called with the space, the step, how much of it is done, and its total.
+        kind: the job.
+        names: the ids of the spaces, by name.
+        follow: receives the progress: the space's name, the step, how much of the step is done, and
+            its total.
 
     Raises ConfideError if a space cannot be opened or written.
     """
@@ -215,16 +221,16 @@ def _listen(text: str) -> tuple[str, int]:
 
 
 def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, beside: int = 0) -> tuple[int, int]:
-    """Return how many sessions and open spaces this process can hold: as configured, or as its
-    limit of open files allows.
+    """Return how many sessions and open spaces this process can hold: the configured numbers, or
+    fewer if its limit of open files requires that.
 
-    Raises the soft limit of open files as far as needed. Each connection takes one file and an open
-    space `PER_SPACE`; a process without a free file can neither accept a connection nor open a
-    database. Closed spaces take none, so their number does not matter.
+    The soft limit of open files is raised as far as needed. Each connection takes one file, and an
+    open space takes `PER_SPACE`. A process without a free file can neither accept a connection nor
+    open a database. Closed spaces take none, so their number does not matter.
 
     Args:
         per_session: files that a session may take.
-        beside: files that add-ons may take for what they serve, so that their clients do not keep a space from opening.
+        beside: files reserved for the clients of add-ons, so that these never keep a space from opening.
 
     Raises DescriptorsError if the hard limit is too low for a useful daemon.
     """

@@ -106,7 +106,7 @@ class TokenBucket:
 
 async def price_of(data: bytes) -> float:
     """Return what parsing a JSON text costs, by its brackets and commas. Those within strings count
-    too: telling them apart would mean parsing.
+    too: leaving them out would mean parsing.
 
     Raises RequestError (`too_large`) if there are more than any request needs; 16 MiB can hold five
     million lists.

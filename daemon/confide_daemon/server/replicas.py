@@ -1,9 +1,9 @@
-"""The working copies of documents on the device at one connection.
+"""The copies of documents on the device at one connection.
 
-A new revision goes to every device that keeps the project: to the caller's before its tool returns,
-to the others in the background. The daemon knows what a device holds only from what it confirmed,
-and that revision is also the base on which its unsynced edits are merged. With a newer base, lines
-that the device has not seen yet would look deleted.
+A new revision is sent to every device that keeps the project: to the caller's device before its
+tool returns, to the others in the background. The daemon knows only what a device has confirmed.
+The confirmed revision is also the base on which edits that the device has not sent yet are merged.
+With a newer base, lines that the device has not seen yet would look deleted.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class _Edit(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedRevision:
-    """The revision of a document that a device confirmed; without a hash if its file was edited
-    since.
+    """The last revision of a document that a device has confirmed. It has no hash if the file was
+    edited since.
     """
 
     revision: int
@@ -83,7 +83,7 @@ class ConfirmedRevision:
 
 @dataclass(frozen=True, slots=True)
 class Untaken:
-    """A revision that a device has not taken, with the time of the next attempt."""
+    """A revision that a device did not accept, and when to send it again."""
 
     change: DocumentChange
     tries: int
@@ -91,25 +91,29 @@ class Untaken:
 
 
 class CopiesHost(Protocol):
-    """The interface of the connection that `Copies` uses."""
+    """The methods of the connection that `Copies` uses."""
 
     @property
     def grants(self) -> Grants:
         """The caller's current rights."""
 
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
-        """Send a request to the device and return its answer, for `Operation.ask_machine`."""
+        """Send a request to the device and return its answer. Call it through
+        `Operation.ask_machine`, which gives the answer its type.
+        """
 
     def hold(self) -> AbstractAsyncContextManager[Space]:
-        """Keep the space open within the context. Raises RequestError."""
+        """Keep the space open while the context is active. Raises RequestError if the space cannot
+        be opened.
+        """
 
     def publish(self, change: DocumentChange) -> None:
-        """Announce a revision to the other devices."""
+        """Announce a revision to the other devices of the space."""
 
 
 class Copies:
-    """The working copies of one connection: its projects, the revisions confirmed, and the queue of
-    newer ones.
+    """The document copies of one device: its projects, the revisions that it has confirmed, and the
+    newer ones that wait to be sent.
     """
 
     def __init__(self, session: CopiesHost) -> None:
@@ -131,7 +135,9 @@ class Copies:
         """The time of the device's last comparison."""
 
     def confirm(self, project: str, path: str, revision: int, digest: str | None) -> None:
-        """Record that the device's file is this revision, or an edit of it (`digest` None)."""
+        """Record that the device's file equals this revision. `digest` None: the file is an edit of
+        it.
+        """
         self._confirmed[project, path] = ConfirmedRevision(revision, digest)
 
     def forget(self, project: str, path: str) -> None:
@@ -139,11 +145,11 @@ class Copies:
         self._confirmed.pop((project, path), None)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
-        """Write a revision to the device's disk within two seconds, merging an edit that a person
-        has just made there.
+        """Write a revision to the device's disk, within two seconds. If a person has just edited
+        the file there, the edit is merged.
 
         A failure of the device raises nothing: the revision is stored, and the result says if it is
-        on disk as well.
+        on the device's disk as well.
         """
         if project not in self.projects:
             return WrittenBack(False, result)
@@ -163,10 +169,10 @@ class Copies:
         return WrittenBack(on_disk, newest[-1], warning)
 
     async def take_away(self, change: DocumentChange) -> WrittenBack:
-        """Remove the file of a deleted document from the device's disk within two seconds.
+        """Remove the file of a deleted document from the device's disk, within two seconds.
 
-        A file that was just edited stays and brings the document back. A failure of the device
-        raises nothing, as in `write_back`; `on_disk` says if the disk matches the daemon.
+        A file that was just edited stays, and restores the document. A failure of the device raises
+        nothing; `on_disk` in the result says if the disk matches the daemon.
         """
         gone = PutResult(change.revision, "", "", changed=True, merged=False, clash=False, queued_pieces=0)
         if change.project not in self.projects:
@@ -193,10 +199,10 @@ class Copies:
         )
 
     async def flush(self, project: str, path: str) -> None:
-        """Ask the device to send a fresh edit first, so that a store builds on it instead of
-        merging with it later.
+        """Ask the device to send a fresh edit of the file first, so that a change builds on it
+        instead of being merged with it later.
 
-        Raises nothing if the device does not answer in time: its edit is then merged when it
+        If the device does not answer in time, nothing is raised: its edit is merged when it
         arrives.
         """
         if project not in self.projects:
@@ -205,14 +211,16 @@ class Copies:
         await self._in_time(asking, "did not send its file before a store")
 
     async def backlog(self) -> Backlog | None:
-        """Return the device's count of what it still has to send; None if it does not answer."""
+        """Return how much the device still has to send, or None if it does not answer."""
         if not self.projects:
             return None
         asking = BACKLOG.ask_machine(self._session.ask, {}, WRITE_BACK_DEADLINE_S)
         return await self._in_time(asking, "did not count its backlog")
 
     async def workplace(self, project: str) -> Workplace | None:
-        """Return where the agent works, as the device reports it; None if it does not answer."""
+        """Return in which folder and project the agent works, as its device reports it; None if the
+        device does not answer.
+        """
         asking = WORKPLACE.ask_machine(self._session.ask, {"project": project}, WRITE_BACK_DEADLINE_S)
         return await self._in_time(asking, "did not say where it works")
 
@@ -227,7 +235,8 @@ class Copies:
             return None
 
     async def scan(self, *, force: bool, timeout_s: float) -> Scanned | None:
-        """Ask the device to compare its files with the daemon's; return None if it keeps none.
+        """Make the device compare its files with the daemon's, and return the result; None if it
+        keeps no files.
 
         Raises RequestError, ConnectionLost or TimeoutError if the comparison fails.
         """
@@ -236,7 +245,7 @@ class Copies:
         return await SCAN.ask_machine(self._session.ask, {"force": force}, timeout_s)
 
     def announce(self, change: DocumentChange) -> None:
-        """Queue a revision that another device made for this one."""
+        """Queue a revision that another device made, to be sent to this one."""
         if change.project not in self.watched_projects or not self._session.grants.reaches(change.project, change.path):
             return
         if source_of(change.path) == "sessions":
@@ -261,7 +270,9 @@ class Copies:
         return change
 
     async def run(self) -> None:
-        """Send queued revisions, and retry those not taken, while the connection lasts."""
+        """Send queued revisions, and repeat those that the device did not accept, until the
+        connection ends.
+        """
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._due_s()):
@@ -310,8 +321,8 @@ class Copies:
         self._has_said_untaken = True
 
     def bring_later(self, change: DocumentChange, tries: int = 0) -> None:
-        """Schedule a retry of a revision, after `tries` earlier ones; dropped if the device gets it
-        before.
+        """Schedule another attempt to send a revision, after `tries` earlier ones. It is dropped if
+        the device receives the revision before.
         """
         if change.project not in self.watched_projects:
             return  # another connection of the machine's brings it, or none does
@@ -410,7 +421,9 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedMachine:
-    """The device at the other end of a connection, with the progress callback of one call."""
+    """The caller's device during one tool call, with the function that receives the call's
+    progress.
+    """
 
     copies: Copies
     publish: Callable[[DocumentChange], None]  # announces a revision to the other devices
@@ -427,24 +440,24 @@ class ConnectedMachine:
         return await self.copies.workplace(project)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
-        """Write a stored revision to the caller's disk and announce it to the other devices of the
-        space.
+        """Write a stored revision to the disk of the caller's device, and announce it to the other
+        devices of the space.
         """
         if result.changed:
             self.publish(DocumentChange.of(project, path, result, before))
         return await self.copies.write_back(project, path, result, before)
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
-        """Remove the file of a deleted document from the caller's disk and from the other devices
-        of the space.
+        """Remove the file of a deleted document from the disk of the caller's device, and from the
+        other devices of the space.
         """
         change = DocumentChange(project, path, revision, "", before, None)
         self.publish(change)
         return await self.copies.take_away(change)
 
     async def scan(self, *, force: bool) -> Scanned | None:
-        """Ask the device to compare its files; return None if it keeps none. Raises RequestError on
-        failure.
+        """Make the device compare its files with the daemon's; return None if it keeps no files.
+        Raises RequestError if the comparison fails.
         """
         try:
             return await self.copies.scan(force=force, timeout_s=SCAN_DEADLINE_S)

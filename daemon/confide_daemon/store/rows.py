@@ -43,7 +43,7 @@ class TextOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """A revision of a document. `text` is None if the revision deleted the document."""
+    """A revision of a document. It has no `text` (None) if it deleted the document."""
 
     number: int
     hash: str
@@ -231,7 +231,7 @@ class NoteCounts:
 
 
 class NotePiece(NamedTuple):
-    """One of the first chunks of a note."""
+    """A chunk from the beginning of a note."""
 
     id: int
     document: int
@@ -242,8 +242,8 @@ class NotePiece(NamedTuple):
 
 
 class NotePlace(NamedTuple):
-    """The project and task of a note. `task_id` None: it belongs to no task. `updated_at` is in
-    seconds since 1970.
+    """The project of a note, and its task (None: it belongs to no task). `updated_at` is in seconds
+    since 1970.
     """
 
     document: int
@@ -254,8 +254,8 @@ class NotePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoteFilter:
-    """Conditions for a list of notes. A field that is None or empty sets no condition. Words are
-    compared without regard to case; times are seconds since 1970.
+    """Conditions for a list of notes. An empty field or None sets no condition. Words are compared
+    without regard to case; times are seconds since 1970.
 
     Attributes:
         without_tasks: True to leave out notes of tasks, except those of `task_id` in `task_projects`
@@ -282,7 +282,7 @@ class NoteFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoteList:
-    """One page of a list of notes."""
+    """A page of a list of notes."""
 
     notes: list[tuple[NoteRow, str]]  # each with the text of its first chunk, or ""
     total: int  # number of notes on all pages
@@ -340,9 +340,7 @@ class WaitingPiece:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions for the documents that a search may return. A field that is None sets no
-    condition.
-    """
+    """Conditions for the documents that a search may return. None sets no condition."""
 
     projects: frozenset[str] | None = None
     sources: frozenset[str] | None = None

@@ -1,1 +1,1 @@
-"""Incoming connections: sockets, handshakes, admission of callers, and counts of refusals."""
+"""Incoming connections: sockets, handshakes, the admission of callers, and counts of refusals."""

@@ -1,4 +1,6 @@
-"""Admission of callers: enrolled keys, within their limits of connections and rate."""
+"""Decides which callers may connect: those with an enrolled key, within their limits of connections
+and rate.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ Serve = Callable[[Connection, Caller, Rate], Awaitable[None]]
 
 
 class Admitting(Protocol):
-    """The interface of the daemon that admission uses."""
+    """The daemon's methods that admission uses."""
 
     @property
     def state(self) -> RegistryState:
@@ -30,18 +32,18 @@ class Admitting(Protocol):
         """The configuration, with its limits on sessions."""
 
     async def is_cut_off(self) -> bool:
-        """Return True if changes by other nodes may be missing here, so that no new connection may be
-        accepted.
+        """Return True if this node may lack changes by other nodes, so that it must not accept
+        connections.
         """
 
     def is_live(self, key: bytes, session_id: str) -> bool:
-        """Return True if the key has a live session with this id, here or forwarded to another node."""
+        """Return True if this key has a live session with this id, either here or forwarded to
+        another node.
+        """
 
 
 class Admission(Gate):
-    """The admission of one daemon, shared by all addresses it listens on. Use on the event loop
-    only.
-    """
+    """Admits callers for all addresses that one daemon listens on. Use it on the event loop only."""
 
     def __init__(self, daemon: Admitting, refusals: Refusals, audit: AuditLog) -> None:
         self._daemon = daemon
@@ -57,11 +59,11 @@ class Admission(Gate):
 
     @property
     def is_full(self) -> bool:
-        """True if the limit on sessions is reached."""
+        """True if the daemon has as many sessions as it may have."""
         return self._open.total() >= self._most
 
     def sessions_of(self, key: bytes) -> int:
-        """Return the number of live connections of a key."""
+        """Return how many connections this key has now."""
         return self._open[key]
 
     def is_live(self, key: bytes, session_id: str) -> bool:
@@ -69,11 +71,13 @@ class Admission(Gate):
         return self._daemon.is_live(key, session_id)
 
     async def is_cut_off(self) -> bool:
-        """Return True if changes by other nodes may be unknown here."""
+        """Return True if this node may lack changes by other nodes."""
         return await self._daemon.is_cut_off()
 
     async def pass_connection(self, key: bytes) -> bool:
-        """Wait for the rate limit of a key's new connections; return False if the wait is too long."""
+        """Wait as the rate limit of this key's new connections requires; return False at once if
+        the wait would be too long.
+        """
         return await self.rates.pass_connection(key)
 
     def log_refusal(self, key: bytes, reason: str) -> None:
@@ -85,12 +89,14 @@ class Admission(Gate):
         return bool(self._open)
 
     async def let_in(self, connection: Connection, serve: Serve) -> None:
-        """Count a newly opened channel and run `serve` on it; close one that exceeds the limits."""
+        """Serve a newly opened channel with `serve`, and count it while it lasts. A channel above
+        the limits is closed instead.
+        """
         await self._serve_counted(connection, self._let_in(connection, serve))
 
     async def let_in_node(self, connection: Connection, serve: Callable[[Connection], Awaitable[None]]) -> None:
-        """Count and serve a channel on which another node forwards a caller's HTTP requests
-        (PROTOCOL.md 12.5).
+        """Serve a channel on which another node forwards HTTP requests of a caller (PROTOCOL.md
+        12.5), and count it while it lasts.
         """
         await self._serve_counted(connection, serve(connection))
 

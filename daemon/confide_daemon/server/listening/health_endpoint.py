@@ -1,4 +1,4 @@
-"""The plain HTTP answers on the daemon's port: `/health`, `/ready` and nothing else."""
+"""Plain HTTP on the daemon's port: answers to `/health` and `/ready`, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from confide_daemon import __version__
 
 
 class Answering(Protocol):
-    """The interface of the daemon that the health endpoint uses."""
+    """The daemon's methods that the health endpoint uses."""
 
     def health_problems(self) -> set[str]:
-        """Return the current problems, as `/health` names them."""
+        """Return the daemon's current problems, in the words that `/health` uses."""
 
     def why_unready(self) -> str | None:
-        """Return why no sessions are accepted now, or None if they are."""
+        """Return the reason why the daemon accepts no sessions now, or None if it does."""
 
 
 class Answers:
-    """The HTTP handler. It answers every client alike: behind a tunnel or proxy, all come from this
-    computer.
+    """Answers HTTP requests. All clients get the same answers: behind a tunnel or proxy, every
+    client seems to be on this computer.
     """
 
     def __init__(self, daemon: Answering | None = None) -> None:
@@ -63,12 +63,12 @@ def _readiness(why: str | None) -> Response:
 
 
 def not_found() -> Response:
-    """Return the answer for every other path."""
+    """Return the response for all other paths."""
     return response(http.HTTPStatus.NOT_FOUND, {"error": "not found"})
 
 
 def response(status: http.HTTPStatus, body: dict[str, str]) -> Response:
-    """Return a JSON answer that closes the connection."""
+    """Return a JSON response that also closes the connection."""
     data = json.dumps(body).encode() + b"\n"
     headers = Headers({"Content-Type": "application/json", "Content-Length": str(len(data)), "Connection": "close"})
     headers["Cache-Control"] = "no-store"

@@ -1,5 +1,5 @@
-"""The listening socket: it bounds unauthenticated connections, answers HTTP and passes on completed
-handshakes.
+"""The listening socket. It limits unauthenticated connections, answers plain HTTP and passes on
+connections that complete the handshake.
 
 Unauthenticated clients get `GET /health` and `/ready` only. Everything else is a websocket that
 begins with the handshake.
@@ -38,9 +38,10 @@ restart all callers reconnect at once.
 
 
 def listen_arguments(host: str, port: int) -> dict[str, Any]:
-    """Return the address arguments for `serve`. Raises OSError if the address cannot be bound.
+    """Return the keyword arguments with which `serve` listens on this address. Raises OSError if
+    the address cannot be bound.
 
-    `::` means every address of both families, as in other servers; asyncio would listen on IPv6
+    `::` means every address of IPv6 and IPv4, as in other servers; asyncio would listen on IPv6
     only.
     """
     try:
@@ -55,23 +56,23 @@ def listen_arguments(host: str, port: int) -> dict[str, Any]:
 
 
 class SocketOwner(Protocol):
-    """The interface of the daemon that its sockets use."""
+    """The daemon's attributes that its sockets use."""
 
     @property
     def timers(self) -> Timers:
-        """The timers for its channels."""
+        """The timers of the channels that the socket opens."""
 
     @property
     def refusals(self) -> Refusals:
         """The counters of refused connections."""
 
     def keys(self) -> Keys:
-        """Return the daemon keys in force."""
+        """Return the daemon keys that are valid now."""
 
 
 class SocketListener:
-    """A socket that accepts connections from `open` to `stop_accepting`; its owner ends the channels it
-    opened.
+    """A socket that accepts connections from `open` to `stop_accepting`. Its owner closes the
+    channels that it opened.
     """
 
     def __init__(
@@ -95,7 +96,9 @@ class SocketListener:
         self._server: Server | None = None
 
     async def open(self, host: str, port: int) -> None:
-        """Listen on the address; port 0 takes a free one. Raises ListenError if it cannot be bound."""
+        """Listen on the address; port 0 selects a free port. Raises ListenError if the address
+        cannot be bound.
+        """
         limit_http()
         try:
             self._server = await serve(
@@ -123,21 +126,21 @@ class SocketListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address and port that were bound."""
+        """The IP address and port on which the socket listens."""
         assert self._server is not None
         host, port = next(iter(self._server.sockets)).getsockname()[:2]
         return str(host), int(port)
 
     @property
     def url(self) -> str:
-        """The URL at which this computer reaches the socket."""
+        """The URL by which clients on this computer reach the socket."""
         host, port = self.address
         if host in ("0.0.0.0", "::"):  # noqa: S104 - what was bound, to be replaced by what can be reached
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
         return f"confide://[{host}]:{port}" if ":" in host else f"confide://{host}:{port}"
 
     def stop_accepting(self) -> None:
-        """Accept no more connections; keep the existing ones."""
+        """Stop accepting connections; existing ones continue."""
         if self._server is not None:
             self._server.close(close_connections=False)
 
@@ -181,9 +184,9 @@ class SocketListener:
 
 
 def quiet_logger() -> logging.Logger:
-    """Return a logger for critical errors only.
+    """Return a logger that logs only critical errors, for the websockets library.
 
-    websockets logs tracebacks of failed handshakes and whole frames, with which unauthenticated
+    The library logs tracebacks of failed handshakes and whole frames, with which unauthenticated
     peers could fill the log.
     """
     quiet = logging.getLogger("confide_daemon.websockets")

@@ -36,12 +36,12 @@ class Refusals:
         self._denials = self._failures = 0
 
     def count(self, kind: str) -> None:
-        """Count a refusal; `kind` is one of ours, never text from a peer."""
+        """Count a refusal. `kind`: a fixed text of the daemon, never text from a peer."""
         self._counts[kind] += 1
 
     def note(self, error: Exception) -> None:
-        """Count or log why a connection became no session: a failed handshake, a denied key or an
-        internal failure.
+        """Count or log the error for which a connection did not become a session: a failed
+        handshake, a denied key or an internal failure.
         """
         if isinstance(error, HandshakeError | TimeoutError):
             self.count("while others were under way" if isinstance(error, BusyError) else "failed")
@@ -61,7 +61,9 @@ class Refusals:
                 self.count("by a failure here")
 
     def report(self, *, is_last: bool = False) -> None:
-        """Log the counts if a minute has passed since the last report, or if the daemon ends."""
+        """Log the counts if a minute has passed since the last report. `is_last`: True to log them
+        now, because the daemon ends.
+        """
         now = self._clock()
         if now - self._since < REPORT_EVERY_S and not is_last:
             return
@@ -74,7 +76,9 @@ class Refusals:
 
 
 def result_of(error: Exception) -> str:
-    """Return the metric label for a failed handshake."""
+    """Return the metric label for the error of a handshake: `busy`, `failed`, `denied` or
+    `internal`.
+    """
     if isinstance(error, HandshakeError | TimeoutError):
         return "busy" if isinstance(error, BusyError) else "failed"
     return "denied" if isinstance(error, DeniedError) else "internal"

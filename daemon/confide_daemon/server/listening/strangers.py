@@ -1,4 +1,4 @@
-"""Limits on connections before a peer has proven a key (PROTOCOL.md 8.1)."""
+"""Limits on unauthenticated connections, whose peer has not proven a key yet (PROTOCOL.md 8.1)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ it is parsed.
 
 
 class Stage(IntEnum):
-    """The progress of an unauthenticated connection; the least advanced are evicted first."""
+    """How far an unauthenticated connection has come. Those that came least far are cut first."""
 
     CONNECTED = 0  # nothing came yet
     OPENED = 1  # an HTTP request, or a part of one
@@ -78,10 +78,10 @@ class Stage(IntEnum):
 
 
 class Strangers:
-    """The connections that have not yet proven a key, including HTTP requests.
+    """The unauthenticated connections of a daemon, including plain HTTP requests.
 
-    At the limit, the oldest of the least advanced connections is cut, so idle connections never
-    lock out new ones. The rates guarantee a minimum time to each peer that continues. Sessions are
+    At the limit, the oldest of those that came least far is cut, so idle connections never lock out
+    new ones. The rate limits guarantee a minimum time to each peer that continues. Sessions are
     counted elsewhere.
     """
 
@@ -109,19 +109,21 @@ class Strangers:
         return len(self._stages[stage])
 
     def connection_class(self) -> type[GuardedConnection]:
-        """Return a `GuardedConnection` class bound to these limits, for
+        """Return a subclass of `GuardedConnection` that uses these limits, for
         `serve(create_connection=...)`.
         """
         return type("GuardedConnection", (GuardedConnection,), {"strangers": self})
 
     def enter(self, connection: GuardedConnection) -> None:
-        """Count a new connection."""
+        """Add a new connection; at the limit, cut an older one."""
         if len(self) >= self._most:
             self._push_out()
         self._stages[Stage.CONNECTED][connection] = None
 
     def open(self, connection: GuardedConnection) -> bool:
-        """Count the first bytes on a connection; return False if it must be cut."""
+        """Record that the first bytes have arrived on a connection; return False if the rate limit
+        requires that it is cut.
+        """
         if not self._openings.take():
             self._refuse("cut at once", "flood")
             return False
@@ -130,10 +132,11 @@ class Strangers:
 
     @contextmanager
     def handshake(self, connection: GuardedConnection) -> Iterator[None]:
-        """Hold a place while the daemon answers message 1 and waits for message 3.
+        """Count a handshake while the context is active: the daemon answers message 1 and waits for
+        message 3.
 
-        Raises BusyError if too many came in this second; the caller then closes with `CLOSE_BUSY`
-        at once.
+        Raises BusyError if too many handshakes began in this second; close the connection with
+        `CLOSE_BUSY` then.
         """
         if not self._handshakes.take():
             raise BusyError
@@ -143,11 +146,11 @@ class Strangers:
         yield
 
     def refuse_page(self) -> None:
-        """Count an attempt by a web page in a browser."""
+        """Count a refused connection from a web page in a browser."""
         self._refuse("by web pages", "page")
 
     def leave(self, connection: GuardedConnection) -> None:
-        """Remove a connection that ended or was authenticated."""
+        """Remove a connection that has ended or was authenticated."""
         for stage in self._stages.values():
             stage.pop(connection, None)
 
@@ -158,7 +161,7 @@ class Strangers:
                 connection.cut()
 
     def is_one(self, connection: GuardedConnection) -> bool:
-        """Return True if no key was proven on the connection."""
+        """Return True if the connection is still unauthenticated."""
         return any(connection in stage for stage in self._stages.values())
 
     def _move(self, connection: GuardedConnection, stage: Stage) -> None:
@@ -182,7 +185,7 @@ class Strangers:
 
 
 class GuardedConnection(ServerConnection):
-    """A websocket that is cut without notice when its peer exceeds a limit."""
+    """A websocket connection that is cut without notice if its peer exceeds a limit."""
 
     strangers: Strangers
 
@@ -194,8 +197,8 @@ class GuardedConnection(ServerConnection):
         self._bytes = self._frames = self._loose = 0
 
     def let_in(self) -> None:
-        """Lift the limits once the caller has proven its key; the session's limits apply from then
-        on.
+        """Lift the limits, because the peer has proven its key. From then on the limits of its
+        session apply.
         """
         self._was_let_in = True
         self.strangers.leave(self)
@@ -207,8 +210,8 @@ class GuardedConnection(ServerConnection):
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection. The websocket, which takes a task, is created when the first
-        bytes arrive.
+        """Register the new connection. The websocket, which needs a task, is created only when the
+        first bytes arrive.
         """
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
@@ -222,7 +225,7 @@ class GuardedConnection(ServerConnection):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes, and cut the connection at a limit."""
+        """Pass received bytes to the websocket, and cut the connection if it exceeds a limit."""
         if not self._was_made and not self._is_cut:
             self._begin()
         if not self._was_let_in:
@@ -249,7 +252,9 @@ class GuardedConnection(ServerConnection):
             super().eof_received()
 
     def process_event(self, event: Event) -> None:
-        """Count frames, then handle the event as `ServerConnection` does."""
+        """Count the frame, and cut the connection if there are too many; otherwise let the
+        websocket handle it.
+        """
         if isinstance(event, Frame):
             is_whole = event.fin and event.opcode in (Opcode.BINARY, Opcode.TEXT)
             self._loose = 0 if is_whole else self._loose + 1
@@ -261,8 +266,8 @@ class GuardedConnection(ServerConnection):
 
 
 def limit_http() -> None:
-    """Bound HTTP requests in this process; the library reads these at each request (its default is
-    128 lines of 8 KiB).
+    """Limit the size of HTTP requests in this process. The websockets library reads these values at
+    each request; its default is 128 lines of 8 KiB.
     """
     http11.MAX_LINE_LENGTH = MAX_HTTP_LINE
     http11.MAX_NUM_HEADERS = MAX_HTTP_HEADERS

@@ -1,1 +1,1 @@
-"""The MCP server of one connection: the protocol, its tools, resources and prompts."""
+"""The MCP server of one connection: the protocol, and the tools, resources and prompts it offers."""

@@ -1,7 +1,7 @@
-"""The MCP server of one agent, or of all sessions of one token: it answers requests and sends
+"""The MCP server of one agent, or of all sessions of one HTTP token: it answers requests and sends
 notifications.
 
-`mcp_protocol`, or the SDK, speaks the protocol; the answers come from `tools`, `resources` and
+`mcp_protocol` or the SDK implements the protocol; the answers come from `tools`, `resources` and
 `prompts`.
 """
 
@@ -102,30 +102,34 @@ class _Stream:
 
 
 class AgentHost(Protocol):
-    """The interface of an agent's connection that its MCP server uses."""
+    """The methods of an agent's connection that its MCP server uses."""
 
     @property
     def toolsets(self) -> Sequence[str]:
-        """The groups of tools that the agent sees."""
+        """The names of the tool groups that the agent sees."""
 
     @property
     def withheld(self) -> Collection[str]:
-        """The tools of these groups that this agent does not get."""
+        """The names of tools in these groups that the agent must not see."""
 
     def hold(self) -> AbstractAsyncContextManager[Space]:
-        """Keep the space open within the context. Raises RequestError."""
+        """Keep the space open while the context is active. Raises RequestError if the space cannot
+        be opened.
+        """
 
     def refusal(self) -> RequestError | None:
-        """Return why requests are refused now (called within `hold`), or None if they are accepted."""
+        """Return why requests are refused now, or None if they are accepted. Call it within `hold`."""
 
     def surroundings(self, report: Callable[..., Any]) -> ToolContext:
-        """Return the context for a call that reports its progress to `report`."""
+        """Return the context of a tool call. `report` receives the call's progress."""
 
     async def track(self, work: Awaitable[_Result]) -> _Result:
-        """Await `work` as something that a shutdown waits for."""
+        """Await `work`, and make a shutdown of the daemon wait for it too."""
 
     def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
-        """Return the trusted part of a call's `_meta`. Raises RequestError."""
+        """Return the facts about a call from its `_meta`, as far as its sender is trusted. Raises
+        RequestError if they are malformed.
+        """
 
 
 class AgentServer:
@@ -145,17 +149,19 @@ class AgentServer:
         self._news = asyncio.Event()
 
     def conversation(self, send: Send) -> Conversation:
-        """Return a conversation with the only client of a channel; `send` transmits to it."""
+        """Return the conversation with the only client of a channel. `send` transmits a message to
+        it.
+        """
         return Conversation(catalogue(self._host.toolsets), self.handlers(), send)
 
     async def run(self, conversation: Conversation) -> None:
-        """Answer requests and send notifications until cancelled."""
+        """Answer the conversation's requests and send notifications, until cancelled."""
         async with TaskGroup() as group:
             group.create_task(self.run_notifications())
             await conversation.run()
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler of each method."""
+        """Return the handlers of requests by their method."""
         return {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -170,12 +176,14 @@ class AgentServer:
         }
 
     def close(self) -> None:
-        """End the streams of notifications, so that their clients learn that no more will come."""
+        """End all streams of notifications, so that clients know that no more will come."""
         for stream in self._streams:
             stream.end()
 
     def on_change(self, change: DocumentChange) -> None:
-        """Note a document's new revision; subscribers are notified soon."""
+        """Record that a document has a new revision; clients that subscribed to it are notified
+        soon.
+        """
         has_moved = change.before is None or change.text is None
         if not has_moved and not self._spellings:
             return  # an edit, and no client is subscribed
@@ -191,7 +199,7 @@ class AgentServer:
         self._news.set()
 
     async def run_notifications(self) -> None:
-        """Notify subscribers of changes until cancelled."""
+        """Send notifications of changes to subscribed clients, until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHERED_S)
@@ -371,4 +379,4 @@ class AgentServer:
 
 
 async def nobody(_done: float, _total: float | None, _message: str) -> None:
-    """Ignore the progress of a call that no client waits for."""
+    """Discard the progress of a call that no client waits for."""

@@ -1,10 +1,10 @@
-"""The server side of the Model Context Protocol on one connection, in both eras; handlers give the
-answers.
+"""The server side of the Model Context Protocol on one connection, in its older and its later form
+("eras"). Handlers supply the answers.
 
-A client of the older era opens with `initialize`; one of the later era states its version with
-every request (`_meta`). The first request decides for the connection. The loop is our own because
-the SDK's imports its HTTP client, Starlette, OAuth and some three hundred pydantic models: 25 MB
-per daemon and half a second at start. A gateway over HTTP uses the SDK's.
+A client of the older era opens with `initialize`; a client of the later era states its version with
+every request (`_meta`). The first request decides for the connection. Confide has its own loop
+because importing the SDK's loads its HTTP client, Starlette, OAuth and some three hundred pydantic
+models: 25 MB per daemon and half a second at start. The HTTP gateway uses the SDK's.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 
 class ProtocolError(Exception):
-    """An error that answers a request.
+    """An error that is sent as the answer to a request.
 
     Attributes:
-        code: the code of JSON-RPC or MCP.
-        data: further data of the error; None for none.
+        code: the error code of JSON-RPC or MCP.
+        data: more data about the error, or None.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -72,28 +72,28 @@ class ProtocolError(Exception):
 
 
 class McpRequest(Protocol):
-    """A request, and the ways to reach its sender."""
+    """A request from a client, with methods to send notifications to it."""
 
     @property
     def id(self) -> str | int: ...
     @property
     def params(self) -> Mapping[str, Any]:
-        """The parameters as received, already checked against `METHODS`."""
+        """The parameters as received; they have passed the checks in `METHODS`."""
 
     @property
     def is_modern(self) -> bool: ...
     @property
     def session(self) -> str:
-        """The session of the server that the request belongs to."""
+        """The id of the MCP session that the request belongs to."""
 
     async def notify(self, method: str, params: Message) -> None:
-        """Send a notification that belongs to this unanswered request."""
+        """Send a notification about this request, before it is answered."""
 
     async def notify_session(self, method: str, params: Message | None = None) -> None:
-        """Send a notification to the session; ignored once the session has ended."""
+        """Send a notification to the request's session. It is ignored if the session has ended."""
 
     async def report(self, done: float, total: float | None, message: str) -> None:
-        """Report progress, if the request wants it."""
+        """Send the progress of the request, if the client has asked for it."""
 
 
 Handler: TypeAlias = Callable[[McpRequest], Awaitable[Message]]
@@ -102,12 +102,12 @@ Handler: TypeAlias = Callable[[McpRequest], Awaitable[Message]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The properties of a method.
+    """A method of the protocol.
 
     Attributes:
-        form: the form of its parameters.
-        is_older, is_modern: True if that era has the method.
-        is_cached: True if results of the later era state how long they may be cached.
+        form: the expected form of its parameters.
+        is_older, is_modern: True if the older or the later era has the method.
+        is_cached: True if its results state how long they may be cached, which only the later era has.
     """
 
     form: Mapping[str, Kind]
@@ -176,12 +176,14 @@ METHODS: Final[Mapping[str, Method]] = {
 
 
 def stream_filter(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the filter of `subscriptions/listen`, as its acknowledgement repeats it."""
+    """Return the filter of a `subscriptions/listen` request, in the form in which the
+    acknowledgement repeats it.
+    """
     return _read_filter(params, "notifications")
 
 
 def complete(method: str, result: Message) -> Message:
-    """Return a result with the fields that the later era adds."""
+    """Add the fields that results of the later era have to a result, and return it."""
     return {
         **result,
         "resultType": "complete",
@@ -219,8 +221,8 @@ def encode(message: Message) -> bytes:
 
 
 class Conversation:
-    """The requests of one client and their answers. It runs until cancelled; each request is a
-    task.
+    """Receives the requests of one client and sends the answers. It runs until cancelled; each
+    request is a task of its own.
     """
 
     def __init__(self, server: Message, handlers: Mapping[str, Handler], send: Send) -> None:
@@ -239,13 +241,13 @@ class Conversation:
         self._is_running = asyncio.Event()
 
     async def run(self) -> None:
-        """Answer received messages until cancelled."""
+        """Answer the messages passed to `receive`, until cancelled."""
         async with TaskGroup() as self._group:
             self._is_running.set()
             await asyncio.Event().wait()
 
     async def receive(self, message: Message) -> None:
-        """Accept a message from `parse`; ignore an answer without a matching request."""
+        """Accept a parsed message. A response that belongs to no request is ignored."""
         await self._is_running.wait()
         assert self._group is not None
         method, params, key = message.get("method"), message.get("params"), message.get("id")
@@ -379,7 +381,9 @@ async def pong(_asked: McpRequest) -> Message:
 
 
 def discovering(server: Message) -> Handler:
-    """Return the handler of `server/discover`; `server` is as in `Conversation`."""
+    """Return the handler of `server/discover`. `server`: the server's description, as for
+    `Conversation`.
+    """
 
     async def discover(_asked: McpRequest) -> Message:
         described = {name: server[name] for name in ("capabilities", "instructions")}

@@ -1,4 +1,4 @@
-"""The MCP prompts, which a user chooses from a menu and the agent carries out with the tools."""
+"""The MCP prompts. A user chooses one from a menu, and the agent carries it out with the tools."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CORE: Final = (
 
 @cache
 def prompts() -> Mapping[str, Prompt]:
-    """Return all prompts by name, those of add-ons last."""
+    """Return all prompts by name; those of add-ons come last."""
     found = {str(one.definition["name"]): one for one in CORE}
     for one in (one for addon in installed() for one in addon.prompts):
         found.setdefault(one.definition["name"], one)
@@ -81,15 +81,15 @@ def prompts() -> Mapping[str, Prompt]:
 
 
 def list_prompts() -> list[dict[str, object]]:
-    """Return the descriptions of all prompts, as MCP lists them."""
+    """Return the descriptions of all prompts in the form of MCP's `prompts/list`."""
     return [dict(one.definition) for one in prompts().values()]
 
 
 async def get(context: ToolContext, name: str, arguments: Mapping[str, str] | None) -> tuple[str, str]:
-    """Return (description, text) of a prompt with its arguments.
+    """Return the description and the text of a prompt, with the given arguments.
 
     Raises ToolError if the prompt does not exist or an argument is missing or too long, GrantError
-    if the caller has no access to what it shows.
+    if the caller may not read what the prompt shows.
     """
     prompt = prompts().get(name)
     if prompt is None:

@@ -1,11 +1,11 @@
-"""The tools: their catalogue, and a call from its name and arguments to its result.
+"""The catalogue of tools, and the execution of a call from its name and arguments to its result.
 
-The catalogue is a pure function of the toolsets. The proxy ships a generated copy (`python -m
+The catalogue depends only on the tool groups. The proxy ships a generated copy (`python -m
 confide_daemon catalogue`) and caches the daemon's, so that an agent gets its tools before the
 daemon is reached.
 
 A failing tool returns a result that the agent reads (`isError`), not a protocol error. It names the
-problem and the way out, and contains no stack trace, key or other caller's data.
+problem and a remedy, and contains no stack trace, key or other caller's data.
 
 A device gives each changing call an id, as `confide/operation` in the call's `_meta`, and repeats
 the call under that id after a broken connection (PROTOCOL.md 7.12). Calls queued while the daemon
@@ -148,14 +148,14 @@ CORE: Final[Mapping[str, tuple[Tool, ...]]] = {
 
 @cache
 def toolsets() -> Mapping[str, tuple[Tool, ...]]:
-    """Return all groups of tools by name, those of add-ons last."""
+    """Return all groups of tools by name; those of add-ons come last."""
     of_addons = {name: tuple(tools) for addon in installed() for name, tools in addon.toolsets.items()}
     return {**CORE, **{name: tools for name, tools in of_addons.items() if name not in CORE}}
 
 
 @cache
 def changing() -> frozenset[str]:
-    """Return the names of the short-running tools that may change documents."""
+    """Return the names of the tools that may change documents, without long-running ones."""
     known = [tool.definition for group in toolsets().values() for tool in group]
     return frozenset(one.name for one in known if not (one.read_only or one.is_long))
 
@@ -166,8 +166,8 @@ def _is_name(project: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits below the device's grants for one call, whose originator has fewer rights (PROTOCOL.md
-    9.2).
+    """Restrictions of one call whose originator has fewer rights than the device that sends it
+    (PROTOCOL.md 9.2).
     """
 
     scope: str
@@ -175,8 +175,8 @@ class Bounds:
 
     @classmethod
     def of(cls, said: Any) -> Bounds:
-        """Parse the bounds in a message. Raises RequestError if malformed, so that the call does
-        not run unbounded.
+        """Parse the restrictions in a message. Raises RequestError if they are malformed, so that
+        the call does not run unrestricted.
         """
         scope, projects = (said.get("scope"), said.get("projects")) if isinstance(said, dict) else (None, None)
         is_list = isinstance(projects, list) and len(projects) <= MAX_PROJECTS
@@ -185,13 +185,15 @@ class Bounds:
         return cls(scope, None if projects is None else frozenset(projects))
 
     def upon(self, rights: Callable[[], Grants]) -> Callable[[], Grants]:
-        """Return a function that gives the current grants, reduced to these bounds."""
+        """Wrap `rights`, which returns the device's current grants, so that the result is reduced
+        to these restrictions.
+        """
         return lambda: rights().limit(self.projects, may_write=self.scope == "write")
 
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """The facts that a device states about a call."""
+    """Facts that a device states about a call: its id, time, trust class and restrictions."""
 
     operation: str | None = None  # the id under which it may send it again
     called_at: datetime | None = None  # when it was made, by that machine's clock, with its time zone
@@ -206,8 +208,14 @@ class CallOrigin:
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> CallOrigin:
-        """Parse the fields of a message; None for one that is absent. Raises RequestError if a
-        field is malformed.
+        """Parse these facts from the fields of a message; a field that is absent is passed as None.
+
+        Args:
+            operation: the id under which the device may repeat the call.
+            said: when the call was made, as an ISO time.
+            sent: project and path of the file that the device has just sent.
+
+        Raises RequestError if a field is malformed.
         """
         if operation is not None and not (isinstance(operation, str) and _ID.fullmatch(operation)):
             raise RequestError("invalid", "the id of an operation is 32 lower-case hex digits")
@@ -225,7 +233,9 @@ class CallOrigin:
 
     @classmethod
     def of_meta(cls, meta: Mapping[str, object] | None) -> CallOrigin:
-        """Parse the `_meta` of a tool call. Raises RequestError: a field is malformed."""
+        """Parse these facts from the `_meta` of a tool call. Raises RequestError if a field is
+        malformed.
+        """
         if not meta:
             return cls()
         class_, classes = meta.get(CLASS, AGENT), meta.get(CLASSES, list(ALL_CLASSES))
@@ -243,13 +253,13 @@ class CallOrigin:
 
     @classmethod
     def of_client(cls, meta: Mapping[str, object] | None, class_: str) -> CallOrigin:
-        """Return the origin of a call whose client is not trusted: of what it says only its time
-        zone counts. Raises RequestError: the time is malformed.
+        """Return the facts about a call from a client that is not trusted: its time zone and the
+        given trust class. Raises RequestError if the stated time is malformed.
         """
         return cls(zone=cls.of(None, (meta or {}).get(SAID)).zone, class_=class_)
 
     def within(self, context: ToolContext) -> ToolContext:
-        """Return the context of the call with these facts added."""
+        """Return a copy of the call's context with these facts."""
         return replace(
             context,
             operation=self.operation,
@@ -266,12 +276,12 @@ class CallOrigin:
 
 
 def definitions(names: Sequence[str]) -> tuple[Definition, ...]:
-    """Return the descriptions of the tools in these groups."""
+    """Return the descriptions of all tools in these groups."""
     return _definitions(groups(names))
 
 
 def tools(names: Sequence[str]) -> tuple[Tool, ...]:
-    """Return the tools in these groups, each once, in the order of the catalogue."""
+    """Return all tools in these groups, each once, in the order of the catalogue."""
     return _tools(groups(names))
 
 
@@ -290,21 +300,22 @@ def _tools(groups: tuple[str, ...]) -> tuple[Tool, ...]:
 
 
 def groups(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the groups with these names, in the order of the catalogue; `all` means every group.
+    """Return the names that are groups of tools, in the order of the catalogue; `all` stands for
+    every group.
 
-    Unknown names are ignored (`unknown_toolsets` lists them), and an empty result becomes `core`: a typo in
-    a configuration must not remove the memory.
+    Unknown names are ignored (`unknown_toolsets` lists them). If no group is left, `core` is
+    returned: a typo in a configuration must not remove the memory.
     """
     return tuple(group for group in toolsets() if group in names or "all" in names) or ("core",)
 
 
 def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
-    """Return True if a sender that got no answer before its connection ended repeats this message
-    (PROTOCOL.md 12.4).
+    """Return True if a sender may repeat this message, because its connection ended before the
+    answer (PROTOCOL.md 12.4).
 
-    Calls of tools are repeated only if they only read or can be queued on a device: for any other
-    call the sender cannot know if it was run. With `has_operation`, queued calls carry an id, by
-    which a repeat is recognized (PROTOCOL.md 7.12).
+    A tool call may be repeated only if it reads only, or if devices queue it. For any other call
+    the sender cannot know if it was run. `has_operation`: True if queued calls carry an id by which
+    a repeat is recognized (PROTOCOL.md 7.12); False: they may not be repeated either.
     """
     try:
         message = json.loads(data)
@@ -320,14 +331,14 @@ def may_be_asked_again(data: bytes, *, has_operation: bool = True) -> bool:
 
 
 def unknown_toolsets(names: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the names that are no toolset and not `all`."""
+    """Return the names that are neither a group of tools nor `all`."""
     return tuple(name for name in names if name != "all" and name not in toolsets())
 
 
 def catalogue(names: Sequence[str]) -> dict[str, Any]:
-    """Return the wire answers of `initialize`, `server/discover` and the lists of tools, prompts
-    and resource templates, with the fixed resources, and the schemas of structured results, which
-    clients do not see.
+    """Return the answers to `initialize`, `server/discover` and the requests that list tools,
+    prompts and resources, for these groups of tools. It also has the schemas of structured results,
+    which clients do not see.
     """
     return {
         "serverInfo": {"name": SERVER_NAME, "title": SERVER_TITLE, "version": __version__},
@@ -349,7 +360,9 @@ def catalogue(names: Sequence[str]) -> dict[str, Any]:
 
 
 def catalogue_digest(names: Sequence[str]) -> str:
-    """Return the `catalogue_hash`, which answers every `attach`. It is computed once per process."""
+    """Return the hash of the catalogue for these groups, which is part of the answer to every
+    `attach`. It is computed once per process.
+    """
     return _digest(groups(names))
 
 
@@ -367,12 +380,13 @@ async def run(
     is_structured: bool,
     withheld: Collection[str] = (),
 ) -> Message:
-    """Call a tool of the groups `names`; its failure is a result too. Raises ProtocolError if the
-    tool does not exist.
+    """Call a tool and return its result; a failure of the tool is a result too. Raises
+    ProtocolError if the groups `names` have no such tool.
 
     Args:
+        names: the groups of tools that the caller sees.
         is_structured: True to add the structured form to the text.
-        withheld: tools that this caller does not get.
+        withheld: names of tools that this caller must not call.
     """
     tool = _tool(name, names, withheld)
     try:
@@ -383,14 +397,16 @@ async def run(
 
 
 def result_message(result: ToolResult, *, is_structured: bool) -> Message:
-    """Return a tool's result as on the wire."""
+    """Return the wire form of a tool's result. `is_structured`: True to add the structured form to
+    the text.
+    """
     content = [{"type": "text", "text": result.text}]
     structured = {"structuredContent": result.structured} if is_structured else {}
     return {"content": content, "isError": False, **structured}
 
 
 def refusal_message(error: ConfideError) -> Message:
-    """Return the result that states the problem and the way out.
+    """Return the tool result for an error: it states the problem and a remedy.
 
     Its code (PROTOCOL.md 7.2) gives a command its exit code, and lets a device queue a call that
     can run later.
@@ -401,11 +417,12 @@ def refusal_message(error: ConfideError) -> Message:
 
 
 async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], project: str) -> dict[str, object]:
-    """Make a call that was queued on a device.
+    """Run a tool call that was queued on a device.
 
     Args:
         body: `operation`, `said`, `tool`, `arguments`, `class`, `seen` (PROTOCOL.md 9).
-        surroundings: gives the context of a call in a project.
+        surroundings: returns the context of a call in a project.
+        project: the project that the call was made in.
 
     Returns:
         `result`: the tool's structured result.
@@ -432,10 +449,10 @@ async def call_again(body: Carried, surroundings: Callable[[str], ToolContext], 
 
 
 async def look_up(surroundings: Callable[[str], ToolContext], wanted: LookupRequest) -> dict[str, object]:
-    """Call a read-only tool for any project; return its structured result as `result`. The
-    request's `meta` equals a call's `_meta`.
+    """Call a read-only tool in any project; return its structured result as `result`. The request's
+    `meta` has the form of a tool call's `_meta`.
 
-    Raises RequestError if the call is not possible or fails.
+    Raises RequestError if the tool cannot be called or fails.
     """
     asked = next((one for one in tools(("all",)) if one.definition.name == wanted["tool"]), None)
     if asked is None or not asked.definition.read_only:
@@ -480,7 +497,7 @@ async def _call(tool: Tool, arguments: Mapping[str, object] | None, context: Too
 
 
 def protocol_code(error: ConfideError) -> int:
-    """Return the JSON-RPC code for a failure outside of tools, where errors are the protocol's."""
+    """Return the JSON-RPC error code for a failure outside of tool calls."""
     codes = {"not_found": RESOURCE_NOT_FOUND, "invalid": INVALID_PARAMS, "denied": INVALID_PARAMS}
     return codes.get(error.code, INTERNAL_ERROR)
 

@@ -1,1 +1,1 @@
-"""The operator's access to the running daemon: commands, metrics, upgrades and its watchdog."""
+"""The operator's access to the running daemon: commands, metrics, upgrades and the watchdog."""

@@ -1,7 +1,7 @@
-"""The control socket of the running daemon, for the operator's commands: one line of JSON each way
-(`datadir.control_client`).
+"""The control socket of the running daemon, for the operator's commands. A request and its answer
+are one line of JSON each (`datadir.control_client`).
 
-The table of verbs is open: the code that assembles the daemon adds verbs before it runs.
+The code that creates the daemon adds verbs (kinds of requests) before it runs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ConfideError to refuse.
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A request that the control socket answers."""
+    """A kind of request that the control socket answers."""
 
     answer: Answer
     deadline_s: float = ANSWER_S
 
 
 class Control:
-    """The control socket, from `open` to `close`."""
+    """Serves the control socket, from `open` to `close`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,12 +52,15 @@ class Control:
         self._asking: set[asyncio.Task[Any]] = set()
 
     def add(self, name: str, answer: Answer, *, deadline_s: float = ANSWER_S) -> None:
-        """Add a verb. After `deadline_s` its work is cancelled and the command gets an error."""
+        """Add a verb and the function that answers it. Work that takes longer than `deadline_s` is
+        cancelled, and the command gets an error.
+        """
         assert name not in self._verbs, name
         self._verbs[name] = Verb(answer, deadline_s)
 
     async def open(self) -> None:
-        """Listen. On failure the log says why and the daemon serves without: devices come first.
+        """Listen on the socket. If that fails, the reason is logged and the daemon runs without the
+        socket: serving devices is more important.
 
         Only the process that holds the folder's lock gets here, so an existing socket belongs to a
         killed process. If another process does listen on it, it is left alone.
@@ -88,7 +91,7 @@ class Control:
             raise
 
     async def close(self) -> None:
-        """Stop listening and cancel the requests under way."""
+        """Stop listening and cancel requests that are under way."""
         if self._server is None:
             return
         self._server.close()

@@ -1,8 +1,8 @@
-"""Metrics over TCP, for a Prometheus server: `GET /metrics` with a token, on a port of its own.
+"""Serves metrics over TCP to a Prometheus server: `GET /metrics` with a token, on a separate port.
 
 It is not on the port for devices: through a tunnel or reverse proxy every unknown client there
 seems local. A connection here has the limits of an unauthenticated one there, and gets nothing but
-this answer.
+the metrics.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HINT: Final = "make one with: openssl rand -hex 32 > FILE && chmod 600 FILE, an
 
 
 class Exposition:
-    """The metrics endpoint, from `open` to `close`."""
+    """Serves the metrics, from `open` to `close`."""
 
     def __init__(self, listen: str, token: str) -> None:
         self._listen = listen
@@ -47,13 +47,15 @@ class Exposition:
 
     @classmethod
     def from_config(cls, config: MetricsConfig) -> Self | None:
-        """Return the endpoint that `[metrics]` configures, or None. Raises KeyFileError if the
-        token cannot be used.
+        """Return the server that `[metrics]` configures, or None if it is not configured. Raises
+        KeyFileError if the token cannot be used.
         """
         return cls(config.listen, token(config.token_file)) if config.listen else None
 
     async def open(self, text: Callable[[], Awaitable[str]]) -> None:
-        """Listen; `text` returns the metrics. Raises ListenError."""
+        """Listen for requests; `text` returns the metrics. Raises ListenError if the address cannot
+        be bound.
+        """
         self._text = text
         host, port = parse_listen(self._listen)
         try:
@@ -73,7 +75,7 @@ class Exposition:
 
     @property
     def port(self) -> int:
-        """The port that was bound."""
+        """The port on which the server listens."""
         assert self._server is not None
         return int(next(iter(self._server.sockets)).getsockname()[1])
 
@@ -96,9 +98,11 @@ class Exposition:
 
 
 def token(file: str) -> str:
-    """Return the token in this file, or with an empty name the one that systemd passes.
+    """Return the token in this file. If `file` is empty, return the token that systemd passes as a
+    credential.
 
-    Raises KeyFileError if it is missing, readable by others, owned by another user, or malformed.
+    Raises KeyFileError if the file is missing, readable by others, owned by another user, or
+    malformed.
     """
     path = Path(file).expanduser() if file else credential(CREDENTIAL)
     if path is None:

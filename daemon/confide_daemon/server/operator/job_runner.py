@@ -1,5 +1,5 @@
-"""Runs the maintenance jobs that an operator requests: in the running daemon, or in the command if
-no daemon runs.
+"""Runs the maintenance jobs that an operator requests: in the running daemon, or within the command
+if no daemon runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ VECTORS_S: Final = 7 * 86_400.0
 async def carry_out(
     spaces: Spaces, space_id: str, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
 ) -> dict[str, object]:
-    """Run a job in a space and return its outcome. `since` and `is_cancelled` are as for `perform`.
+    """Open a space and run a maintenance job in it; return the outcome. `since` and `is_cancelled`:
+    as for `perform`.
 
     Raises LockedError if the space's devices keep its key and none has unlocked it, ConfideError if
     the job fails.
@@ -75,11 +76,15 @@ async def _move(space: Space, kind: Kind, follow: Follow, is_cancelled: Callable
 async def perform(
     space: Space, kind: Kind, follow: Follow, *, since: float, is_cancelled: Callable[[], bool]
 ) -> dict[str, object]:
-    """Run a maintenance job in an open space and return its outcome.
+    """Run a maintenance job in an open space; return the outcome.
 
-    A cancelled job ends after the current transaction, and its work so far stays: the index is
-    consistent at every moment. `since` is the time of the request (seconds since 1970): the outcome
-    includes findings of the automatic maintenance since then.
+    Args:
+        kind: the job.
+        follow: receives the progress: the step, how much of it is done, and its total.
+        since: when the job was requested, in seconds since 1970. The outcome includes what the
+            automatic maintenance has found since then.
+        is_cancelled: returns True if the job should end. It then ends after the current transaction,
+            and its work so far stays.
 
     Raises ConfideError if the job fails.
     """
@@ -114,7 +119,7 @@ async def perform(
 
 
 class Work:
-    """The daemon's job runner: it runs one job after the other."""
+    """The daemon's job runner, which runs one job at a time."""
 
     def __init__(self, registry: Registry, spaces: Spaces) -> None:
         self._jobs = Jobs(registry)
@@ -132,7 +137,7 @@ class Work:
             self._jobs.end_all()
 
     def look(self) -> None:
-        """Start queued jobs; called when the registry has changed."""
+        """Start queued jobs. Call it when the registry has changed, since that contains the queue."""
         if not self.is_busy and not self._has_ended and self._jobs.next() is not None:
             self._task = asyncio.create_task(self._run(), name="confide-jobs")
 

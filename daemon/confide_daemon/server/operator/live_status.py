@@ -1,4 +1,4 @@
-"""The current state of the daemon for its operator: counts and sizes, ids at most, and no names."""
+"""The current state of the daemon for its operator: counts, sizes and at most ids, but no names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ STATES: Final = ("open", "locked", "closed", "damaged")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes on disk, in bytes. `spaces` has each database with its WAL, by space id."""
+    """Sizes on disk, in bytes. `spaces` has the size of each database with its write-ahead log, by
+    space id.
+    """
 
     data: int
     wal: int
@@ -39,7 +41,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class LiveStatus:
-    """The state of the daemon at one moment."""
+    """A snapshot of the daemon's state."""
 
     sessions: int
     spaces: Mapping[str, int]  # by state
@@ -54,7 +56,7 @@ class LiveStatus:
 
 
 class Lag:
-    """The worst delay of the event loop in the last minute or two."""
+    """Measures the worst delay of the event loop in the last minute or two."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -78,7 +80,7 @@ class Lag:
 
 
 class DaemonView(Protocol):
-    """The interface of the daemon that its status uses."""
+    """The daemon's attributes that its status uses."""
 
     @property
     def state(self) -> RegistryState:
@@ -86,18 +88,18 @@ class DaemonView(Protocol):
 
     @property
     def spaces(self) -> Spaces:
-        """All spaces."""
+        """All spaces of the daemon."""
 
     @property
     def sessions(self) -> Sized:
-        """The current sessions."""
+        """All current sessions."""
 
     def health_problems(self) -> set[str]:
-        """Return the current problems, as `/health` names them."""
+        """Return the daemon's current problems, in the words that `/health` uses."""
 
 
 class Looking:
-    """Collects the state of all parts of the daemon."""
+    """Collects the current state from all parts of the daemon."""
 
     def __init__(self, daemon: DaemonView) -> None:
         self._daemon = daemon
@@ -107,7 +109,7 @@ class Looking:
         self.lag = Lag()
 
     async def look(self) -> LiveStatus:
-        """Return the current state; figures from the disk may be two seconds old."""
+        """Return the current state. Numbers that are read from the disk may be two seconds old."""
         async with self._turn:
             if self._last_look is None or time.monotonic() - self._last_look[0] > KEPT_S:
                 self._last_look = (time.monotonic(), *await asyncio.to_thread(self._on_disk))
@@ -138,8 +140,8 @@ class Looking:
 
 
 def sizes(folder: DataFolder) -> Sizes:
-    """Return the size of the data folder and the free space on its disk. Files that vanish or
-    cannot be read count nothing.
+    """Return the sizes in the data folder and the free space on its disk. Files that vanish or
+    cannot be read count as 0.
     """
     data = wal = 0
     spaces: Counter[str] = Counter()

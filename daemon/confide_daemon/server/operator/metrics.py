@@ -29,7 +29,7 @@ Value = Callable[[], float | None]
 
 
 class Metrics(Collector):
-    """The metrics of one daemon."""
+    """Collects the metrics of one daemon."""
 
     def __init__(self, looking: Looking, *, per_space: bool) -> None:
         self._looking = looking
@@ -44,7 +44,9 @@ class Metrics(Collector):
         self._began_at = time.time()
 
     def add(self, name: str, says: str, value: Value) -> None:
-        """Add a gauge without labels; `name` excludes the prefix."""
+        """Add a gauge without labels. `name`: its name without the common prefix; `says`: its help
+        text.
+        """
         self._values[name] = says, value
 
     async def text(self) -> str:
@@ -53,7 +55,7 @@ class Metrics(Collector):
         return generate_latest(self._registry).decode()
 
     async def top(self) -> dict[str, object]:
-        """Return the samples for `confided status --watch`, with facts that have no series."""
+        """Return the numbers for `confided status --watch`; some of them are not among the metrics."""
         self._now = now = await self._looking.look()
         samples = [
             [sample.name, sample.labels, sample.value]
@@ -70,7 +72,7 @@ class Metrics(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values, as of the last look."""
+        """Yield the current metrics, from the last collected state."""
         now = self._now
         assert now is not None
         yield _gauge("build_info", "The version that runs.", {(__version__,): 1.0}, "version")

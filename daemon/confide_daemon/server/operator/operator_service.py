@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class OperatedDaemon(DaemonView, Protocol):
-    """The interface of the daemon that its operator service uses."""
+    """The daemon's attributes that the operator service uses."""
 
     @property
     def config(self) -> DaemonConfig:
@@ -29,14 +29,14 @@ class OperatedDaemon(DaemonView, Protocol):
 
     @property
     def is_on_demand(self) -> bool:
-        """True if the proxy of this computer started the daemon; a busy metrics port then does not
-        stop it.
+        """True if the proxy on this computer started the daemon. A metrics port that is in use then
+        does not keep the daemon from running.
         """
 
 
 class OperatorService:
-    """The operator service of one daemon, from `open` to `close`. Add verbs to `control` and series
-    to `metrics` before.
+    """The operator service of one daemon, from `open` to `close`. Add verbs to `control`, and
+    metrics to `metrics`, before `open`.
     """
 
     def __init__(self, daemon: OperatedDaemon, exposition: Exposition | None = None) -> None:
@@ -56,8 +56,8 @@ class OperatorService:
         return self._looking.lag
 
     async def open(self) -> None:
-        """Open the control socket and the metrics. Raises ListenError if the metrics port is in
-        use.
+        """Open the control socket and serve the metrics. Raises ListenError if the metrics port is
+        in use.
         """
         await asyncio.to_thread(self._daemon.spaces.disk.look)
         await self.control.open()
@@ -70,7 +70,7 @@ class OperatorService:
                 log.error("%s", error)
 
     def began(self) -> None:
-        """Notify systemd that the daemon listens, and start its watchdog."""
+        """Notify systemd that the daemon is ready, and start to feed its watchdog."""
         self._service.ready()
         self._tasks = [
             asyncio.create_task(self._service.run(self._status, self._writers), name="confide-watchdog"),

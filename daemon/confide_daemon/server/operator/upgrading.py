@@ -1,10 +1,10 @@
-"""Upgrades a data folder of an older version: when the daemon starts, or by `confided upgrade`
-while none runs.
+"""Upgrades a data folder of an older version: at the start of the daemon, or by `confided upgrade`
+while no daemon runs.
 
-Each step of a database is one transaction, so a killed upgrade resumes where it was. A snapshot
-guards against a wrong step: without one there is no way back. So an operator who keeps other
-people's memories has one made first, or states once that none is wanted (docs/decisions/0026). The
-on-demand daemon of a single computer upgrades without: there is no operator to ask.
+Each step of a database is one transaction, so a killed upgrade resumes where it was. Without a
+snapshot from before, a wrong step could not be undone. So an operator who keeps other people's
+memories has one made first, or states once that none is wanted (docs/decisions/0026). The on-demand
+daemon of a single computer upgrades without a snapshot: there is no operator to ask.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Upgraded:
 def upgrade(
     folder: DataFolder, config: DaemonConfig, *, config_file: Path, on_demand: bool, wants_snapshot: bool
 ) -> Upgraded | None:
-    """Upgrade the registry of a folder, after which each space upgrades when opened; return None if
-    nothing is to do.
+    """Upgrade the registry of a data folder; each space then upgrades when it is opened. Return
+    None if everything is up to date.
 
     No daemon may serve the folder meanwhile.
 
     Args:
-        config_file: daemon.toml, for the snapshot; it may be missing.
+        config_file: daemon.toml, to be included in the snapshot; it may be missing.
         on_demand: True if there is no operator to ask.
         wants_snapshot: True to make a snapshot first.
 
-    Raises UpgradeNeededError if no snapshot can be made, StorageError if a newer version wrote the
-    folder or it cannot be written.
+    Raises UpgradeNeededError if no snapshot can be made; StorageError if a newer version wrote the
+    folder, or it cannot be written.
     """
     before = look_at_upgrade(folder).pending
     if before is None:
@@ -82,12 +82,12 @@ def _snapshot(folder: DataFolder, config: DaemonConfig, config_file: Path) -> st
 
 
 def upgrade_spaces(folder: DataFolder, *, now: float) -> dict[str, bool]:
-    """Upgrade all spaces whose keys the server keeps; return by name if each is upgraded. The
-    others follow when unlocked.
+    """Upgrade all spaces whose keys the server keeps. Return {name of the space: True if it is
+    upgraded}. The other spaces follow when they are unlocked.
 
-    Local copies of a shared store's spaces upgrade when the holder of their lease opens them, since
-    another node may be writing to their logs. No daemon may serve the folder meanwhile. Raises
-    StorageError if a space cannot be opened.
+    Spaces in a shared store upgrade when a node with their lease opens them, since another node may
+    be writing to their logs. No daemon may serve the folder meanwhile. Raises StorageError if a
+    space cannot be opened.
     """
     if folder.node.exists():
         return {}

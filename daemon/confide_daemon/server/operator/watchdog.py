@@ -1,7 +1,7 @@
 """Notifications to systemd (sd_notify(3)): ready, status, alive, stopping. Each is one datagram.
 
 The daemon reports itself alive only if its event loop runs, as this code does on it, and the writer
-thread of every open space answered in time. Free disk space is no condition: a daemon on a full
+thread of every open space answered in time. Free disk space is not required: a daemon on a full
 disk still answers, and must not be killed.
 """
 
@@ -34,7 +34,7 @@ Writers = Callable[[], Mapping[str, Callable[[], Awaitable[None]]]]
 
 
 class WatchdogService:
-    """The daemon as a systemd service; it sends nothing if systemd has not started it."""
+    """Sends notifications to systemd; does nothing if systemd has not started the daemon."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         """Create the service. After `watchdog_s` without a sign of life systemd kills it; 0
@@ -47,22 +47,24 @@ class WatchdogService:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """Create the service from environment variables and remove these: a child process is not
-        the service.
+        """Create the service from the environment variables that systemd sets, and remove these
+        variables: child processes are not the service.
         """
         address, within, who = (os.environ.pop(name, "") for name in (ADDRESS, WITHIN, WHO))
         is_ours = within.isdecimal() and who in ("", str(os.getpid()))
         return cls(address if address[:1] in ("/", "@") else "", int(within) / 1e6 if is_ours else 0.0)
 
     def ready(self) -> None:
-        """Notify systemd that the daemon listens."""
+        """Notify systemd that the daemon is ready."""
         self._tell("READY=1")
 
     def stopping(self) -> None:
         self._tell("STOPPING=1")
 
     async def run(self, status: Callable[[], str], writers: Writers) -> None:
-        """Send the status (one line) and signs of life until cancelled."""
+        """Send a status line and signs of life to systemd until cancelled. `writers` checks that
+        the writer threads answer.
+        """
         if not self._address:
             return
         try:

@@ -1,1 +1,1 @@
-"""The rows of a space, one module a family of tables."""
+"""The tables of a space's database, one module for each group of tables."""

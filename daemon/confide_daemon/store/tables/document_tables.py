@@ -1,4 +1,6 @@
-"""Documents, their revisions, projects, transcripts, and the changes made under an id, as SQL."""
+"""SQL for documents, their revisions, projects, transcripts, and the changes that devices identify
+by an id.
+"""
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
 
@@ -84,10 +86,10 @@ def _names(projects: frozenset[str]) -> str:
 
 
 class DocumentTable(Table):
-    """Documents at their newest revision, and their earlier revisions."""
+    """Documents with their newest and earlier revisions."""
 
     def find(self, project: str, path: str) -> DocumentRow | None:
-        """Return the document with that path, deleted or not."""
+        """Return the document with this path, deleted or not; None if there never was one."""
         rows = self._rows(f"{_DOCUMENT} WHERE p.name = ? AND d.path = ?", (project, path))
         return _document(rows[0]) if rows else None
 
@@ -102,8 +104,10 @@ class DocumentTable(Table):
     def following(
         self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
     ) -> list[DocumentRow]:
-        """Return documents of these sources that are not deleted, ordered by (project, path),
-        starting above `after`; the cost depends on the page only.
+        """Return up to `limit` documents after a given (project, path), in that order. Deleted
+        documents are left out. `projects`, `sources`: only of these; None: of all.
+
+        The cost depends on the size of the page, not on the number of documents.
         """
         first, path = after
         names = (
@@ -128,7 +132,7 @@ class DocumentTable(Table):
         ]
 
     def filter_documents(self, documents: Sequence[int], allowed: Filter) -> list[int]:
-        """Return those of the documents that match the filter."""
+        """Return the given documents that match the filter."""
         where, values = condition_of(self._rows, allowed)
         sql = f"""SELECT d.id FROM document d JOIN project p ON p.id = d.project
                   WHERE NOT d.deleted AND d.id {AMONG} AND {where}"""
@@ -141,12 +145,16 @@ class DocumentTable(Table):
         return {row[0]: SourceCount(row[1], row[2]) for row in self._rows(f"{sql}{reached} GROUP BY d.source", values)}
 
     def has_transcripts(self) -> bool:
-        """Return True if a transcript is stored that is not deleted; every search calls this."""
+        """Return True if any transcript is stored that is not deleted. Every search calls this, so
+        it must be fast.
+        """
         sql = "SELECT 1 FROM document WHERE source = 'sessions' AND deleted = 0 LIMIT 1"
         return self._database.result_cache.get("transcripts", lambda: bool(self._rows(sql)))
 
     def count_uses(self, uses: Mapping[int, int], *, now: float) -> None:
-        """Add to the use counts of documents that were read or shown; in a transaction that writes."""
+        """Add to the counts of how often documents were read or shown, by document id. Call it in a
+        write transaction.
+        """
         for document, count in uses.items():
             self._rows(
                 """INSERT INTO document_use (document, uses, used_at) SELECT id, ?, ? FROM document WHERE id = ?
@@ -163,8 +171,8 @@ class DocumentTable(Table):
     def save(
         self, project: str, path: str, text: str | None, *, author: str, now: float, origin: TextOrigin = NOBODYS
     ) -> DocumentRow:
-        """Store a new revision of the document; None deletes it. Raises SpaceFullError: the space
-        has reached its quota.
+        """Store a new revision of the document; `text` None deletes the document. Raises
+        SpaceFullError if the space has reached its quota.
         """
         if text is not None:
             self._require_room(project, path)
@@ -209,9 +217,10 @@ class DocumentTable(Table):
         return row
 
     def date(self, document: DocumentRow, stated: StatedDay | None, pieces: Sequence[Piece]) -> None:
-        """Store the days that a document is of, and those that its chunks state.
+        """Store the day or days that a document is about, and those that its chunks state.
 
-        `stated`: None if it states none; it is then of the day of its last change.
+        `stated`: the day stated in the document; None: it states none, and counts as of the day of
+        its last change.
         """
         days = [piece.days for piece in pieces if piece.days is not None]
         both = f"{min(first for first, _ in days)} {max(last for _, last in days)}" if days else None
@@ -219,10 +228,10 @@ class DocumentTable(Table):
         self._rows(sql, (*_columns_of(stated, document.updated_at), both, document.id))
 
     def number_behind(self, revision: int) -> int:
-        """Return the number of the next revision; `revision` is 0 before the first.
+        """Return the number for the revision after `revision` (0: for the first).
 
-        After a restore from a backup, it is above all numbers that may have been given in the lost
-        time.
+        After a restore from a backup, it skips all numbers that may have been used between the
+        backup and the restore.
         """
         restores = self._one("SELECT restores FROM life ORDER BY number DESC LIMIT 1")
         return max(revision, int(restores or 0) * NUMBERS) + 1
@@ -259,20 +268,22 @@ class DocumentTable(Table):
         return str(rows[0][0]) if rows else None
 
     def number_of(self, document: int, content: str) -> int:
-        """Return the number of the newest revision whose text has this hash, or 0."""
+        """Return the number of the newest revision whose text has this hash (`content`), or 0 if
+        none has.
+        """
         sql = "SELECT coalesce(max(number), 0) FROM revision WHERE document = ? AND hash = ? AND text IS NOT NULL"
         return int(self._rows(sql, (document, content))[0][0])
 
     def newest_until(self, document: int, *, below: int, moment: float) -> int:
-        """Return the newest revision below this number that was made at or before a time in seconds
-        since 1970, or 0.
+        """Return the number of the newest revision before `below` that was made at or before
+        `moment` (seconds since 1970), or 0 if there is none.
         """
         sql = "SELECT max(number) FROM revision WHERE document = ? AND number < ? AND created_at <= ?"
         return int(self._one(sql, (document, below, moment)) or 0)
 
     def newest_of(self, document: int, hashes: Collection[str], *, after: int, author: str | None = None) -> int:
-        """Return the newest revision above `after` whose text has one of these hashes, by this
-        author (None: any), or 0.
+        """Return the number of the newest revision after `after` whose text has one of these
+        hashes, or 0 if there is none. `author` None: of any author.
         """
         if not hashes:
             return 0
@@ -282,20 +293,22 @@ class DocumentTable(Table):
         return self._rows(sql, values)[0][0] or 0
 
     def revisions(self, document: int, *, limit: int) -> list[RevisionEntry]:
-        """Return the newest revisions of a document, newest first."""
+        """Return up to `limit` revisions of a document, newest first, without their texts."""
         sql = """SELECT r.number, r.hash, r.author, r.created_at, r.text IS NULL, r.clash, r.bytes,
                  coalesce(r.class, d.made_before, 'untrusted'), CASE WHEN r.bytes IS NULL THEN r.text END
                  FROM revision r JOIN document d ON d.id = r.document WHERE r.document = ? ORDER BY r.number DESC LIMIT ?"""
         return [_entry(row) for row in self._rows(sql, (document, limit))]
 
     def before(self, document: int, number: int) -> int:
-        """Return the number of the revision before this one, or 0; numbers may have gaps."""
+        """Return the number of the revision before this one, or 0 if it is the first. Numbers may
+        have gaps.
+        """
         return int(
             self._one("SELECT max(number) FROM revision WHERE document = ? AND number < ?", (document, number)) or 0
         )
 
     def drop_revision(self, document: int, number: int) -> None:
-        """Delete a revision that is not the newest, such as one whose text is the beginning of the
+        """Delete a revision that is not the newest, as when its text is only the beginning of the
         next one's.
         """
         self._rows("DELETE FROM revision WHERE document = ? AND number = ?", (document, number))
@@ -305,7 +318,7 @@ class DocumentTable(Table):
         self._rows("DELETE FROM revision WHERE document = ? AND number < ?", (document, below))
 
     def clashing(self, projects: frozenset[str] | None, *, limit: int) -> list[tuple[str, str, int]]:
-        """Return (project, path, revision) of the documents that contain a conflict, ordered by
+        """Return (project, path, revision) of documents whose text contains a conflict, ordered by
         project and path.
         """
         sql = "SELECT p.name, d.path, d.revision FROM document d JOIN project p ON p.id = d.project WHERE d.clash AND NOT d.deleted"
@@ -335,8 +348,9 @@ class DocumentTable(Table):
     def page_at(
         self, project: str, *, below: str, moment: float, limit: int, offset: int
     ) -> tuple[list[tuple[ListedRow, bool]], int]:
-        """Return a page of a project's memory as it was at a time (seconds since 1970), by path, each
-        document with True if it has the same text now; and the number of documents without a limit.
+        """Return a page of a project's memory as it was at `moment` (seconds since 1970), ordered
+        by path, and the total number of documents. Each document has True beside it if its text is
+        the same today.
         """
         sql = f"""WITH past AS MATERIALIZED (SELECT d.id, (SELECT max(number) FROM revision WHERE document = d.id
                     AND created_at <= ?) AS number FROM document d JOIN project p ON p.id = d.project WHERE p.name = ? AND {_BELOW})
@@ -349,16 +363,16 @@ class DocumentTable(Table):
         return [(ListedRow(*row), bool(is_current)) for *row, is_current, _ in rows], total
 
     def count_lost(self, project: str, *, below: str, since: float) -> int:
-        """Count the memory documents that were deleted since a time (seconds since 1970) and have no
-        revisions any more.
+        """Count the memory documents that were deleted at or after `since` (seconds since 1970) and
+        can no longer be restored, since their revisions were removed.
         """
         sql = f"""SELECT count(*) FROM document d JOIN project p ON p.id = d.project WHERE p.name = ? AND d.deleted
                   AND d.updated_at >= ? AND {_BELOW} AND NOT EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"""
         return int(self._rows(sql, (project, since, *_below(below)))[0][0])
 
     def newest_files(self, project: str, *, limit: int) -> list[DocumentRow]:
-        """Return the files below `memory/` that are neither notes nor wholly untrusted, last
-        changed first.
+        """Return up to `limit` files in `memory/`, last changed first. Notes and wholly untrusted
+        files are left out.
         """
         sql = f"""{_DOCUMENT} WHERE p.name = ? AND d.path >= 'memory/' AND d.path < 'memory0' AND NOT d.deleted
                   AND substr(d.path, 1, {len(NOTES)}) <> '{NOTES}' AND substr(d.path, 1, {len(TASKS)}) <> '{TASKS}'
@@ -366,8 +380,8 @@ class DocumentTable(Table):
         return [_document(row) for row in self._rows(sql, (project, limit))]
 
     def count_below(self, project: str, *, below: str, before: str | None = None) -> int:
-        """Count the documents that `page` has without a limit; with `before`, only those whose
-        paths sort before it.
+        """Count the documents that `page` would return without a limit. `before`: only those whose
+        paths sort before it; None: all.
         """
         sql = f"""SELECT count(*) FROM document d JOIN project p ON p.id = d.project
                   WHERE p.name = ? AND NOT d.deleted AND {_BELOW}"""
@@ -377,8 +391,8 @@ class DocumentTable(Table):
         return int(self._rows(sql, values)[0][0])
 
     def folders(self, project: str, *, below: str, limit: int) -> list[tuple[str, int]]:
-        """Return the paths of the folders directly in a folder, by name, each with the number of
-        documents below it.
+        """Return the folders directly within the folder `below`, ordered by name: (path, number of
+        documents at any depth).
         """
         prefix = f"{below}/" if below else ""
         sql = f"""SELECT substr(rest, 1, instr(rest, '/') - 1), count(*) FROM
@@ -390,8 +404,8 @@ class DocumentTable(Table):
     def changes(
         self, project: str, *, below: str, since: float, limit: int, until: float = float("inf")
     ) -> list[ChangeRow]:
-        """Return the revisions of a project's memory between two times (seconds since 1970), newest
-        first.
+        """Return up to `limit` revisions of a project's memory made between two times (seconds
+        since 1970), newest first.
         """
         if until != float("inf"):
             sql = f"""SELECT r.document, d.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
@@ -412,8 +426,9 @@ class DocumentTable(Table):
         return [ChangeRow(*row) for row in rows]
 
     def changes_after(self, project: str, *, below: str, after: int, since: float, limit: int) -> list[ChangeRow]:
-        """Return the newest revision of each document of a project's memory, if it comes after
-        `after` in the sequence of changes and was made since a time; in that sequence.
+        """Return documents of a project's memory that have changed after change number `after` and
+        at or after `since` (seconds since 1970). Each appears once, with its newest revision, in
+        the order of changes.
         """
         sql = f"""SELECT r.document, d.path, r.number, r.author, r.created_at, r.text IS NULL, r.clash,
                   coalesce(r.bytes, length(r.text), 0), r.change, n.id FROM revision r JOIN document d ON d.id = r.document
@@ -430,7 +445,9 @@ class DocumentTable(Table):
         return [path for (path,) in self._rows(sql, (project, limit))]
 
     def deleted_files(self, project: str) -> list[str]:
-        """Return the paths of all deleted documents, including those whose texts were removed."""
+        """Return the paths of all deleted documents of a project, even of those that can no longer
+        be restored.
+        """
         sql = "SELECT d.path FROM document d JOIN project p ON p.id = d.project WHERE d.deleted AND p.name = ?"
         return [path for (path,) in self._rows(sql, (project,))]
 
@@ -443,11 +460,11 @@ class DocumentTable(Table):
         return [_document(row) for row in self._rows(sql, (*values, limit))]
 
     def forget_deleted(self, before: float, *, limit: int) -> int:
-        """Remove the revisions of documents that were deleted before a time (seconds since 1970);
-        return the number of documents.
+        """Remove the texts of up to `limit` documents that were deleted before a time (seconds
+        since 1970); return how many documents that were.
 
-        The document's row stays, without text or hash: it holds the number of the newest revision,
-        because a number that a device remembers must never identify another text.
+        The row of each document stays, without text or hash. It keeps the number of the newest
+        revision, so that a number which a device remembers never identifies another text.
         """
         sql = """SELECT d.id FROM document d WHERE d.deleted AND d.updated_at < ?
                  AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id) ORDER BY d.updated_at LIMIT ?"""
@@ -457,8 +474,8 @@ class DocumentTable(Table):
         return len(found)
 
     def drop_texts(self, document: int) -> None:
-        """Remove all revisions of a document for good, and their hashes from other tables; the row
-        stays, as in `forget_deleted`.
+        """Remove all revisions of a document for good, and their hashes in other tables. The row of
+        the document stays, as in `forget_deleted`.
         """
         texts = "SELECT hash FROM revision WHERE document = ?1"
         for column in ("hash", "previous"):
@@ -467,14 +484,15 @@ class DocumentTable(Table):
             self._rows(f"DELETE FROM {table} WHERE document = ?", (document,))
 
     def leave_uncut(self, document: int, *, chunking: str) -> None:
-        """Record chunking settings for a document that keeps its old chunks because its text is
-        lost.
+        """Mark a document as cut with these chunking settings, although it keeps its old chunks:
+        its text is lost.
         """
         self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (chunking, document))
 
     def documents_to_cut(self, chunking: str, *, limit: int) -> list[DocumentRow]:
-        """Return documents, not deleted, that have no chunks yet or were cut with other settings;
-        without those that are `uncuttable`.
+        """Return up to `limit` documents to cut into chunks: those without chunks, or with chunks
+        made by other settings than `chunking`. Deleted documents and those that cannot be cut are
+        left out.
         """
         # Every step of the indexer runs this, so it searches ranges of an index instead of scanning
         # it.
@@ -484,7 +502,9 @@ class DocumentTable(Table):
         return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
 
     def documents_without_current_chunks(self, chunking: str, *, limit: int) -> list[DocumentRow]:
-        """Return those of the documents cut otherwise that have no chunks of their newest text."""
+        """Return up to `limit` documents whose chunks were not made from their newest text. Deleted
+        documents and those that cannot be cut are left out.
+        """
         some = "SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking"
         stale = f"cut_hash IS NOT hash AND chunking < '{UNCUTTABLE}'"
         other = f"{some} < ? AND {stale} UNION ALL {some} > ? AND {stale}"
@@ -492,27 +512,29 @@ class DocumentTable(Table):
         return [_document(row) for row in self._rows(sql, (chunking, chunking, limit))]
 
     def has_own_pieces(self, document: int) -> bool:
-        """Return True if the document's chunks are of its newest text, whatever the chunking
-        settings.
+        """Return True if the document's chunks were made from its newest text, with whatever
+        chunking settings.
         """
         return bool(self._one("SELECT cut_hash = hash FROM document WHERE id = ?", (document,)))
 
     def note_uncuttable(self, document: int, why: str) -> None:
-        """Record that a document cannot be cut into chunks. `why`: a word that reveals nothing of
-        its text.
+        """Record that a document cannot be cut into chunks. `why`: a word for the reason that
+        reveals nothing of the text.
         """
         self._rows("UPDATE document SET chunking = ?, pieces = NULL WHERE id = ?", (f"{UNCUTTABLE}{why}", document))
 
     def uncuttable(self, *, after: int, limit: int) -> list[DocumentRow]:
-        """Return documents with ids above `after`, not deleted, that could not be cut at the last
-        attempt.
+        """Return up to `limit` documents that could not be cut at the last attempt, with ids above
+        `after`. Deleted documents are left out.
         """
         some = f"SELECT id FROM document INDEXED BY document_cut WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}'"
         sql = f"{_DOCUMENT} WHERE d.id IN ({some}) AND d.id > ? ORDER BY d.id LIMIT ?"
         return [_document(row) for row in self._rows(sql, (after, limit))]
 
     def count_uncuttable(self) -> dict[str, int]:
-        """Return the number of existing documents that cannot be cut into chunks, by reason."""
+        """Return how many documents cannot be cut into chunks, by reason. Deleted documents are
+        left out.
+        """
         sql = f"""SELECT substr(chunking, 2), count(*) FROM document INDEXED BY document_cut
                   WHERE deleted = 0 AND chunking >= '{UNCUTTABLE}' GROUP BY chunking"""
         return dict(self._rows(sql))
@@ -537,7 +559,9 @@ class ProjectTable(Table):
     def list_projects(
         self, names: frozenset[str] | None, sources: frozenset[str] | None, *, limit: int
     ) -> list[ProjectRow]:
-        """Return the projects that have documents of these sources, last changed first."""
+        """Return up to `limit` projects that have documents, last changed first. `names`,
+        `sources`: only these projects, and only documents of these sources; None: all.
+        """
         reached, values = "", []
         if names is not None:
             reached, values = f" AND project IN (SELECT id FROM project WHERE name {AMONG})", [_names(names)]
@@ -549,7 +573,7 @@ class ProjectTable(Table):
         return [ProjectRow(*row) for row in self._rows(sql, (*values, *more, limit))]
 
     def names(self) -> list[str]:
-        """Return the projects that have documents which are not deleted."""
+        """Return the names of the projects that have documents; deleted ones do not count."""
         sql = "SELECT p.name FROM project p WHERE EXISTS (SELECT 1 FROM document d WHERE d.project = p.id AND NOT d.deleted)"
         return [row[0] for row in self._rows(sql + " ORDER BY p.name")]
 
@@ -566,21 +590,23 @@ class ProjectTable(Table):
         self._rows(f"INSERT INTO project_link {_PAIR}, ? {_OF_NAMES} ON CONFLICT DO NOTHING", (now, one, other))
 
     def remove_link(self, one: str, other: str) -> None:
-        """Remove a link, if it exists."""
+        """Remove the link between two projects, if it exists."""
         self._rows(f"DELETE FROM project_link WHERE (one, other) IN ({_PAIR} {_OF_NAMES})", (one, other))
 
 
 class OperationTable(Table):
-    """Changes that were made under an id, so that a retry does not repeat them."""
+    """Changes recorded by an id that the device chose, so that a retry does not repeat them."""
 
     def find(self, identity: str) -> OperationRow | None:
-        """Return the change made under this id within `OPERATIONS_KEPT_S`, or None."""
+        """Return the change recorded with this id, or None if there is none within the last
+        `OPERATIONS_KEPT_S` seconds.
+        """
         sql = "SELECT id, asked, revision, hash, previous, lines FROM operation WHERE id = ?"
         found = self._rows(sql, (identity,))
         return OperationRow(*found[0]) if found else None
 
     def add(self, row: OperationRow, *, now: float) -> None:
-        """Record a change in the transaction that makes it, and remove records that are too old."""
+        """Record a change in the transaction that makes it. Records that are too old are removed."""
         confirmed = "(SELECT value FROM mark WHERE name = 'clock_confirmed')"
         self._rows(f"DELETE FROM operation WHERE done_at < {confirmed} - ?", (OPERATIONS_KEPT_S,))
         sql = "INSERT INTO operation (id, asked, revision, hash, previous, lines, done_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -591,10 +617,10 @@ _COLUMNS = 't.id, p.name, t.agent, t.session, t.version, t."offset", t.head, t.m
 
 
 class TranscriptTable(Table):
-    """The stored position of each session's transcript, and its documents."""
+    """How far each session's transcript is stored, and the documents that hold it."""
 
     def find(self, project: str, agent: str, session: str) -> TranscriptRow | None:
-        """Return the position in a session's transcript, or None if the session is unknown."""
+        """Return how far a session's transcript is stored, or None if the session is unknown."""
         sql = f"""SELECT {_COLUMNS} FROM transcript t JOIN project p ON p.id = t.project
                   WHERE p.name = ? AND t.agent = ? AND t.session = ?"""
         found = self._rows(sql, (project, agent, session))
@@ -603,8 +629,8 @@ class TranscriptTable(Table):
         return replace(TranscriptRow(*found[0]), forgotten=bool(found[0][-1]))
 
     def save(self, row: TranscriptRow, *, now: float) -> int:
-        """Store the position in a session's transcript, in the transaction that adds its messages;
-        return its id.
+        """Store how far a session's transcript is stored, in the transaction that adds its
+        messages; return the id of the transcript.
         """
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (row.project,))
         sql = """INSERT INTO transcript (project, agent, session, version, "offset", head, mark, forgotten, updated_at)
@@ -616,23 +642,25 @@ class TranscriptTable(Table):
         return int(self._rows(sql, values)[0][0])
 
     def sessions(self, project: str) -> list[tuple[str, str]]:
-        """Return (agent, session) of all sessions of a project that may have texts here."""
+        """Return (agent, session) of all sessions of a project whose transcripts may be stored
+        here.
+        """
         sql = """SELECT t.agent, t.session FROM transcript t JOIN project p ON p.id = t.project
                  WHERE p.name = ? AND NOT t.forgotten"""
         return [(agent, session) for agent, session in self._rows(sql, (project,))]
 
     def parts(self, transcript: int) -> list[str]:
-        """Return the paths of a transcript's documents, in order."""
+        """Return the paths of the documents that hold a transcript, in order."""
         sql = """SELECT d.path FROM transcript_part t JOIN document d ON d.id = t.document
                  WHERE t.transcript = ? ORDER BY t.position"""
         return [path for (path,) in self._rows(sql, (transcript,))]
 
     def add_part(self, transcript: int, document: int) -> None:
-        """Append a document to a transcript."""
+        """Append a document to those that hold a transcript."""
         sql = """INSERT INTO transcript_part (document, transcript, position)
                  SELECT ?, ?, coalesce(max(position), 0) + 1 FROM transcript_part WHERE transcript = ?"""
         self._rows(sql, (document, transcript, transcript))
 
     def drop_parts(self, transcript: int) -> None:
-        """Detach all documents from a transcript; the documents stay."""
+        """Detach all documents from a transcript; the documents themselves stay."""
         self._rows("DELETE FROM transcript_part WHERE transcript = ?", (transcript,))

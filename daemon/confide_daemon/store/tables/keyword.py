@@ -1,9 +1,9 @@
-"""Keyword search as SQL: an FTS5 table with one row for each chunk (the row id is the chunk's), the
-words in it, and the documents that a search may see.
+"""Keyword search in SQL: an FTS5 table with one row for each chunk (the row id is the chunk's id),
+the words in it, and the documents that a search may see.
 
-`confide_memory.tools.words` makes the additional words that are indexed beside a text. FTS5 makes
-the stems: lower case, without accents, Porter's. Filters act inside the query of keyword and vector
-search, never after a limit.
+`confide_memory.tools.words` produces additional words that are indexed with a text. FTS5 reduces
+words to stems: lower case, without accents, by Porter's algorithm. Filters are part of the query of
+keyword and vector search, and never applied after a limit.
 """
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
@@ -54,12 +54,16 @@ PAIRED = 6
 
 class KeywordTable(Table):
     def add(self, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
-        """Add the row of a new chunk; `words`: additional words by which its document is found."""
+        """Add the keyword row of a new chunk. `words`: additional words by which the chunk is
+        found.
+        """
         values = (piece, piece_header(path, heading, words), _body(path, heading, text, words))
         self._rows("INSERT INTO keyword (rowid, header, body) VALUES (?, ?, ?)", values)
 
     def update(self, piece: int, path: str, heading: str, text: str, words: str = "") -> None:
-        """Replace the row of a chunk whose headings have changed, or whose row has an older format."""
+        """Replace the keyword row of a chunk whose headings have changed, or whose row has an older
+        format.
+        """
         values = (piece_header(path, heading, words), _body(path, heading, text, words), piece)
         self._rows("UPDATE keyword SET header = ?, body = ? WHERE rowid = ?", values)
 
@@ -69,13 +73,13 @@ class KeywordTable(Table):
     def candidates(
         self, match: str, allowed: Filter, *, limit: int, of: Filter | None = None, is_limited: bool = False
     ) -> list[tuple[int, float]]:
-        """Return (chunk, BM25 score, higher is better), best first. `match` is a query as
-        `search.query` builds it.
+        """Return (chunk, BM25 score), best first; a higher score is better. `match` is an FTS5
+        query made by `search.query`.
 
         Args:
-            of: count words among these chunks, if they are few (`FEW`); they include the allowed ones.
-                None: the allowed ones.
-            is_limited: other rows never influence the scores, however many rows are allowed.
+            of: compute word frequencies over the chunks of this filter, if they are few (`FEW`); it must
+                include all allowed chunks. None: over the allowed chunks.
+            is_limited: True if chunks outside the filter must never influence the scores.
         """
         if not match or KEYWORDS in self._database.damage.parts:
             return []
@@ -91,11 +95,12 @@ class KeywordTable(Table):
     def holding(
         self, matches: Sequence[str], allowed: Filter, *, most: int, is_limited: bool = False
     ) -> tuple[tuple[int, ...], int]:
-        """Count the allowed chunks that match each of the queries, up to `most`, and all allowed
-        chunks.
+        """For each query, count the allowed chunks that match it, up to `most`. Also return the
+        number of all allowed chunks.
 
-        Other projects never count. Of more than `FEW` allowed chunks, `SCANNED` matches of a query
-        are looked at, unless `is_limited`: a term with more of them is common.
+        Chunks of other projects never count. If more than `FEW` chunks are allowed, only the first
+        `SCANNED` matches of a query are examined, unless `is_limited` is True: a query with more
+        matches is common anyway.
         """
         if KEYWORDS in self._database.damage.parts:
             return (0,) * len(matches), 0
@@ -280,8 +285,8 @@ def _term_counts(api: apsw.FTS5ExtensionApi) -> bytes:
 
 
 def piece_header(path: str, heading: str, words: str = "") -> str:
-    """Return the text of a chunk's header column: file name with its date, headings, and the words
-    of a note's fields.
+    """Return the header of a chunk for keyword search: the file's name with its date, the headings,
+    and the words of a note's fields.
 
     The header is not part of the embedded text, since it would worsen the vectors.
     """
@@ -300,7 +305,7 @@ _here = threading.local()
 
 
 def stems(text: str) -> list[str]:
-    """Return the stems of the text's words, in order."""
+    """Return the stems of the words in a text, in order."""
     tokenize = getattr(_here, "tokenize", None)
     if tokenize is None:
         # A tokenizer belongs to its connection, and is used by one thread at a time.
@@ -313,15 +318,15 @@ def stems(text: str) -> list[str]:
 
 
 def line_of(words: Sequence[str]) -> str:
-    """Return the stems of the words, joined and enclosed by blanks: if this is part of another
-    text's line, the words occur there in a row.
+    """Return the stems of the words as one line with a blank at both ends. If this line is part of
+    another text's line, the words occur there in sequence.
     """
     return f" {' '.join(stems(' '.join(words)))} "
 
 
 def allowed_documents(database: Database, allowed: Filter) -> Sequence[int] | None:
-    """Return the ids of the documents that match, or None if all do (the fast and usual case in a
-    space of one project).
+    """Return the ids of the documents that match the filter, or None if all do, which is the usual
+    and fast case in a space with one project.
     """
     return database.result_cache.get(allowed, lambda: _allowed_documents(database.rows, allowed))
 
@@ -349,9 +354,7 @@ def _simplest(rows: Rows, allowed: Filter) -> Filter:
 
 
 def condition_of(rows: Rows, allowed: Filter) -> tuple[str, list[Any]]:
-    """Return the filter as an SQL condition on documents `d` and their projects `p`, with its
-    values.
-    """
+    """Return the filter as an SQL condition on documents `d` and projects `p`, and its parameters."""
     conditions: list[str] = ["TRUE"]
     values: list[Any] = []
     for column, names in (("p.name", allowed.projects), ("d.source", allowed.sources)):
@@ -414,8 +417,11 @@ def _of_notes(rows: Rows, allowed: Filter) -> list[tuple[str, list[Any]]]:
 
 
 def spellings(rows: Rows, column: str, words: Iterable[str]) -> list[str]:
-    """Return the values to compare a column of notes with, NOCASE, for the words. NOCASE ignores
-    case in ASCII only, so other words are looked up as they are written.
+    """Return the values to compare a column of notes with, to match these words without regard to
+    case.
+
+    SQLite's NOCASE ignores case in ASCII only, so words with other letters are looked up as the
+    notes spell them.
     """
     wanted = {fold_name(word) for word in words}
     if not all(word.isascii() for word in wanted):

@@ -1,4 +1,4 @@
-"""Tags, names and links of documents as SQL; links are resolved when they are read."""
+"""SQL for the tags, names and links of documents. Links are resolved when they are read."""
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
 
@@ -37,8 +37,8 @@ class _LinkTarget:
 
 
 class LinkRow(NamedTuple):
-    """A wiki link between two documents of a project; `id` and `other` are those of notes, None for
-    files.
+    """A wiki link between two documents of a project. `id` and `other` are the ids of the two
+    notes; None for a file that is no note.
     """
 
     id: str | None
@@ -51,12 +51,14 @@ class LinkRow(NamedTuple):
 
 
 class MentionTable(Table):
-    """Tags, names and links of memory documents that are not deleted. A link leads to a document of
-    its own project.
+    """The tags, names and links in memory documents that are not deleted. A link leads to a
+    document of the same project.
     """
 
     def replace(self, document: DocumentRow, found: Mentions | None) -> None:
-        """Replace the document's tags, names and links; None: it is deleted."""
+        """Replace the stored tags, names and links of a document. `found` None: remove them, since
+        the document is deleted.
+        """
         for table in ("document_name", "document_tag", "document_link"):
             self._rows(f"DELETE FROM {table} WHERE document = ?", (document.id,))
         rows = 0
@@ -77,8 +79,8 @@ class MentionTable(Table):
         self._rows("UPDATE document SET mentions = ? WHERE id = ?", (rows, document.id))
 
     def documents_named(self, names: Sequence[str], projects: frozenset[str] | None) -> frozenset[int]:
-        """Return the documents of these projects that have one of these names, or have it as an
-        alias; at most MOST_NAMESAKES.
+        """Return the ids of up to MOST_NAMESAKES documents of these projects (None: all) that have
+        one of these names as their name or alias.
         """
         (reached, values) = within("p.name", projects)
         sql = f"""SELECT d.id FROM document_name n CROSS JOIN document d ON d.id = n.document JOIN project p ON p.id = d.project
@@ -87,8 +89,8 @@ class MentionTable(Table):
         return frozenset(row[0] for row in found)
 
     def link_rows(self, document: int, *, limit: int) -> list[LinkedRow]:
-        """Return the documents that the document links to, then those that link to it; each once in
-        a direction.
+        """Return the documents that a document links to, then those that link to it. Each appears
+        at most once per direction.
         """
         here = self._rows("SELECT project, path FROM document WHERE id = ?", (document,))
         if not here:
@@ -122,14 +124,16 @@ class MentionTable(Table):
         return rows
 
     def links(self, project: str, *, limit: int) -> list[LinkRow]:
-        """Return the links in documents of a project, those of the last changed documents first."""
+        """Return up to `limit` links in the documents of a project. Links in the last changed
+        documents come first.
+        """
         sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN project p ON p.id = d.project
                  JOIN document_link l ON l.document = d.id WHERE p.name = ? AND NOT d.deleted
                  ORDER BY d.updated_at DESC, d.path, l.target LIMIT ?"""
         return self._ends(self._rows(sql, (project, max(limit, MOST_LINKS))), limit)
 
     def links_of(self, document: int, *, limit: int) -> list[LinkRow]:
-        """Return the links in a document, then those that lead to it."""
+        """Return up to `limit` links in a document, then links that lead to it."""
         sql = """SELECT d.project, d.id, d.path, l.target FROM document d JOIN document_link l ON l.document = d.id
                  WHERE d.id = ? ORDER BY l.target LIMIT ?"""
         found = self._ends(self._rows(sql, (document, MOST_LOOKED_UP)), limit)

@@ -1,4 +1,4 @@
-"""Lists of notes and of their entities, as SQL: all filters, orders, and total numbers.
+"""SQL for lists of notes and of entities: filters, orders and totals.
 
 Each list of notes is one scan of the index `note_listed`, which contains all columns that the
 filters use.
@@ -39,8 +39,9 @@ ORDERED = 4000
 
 class NoteListing(Table):
     def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
-        """Return a page of notes in the order of a key of `SORTS`, descending; equal ones by last
-        change. Call it in a transaction, since it reads several times.
+        """Return a page of the notes that match a filter. `sort`: a key of `SORTS`, highest first;
+        equal notes are ordered by their last change. Call it in a transaction, since it reads
+        several times.
         """
         where, values = self._conditions(wanted)
         index, columns = SORTS[sort]
@@ -130,11 +131,11 @@ MOST_KINDS = 50
 
 
 class EntityTable(Table):
-    """The entities of notes, read from the notes' rows."""
+    """The entities (people, things, topics) that notes are about, read from the notes' rows."""
 
     def keys(self, projects: frozenset[str] | None, *, tasks: bool) -> list[str]:
-        """Return the folded names of all entities, each once; of notes that belong to tasks, or of
-        others.
+        """Return the normalized names of all entities in these projects (None: all). `tasks` True:
+        only of notes that belong to tasks; False: only of the others.
         """
         return self._database.result_cache.get(("entity keys", projects, tasks), lambda: self._keys(projects, tasks))
 
@@ -147,11 +148,11 @@ class EntityTable(Table):
     def list_entities(
         self, projects: frozenset[str] | None, *, tasks: bool | None, type: str | None
     ) -> list[EntityRow]:
-        """Return every entity with its number of notes, most notes first; the same name in several
-        projects counts as several entities.
+        """Return all entities with the number of their notes, most notes first. The same name in
+        two projects makes two entities.
 
-        `tasks`: only notes that belong to tasks (True), only others (False), or all (None). `type`:
-        only notes of this type.
+        `tasks`: True: only notes that belong to tasks; False: only the others; None: all. `type`:
+        only notes of this type; None: all.
         """
         if type is not None:  # not cached: callers may send any text as the type
             return self._select_entities(projects, tasks=tasks, type=type)
@@ -160,7 +161,9 @@ class EntityTable(Table):
         )
 
     def among(self, keys: Sequence[str], projects: frozenset[str] | None, *, tasks: bool) -> list[EntityRow]:
-        """Return the entities with these folded names, most notes first."""
+        """Return the entities with these normalized names, most notes first. `tasks` True: only of
+        notes that belong to tasks; False: only of the others.
+        """
         return self._select_entities(projects, tasks=tasks, among=keys)
 
     def _select_entities(
@@ -193,7 +196,7 @@ class EntityTable(Table):
         return found
 
     def note_counts(self, projects: frozenset[str] | None) -> NoteCounts:
-        """Return the numbers of the projects' notes by type and category."""
+        """Return how many notes the projects (None: all) have, in total, by type and by category."""
         where, values = _within(projects, self._names(projects))
         # Grouped in the order of the index.
         found = self._rows(

@@ -1,4 +1,4 @@
-"""The rows of notes, as SQL: their fields, tags, and relations to other notes."""
+"""SQL for the fields and tags of notes, and for their relations to other notes."""
 
 # ruff: noqa: S608 - only constants of our own are put into SQL; every value is a parameter
 
@@ -35,7 +35,7 @@ TAG_MARK = "\n"
 
 
 class NoteTable(Table):
-    """Notes that are not deleted, by their documents and by ids of their own."""
+    """Notes that are not deleted, found by their document or by their own id."""
 
     def replace(self, document: DocumentRow, note: Note | None, *, now: float) -> None:
         """Replace all rows of a document as a note. `note` None: remove them, since the document is

@@ -1,5 +1,5 @@
-"""Numbers about the growth, use and links of a memory, for the panel's pages. Reads only, and never
-a text.
+"""SQL for numbers about the growth, use and links of a memory, shown on the panel's pages. It never
+reads a text.
 """
 
 # ruff: noqa: S608 - only constants of ours are put into SQL; every value is a parameter
@@ -20,8 +20,9 @@ _SPANS = (1, 7, 30, 90, 365)
 
 
 class DayRow(NamedTuple):
-    """Number of changes on a day in a project. `kind`: the class of the revisions' author,
-    `deleted`, `said` (in a transcript) or `recalled`.
+    """The number of changes of one kind on a day in a project. `kind`: the trust class of the
+    revisions' author, or `deleted`, `said` (messages of a transcript) or `recalled` (texts shown to
+    an agent).
     """
 
     day: str
@@ -31,7 +32,7 @@ class DayRow(NamedTuple):
 
 
 class StatedRelation(NamedTuple):
-    """A relation that a note states to another one."""
+    """A relation from one note to another, with the titles of both."""
 
     id: str
     title: str
@@ -42,7 +43,7 @@ class StatedRelation(NamedTuple):
 
 
 class OverviewTable(Table):
-    """Queries within the projects and sources that a caller reaches; None: all."""
+    """Queries over the projects and sources that a caller may read; None means all."""
 
     def days(
         self,
@@ -79,8 +80,8 @@ class OverviewTable(Table):
     def ages(
         self, projects: frozenset[str] | None, sources: frozenset[str] | None, *, now: float
     ) -> list[tuple[int | None, int]]:
-        """Return the total recalls of documents, grouped by the days since their last change: (at
-        most so many days, recalls), None for older ones.
+        """Return how often documents were recalled, grouped by the age of their last change: (at
+        most this many days, recalls). The last group (None) has the older documents.
         """
         (reached, names), (chosen, more) = within("p.name", projects), within("d.source", sources)
         spans = " ".join(f"WHEN d.updated_at > ? - {span * 86400} THEN {span}" for span in _SPANS)
@@ -90,7 +91,9 @@ class OverviewTable(Table):
         return [(span, found.get(span, 0)) for span in (*_SPANS, None)]
 
     def relations(self, project: str, projects: frozenset[str] | None, *, limit: int) -> list[StatedRelation]:
-        """Return the relations that the notes of a project state to others, most important first."""
+        """Return up to `limit` relations from the notes of a project to other notes, those of the
+        most important notes first.
+        """
         reached, names = within("pb.name", projects)
         sql = f"""SELECT a.id, a.title, r.kind, b.id, b.title, pb.name FROM note a JOIN project pa ON pa.id = a.project
                   JOIN note_relation r ON r.document = a.document JOIN note b ON b.id = r.other JOIN project pb ON pb.id = b.project
@@ -98,20 +101,22 @@ class OverviewTable(Table):
         return [StatedRelation(*row) for row in self._rows(sql, (project, *names, limit))]
 
     def unused_since(self, moment: float) -> int:
-        """Count the notes that were neither used nor changed since then, without those of tasks."""
+        """Count the notes that were neither used nor changed since a time (seconds since 1970).
+        Notes of tasks do not count.
+        """
         sql = """SELECT count(*) FROM note n LEFT JOIN document_use u ON u.document = n.document
                  WHERE n.task IS NULL AND n.updated_at < ? AND coalesce(u.used_at, 0) < ?"""
         return int(self._one(sql, (moment, moment)) or 0)
 
     def stray_relations(self) -> int:
-        """Count the relations to notes that do not exist."""
+        """Count the relations that lead to notes which do not exist."""
         sql = "SELECT count(*) FROM note_relation r WHERE NOT EXISTS (SELECT 1 FROM note b WHERE b.id = r.other)"
         return int(self._one(sql) or 0)
 
     def findings(self) -> str | None:
-        """Return the stored findings of the last nightly check."""
+        """Return the findings of the last nightly check as text, or None if there was none."""
         return self._one("SELECT findings FROM night_findings")  # type: ignore[no-any-return]
 
     def keep_findings(self, at: float, findings: str) -> None:
-        """Replace the stored findings."""
+        """Replace the stored findings of the nightly check. `at`: its time, in seconds since 1970."""
         self._rows("INSERT OR REPLACE INTO night_findings (only, at, findings) VALUES (1, ?, ?)", (at, findings))

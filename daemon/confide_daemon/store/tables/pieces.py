@@ -1,6 +1,6 @@
-"""Chunks of documents and their vectors as SQL: chunks that stay when a document is cut again,
-their rows in the full-text table, one table `vector_<id>` for each generation (provider, model,
-dimensions), and the cache of vectors by text.
+"""SQL for chunks of documents and their vectors. Unchanged chunks stay when a document is cut
+again. There is one table `vector_<id>` for each generation of vectors (provider, model,
+dimensions), and a cache of vectors by text.
 
 A vector table is a plain table with a row for each chunk, not sqlite-vec's `vec0`. That keeps its
 rows in chains of pages, where one vector takes 25 us to read (here 3), in blocks of 1,024 rows for
@@ -52,8 +52,8 @@ RESCORED_SHARE = 1600
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The vectors of one embedding model. The live one serves searches; others are being built or
-    kept in reserve.
+    """A set of vectors made by one embedding model. The live generation serves searches; others are
+    being built or kept in reserve.
     """
 
     id: int
@@ -64,18 +64,18 @@ class Generation:
 
     @property
     def name(self) -> str:
-        """Name that vectors must share to be comparable."""
+        """The name provider/model/dimensions. Only vectors with the same name can be compared."""
         return model_name(self.provider, self.model, self.dimensions)
 
 
 def model_name(provider: str, model: str, dimensions: int) -> str:
-    """Return provider/model/dimensions, which vectors must share to be comparable."""
+    """Return the name provider/model/dimensions. Only vectors with the same name can be compared."""
     return f"{provider}/{model}/{dimensions}"
 
 
 class VectorTables(Table):
-    """The vectors of all generations, the vector cache, and the in-memory codes of the live
-    generation (`VectorScan`).
+    """The vectors of all generations, the vector cache, and the compact codes of the live
+    generation in memory (`VectorScan`).
     """
 
     def __init__(self, database: Database, scan: VectorScan) -> None:
@@ -94,8 +94,8 @@ class VectorTables(Table):
     def add_generation(
         self, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
     ) -> Generation:
-        """Create an empty generation with its own table; `fresh` also removes the model's vectors
-        from the cache.
+        """Create an empty generation of vectors with its own table. `live`: True to use it for
+        searches at once. `fresh`: True to also remove the model's vectors from the cache.
         """
         if fresh:
             self._rows("DELETE FROM vector_cache WHERE model = ?", (model_name(provider, model, dimensions),))
@@ -110,7 +110,9 @@ class VectorTables(Table):
         return Generation(identity, provider, model, dimensions, live)
 
     def calibration(self, name: str) -> bytes | None:
-        """Return what was measured of the cosines of a model (provider/model/dimensions), or None."""
+        """Return the stored measurements of a model's cosines, or None if it was never measured.
+        `name`: provider/model/dimensions.
+        """
         newest = next((one for one in reversed(self.generations()) if one.name == name), None)
         if newest is None:
             return None
@@ -118,13 +120,17 @@ class VectorTables(Table):
         return None if found is None else bytes(found)
 
     def keep_calibration(self, name: str, measured: bytes) -> None:
-        """Keep what was measured of the cosines of a model with its generations."""
+        """Store the measurements of a model's cosines with all of its generations. `name`:
+        provider/model/dimensions.
+        """
         for one in self.generations():
             if one.name == name:
                 self._rows("UPDATE generation SET calibration = ? WHERE id = ?", (measured, one.id))
 
     def make_live(self, generation: int, *, now: float, keep: bool = False) -> None:
-        """Make the generation live; drop the previously live one, or keep it in reserve."""
+        """Use this generation for searches. `keep`: True to keep the previous live one in reserve,
+        False to drop it.
+        """
         for other in self.generations():
             if other.live and other.id != generation and not keep:
                 self.drop(other.id, now=now)
@@ -132,7 +138,7 @@ class VectorTables(Table):
         self._rows("UPDATE generation SET state = 'live' WHERE id = ?", (generation,))
 
     def drop(self, generation: int, *, now: float) -> None:
-        """Drop the generation; its newest vectors stay in the cache."""
+        """Drop a generation and its table; its newest vectors stay in the cache."""
         for other in self.generations():
             if other.id == generation:
                 self._cache_from(other, "TRUE", (), now=now)
@@ -140,8 +146,8 @@ class VectorTables(Table):
                 self._rows("DELETE FROM generation WHERE id = ?", (generation,))
 
     def retire(self, generation: Generation, *, limit: int, keep: bool, now: float) -> int:
-        """Remove some vectors, newest first, into the cache or for good, and return their number.
-        Repeated calls remove a large generation in steps.
+        """Remove up to `limit` vectors of a generation, newest first; return their number. `keep`:
+        True to move them to the cache. Repeated calls remove a large generation in steps.
         """
         table = f"vector_{generation.id}"
         last = self._rows(f"SELECT chunk FROM {table} ORDER BY chunk DESC LIMIT 1 OFFSET ?", (limit - 1,))
@@ -151,7 +157,7 @@ class VectorTables(Table):
         return len(self._rows(f"DELETE FROM {table} WHERE chunk >= ? RETURNING chunk", (first,)))
 
     def remove(self, pieces: Sequence[int], *, now: float) -> None:
-        """Remove the vectors of chunks that are about to be removed; the cache keeps them."""
+        """Remove the vectors of chunks that are about to be removed. The vectors stay in the cache."""
         gone = json.dumps(list(pieces))
         held = self.generations()
         # Only the newest generation of a name counts: it may be a recomputation, made because the
@@ -164,7 +170,7 @@ class VectorTables(Table):
         self._database.after_commit(lambda: self._scan.remove(pieces))
 
     def keep(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
-        """Add vectors to the cache, by the hash of their text."""
+        """Add vectors of a generation's model to the cache; each comes with the hash of its text."""
         for digest, vector in vectors:
             packed = _pack(vector)
             self._rows(
@@ -187,8 +193,8 @@ class VectorTables(Table):
         self._thin_out_sometimes(len(kept), _recent_limit(generation.dimensions), now=now)
 
     def forget(self, documents: Sequence[int]) -> None:
-        """Remove the vectors of these documents for good, from the cache too: nothing derived from
-        their texts is kept.
+        """Remove the vectors of these documents for good, also from the cache, so that nothing
+        derived from their texts is left.
         """
         gone = json.dumps(list(documents))
         self._rows(f"DELETE FROM vector_cache WHERE hash IN (SELECT hash FROM chunk WHERE document {AMONG})", (gone,))
@@ -199,7 +205,7 @@ class VectorTables(Table):
             )
 
     def thin_out(self, *, now: float) -> None:
-        """Remove expired vectors from the cache, for a space in which nothing else triggers it."""
+        """Remove expired vectors from the cache. Only a space without other writes needs this call."""
         self._thin_out(max((_recent_limit(one.dimensions) for one in self.generations()), default=0), now=now)
 
     def _lasting_limit(self) -> int:
@@ -228,7 +234,9 @@ class VectorTables(Table):
                 held -= len(self._rows(sql, (before, held - limit)))
 
     def waiting(self, generation: int, *, after: int, limit: int) -> list[WaitingPiece]:
-        """Return chunks without a vector in the generation, by id, from above `after`."""
+        """Return up to `limit` chunks that still need a vector in the generation, ordered by id,
+        with ids above `after`.
+        """
         few = self.waiting_count(generation) if not after else limit + 1
         # Few are the newest, as a rule: from the other end they are found without a look at the
         # rest, which takes 5 ms for 10,000 chunks, on the writer's thread.
@@ -247,14 +255,16 @@ class VectorTables(Table):
         return self._database.result_cache.get(("waiting", generation), lambda: max(0, int(self._one(sql))))
 
     def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
-        """Count the chunks of these projects without a vector."""
+        """Count the chunks of these projects that still need a vector in the generation."""
         sql = f"""SELECT count(*) FROM project p JOIN document d ON d.project = p.id JOIN chunk c ON c.document = d.id
                   WHERE p.name {AMONG} AND NOT EXISTS
                   (SELECT 1 FROM vector_{generation} v INDEXED BY vector_{generation}_chunk WHERE v.chunk = c.id)"""
         return int(self._rows(sql, (json.dumps(sorted(projects)),))[0][0])
 
     def oldest_waiting(self, generation: int) -> float | None:
-        """Return the time at which the longest waiting chunk was added, or None."""
+        """Return when the longest waiting chunk was added, in seconds since 1970, or None if no
+        chunk waits for a vector.
+        """
         # Every search during indexing calls this; chunks below the last result have their vectors
         # by now.
         found = self.waiting(generation, after=self._waits_after.get(generation, 0), limit=1)
@@ -263,7 +273,9 @@ class VectorTables(Table):
         return found[0].added_at if found else None
 
     def known_vectors(self, generation: Generation, hashes: Sequence[bytes]) -> dict[bytes, Vectors]:
-        """Return vectors of equal texts, from existing chunks or from the cache."""
+        """Return vectors that exist already for texts with these hashes, from other chunks or from
+        the cache.
+        """
         cached = "SELECT vector FROM vector_cache WHERE model = ? AND hash = ?"
         present = f"""SELECT v.embedding FROM chunk c JOIN vector_{generation.id} v ON v.chunk = c.id
             WHERE c.hash = ? LIMIT 1"""
@@ -275,7 +287,9 @@ class VectorTables(Table):
         return known
 
     def add(self, generation: int, vectors: Sequence[tuple[int, Vectors]]) -> int:
-        """Store vectors for those chunks that still exist and have none; return their number."""
+        """Store vectors by chunk id, for chunks that still exist and have none yet; return how many
+        were stored.
+        """
         sql = f"""INSERT INTO vector_{generation} (chunk, embedding) SELECT id, ? FROM chunk WHERE id = ?
                   ON CONFLICT (chunk) DO NOTHING RETURNING (SELECT document FROM chunk c WHERE c.id = ?)"""
         stored: list[tuple[int, int, Vectors]] = []
@@ -287,8 +301,8 @@ class VectorTables(Table):
         return len(stored)
 
     def add_known(self, generation: Generation, documents: Sequence[int]) -> int:
-        """Store known vectors of equal texts for the chunks of these documents that have none;
-        return their number.
+        """Give the chunks of these documents vectors that exist already for equal texts; return how
+        many chunks got one.
         """
         sql = f"""SELECT c.id, c.hash FROM chunk c WHERE c.document {AMONG} AND NOT EXISTS
                   (SELECT 1 FROM vector_{generation.id} v INDEXED BY vector_{generation.id}_chunk WHERE v.chunk = c.id)"""
@@ -297,8 +311,8 @@ class VectorTables(Table):
         return self.add(generation.id, [(piece, known[digest]) for piece, digest in lacking if digest in known])
 
     def sample(self, generation: int, count: int, *, seed: float) -> list[tuple[str, bytes]]:
-        """Return (text, packed vector) of some consecutive chunks, at a position that the seed (0
-        to 1) selects.
+        """Return the text and packed vector of up to `count` consecutive chunks. `seed` (0 to 1)
+        selects where they begin.
         """
         last = int(self._one(f"SELECT max(chunk) FROM vector_{generation}") or 0)
         sql = f"""SELECT c.text, v.embedding FROM vector_{generation} v JOIN chunk c ON c.id = v.chunk
@@ -306,7 +320,7 @@ class VectorTables(Table):
         return self._rows(sql, (max(0, int(last * seed) - count), count))
 
     def of_pieces(self, generation: int, pieces: Sequence[int]) -> dict[int, Vectors]:
-        """Return the vectors of those chunks that have one."""
+        """Return the vectors of these chunks, by chunk id. Chunks without a vector are left out."""
         if VECTORS in self._database.damage.parts:
             return {}
         sql = f"""SELECT v.chunk, v.embedding FROM json_each(?) j CROSS JOIN vector_{generation} v ON v.chunk = j.value
@@ -316,8 +330,8 @@ class VectorTables(Table):
             return {piece: np.frombuffer(packed, dtype=np.float32) for piece, packed in found}
 
     def warm(self, generation: int) -> bool:
-        """Load a slice of the vectors' codes into memory, outside of any transaction; return True
-        if there is more. Searches work without it.
+        """Load the next slice of the vectors' codes into memory, outside of any transaction; return
+        True if more are left. Searches also work without the codes.
         """
         after = self._next_slice(generation)
         if after is None:
@@ -331,8 +345,8 @@ class VectorTables(Table):
         return bool(rows)
 
     def warm_in_view(self, generation: int) -> None:
-        """Load the vectors of a generation that are not in memory yet, in the caller's transaction, so
-        that a search need not read them from the database.
+        """Load all codes of a generation that are not in memory yet, in the caller's transaction,
+        so that a search need not read the vectors from the database.
         """
         while (after := self._next_slice(generation)) is not None:
             self._scan.load(generation, self._slice(generation, after))
@@ -350,10 +364,12 @@ class VectorTables(Table):
     def nearest(
         self, generation: int, vector: Vectors, allowed: Filter, *, limit: int, least: float | None = None
     ) -> list[tuple[int, float]]:
-        """Return (chunk, cosine), nearest first: the best candidates by the codes in memory,
-        rescored with their vectors, or the result of an exact search if the codes are not loaded.
+        """Return (chunk, cosine) of the allowed chunks nearest to a query's vector, nearest first.
+        The codes in memory select candidates, whose true cosines are then computed. Without codes
+        the search is exact.
 
-        `least`: chunks with a lower cosine may be left out, so that fewer vectors are read.
+        `least`: chunks with a lower cosine may be left out, so that fewer vectors are read; None:
+        no such limit.
         """
         if VECTORS in self._database.damage.parts:
             return []
@@ -389,7 +405,9 @@ class VectorTables(Table):
         return [(piece, 1.0 - distance * distance / 2.0) for piece, distance in self._rows(sql, values)]
 
     def cosines(self, generation: int, vector: Vectors, pieces: Sequence[int]) -> dict[int, float]:
-        """Return the true cosine of each chunk that has a vector."""
+        """Return the true cosine between a vector and each of these chunks, by chunk id. Chunks
+        without a vector are left out.
+        """
         if VECTORS in self._database.damage.parts:
             return {}
         with self._database.leg(VECTORS):
@@ -424,15 +442,17 @@ def _recent_limit(dimensions: int) -> int:
 
 
 class TokenTable(Table):
-    """Numbers of embedded tokens: one row for each model and month, such as 2026-11."""
+    """Counts of embedded tokens: one row for each model and month (such as 2026-11)."""
 
     def used_tokens(self, month: str) -> list[tuple[str, str, int]]:
-        """Return (provider, model, tokens) of a month."""
+        """Return (provider, model, number of tokens) for a month."""
         sql = "SELECT provider, model, tokens FROM embedding_use WHERE month = ? ORDER BY provider, model"
         return [(row[0], row[1], row[2]) for row in self._rows(sql, (month,))]
 
     def count(self, month: str, provider: str, model: str, tokens: int) -> None:
-        """Add tokens; a negative number takes back tokens that were counted but not used."""
+        """Add tokens to the count of a month and model. A negative number takes back tokens that
+        were counted but not used.
+        """
         self._rows(
             """INSERT INTO embedding_use (month, provider, model, tokens) VALUES (?, ?, ?, max(0, ?))
                ON CONFLICT DO UPDATE SET tokens = max(0, tokens + ?)""",
@@ -441,7 +461,7 @@ class TokenTable(Table):
 
 
 def lay_out_plainly(rows: Rows) -> None:
-    """Convert vec0 tables, which older versions made, into plain ones; in the caller's transaction."""
+    """Convert the `vec0` tables of older versions into plain tables, in the caller's transaction."""
     sql = "SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
     for (table,) in rows(sql, ()):
         _create(rows, "vector_plain")
@@ -460,7 +480,7 @@ ALIGNED_PIECES = 2000
 
 
 def piece_hash(text: str) -> bytes:
-    """Return the hash by which equal texts of chunks are recognized; they share a vector."""
+    """Return the hash of a chunk's text. Chunks with the same hash share a vector."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -484,8 +504,8 @@ class PieceTable(Table):
     def replace(
         self, document: DocumentRow, pieces: Sequence[Piece], *, chunking: str, now: float, words: str = ""
     ) -> PieceChanges:
-        """Replace the chunks of the document; those with unchanged text keep their ids and vectors.
-        `words`: see `KeywordTable.add`.
+        """Replace all chunks of a document. Chunks with unchanged text keep their ids and vectors.
+        `words`: additional words by which the chunks are found.
         """
         other_words = self._one("SELECT words FROM document WHERE id = ?", (document.id,)) != words
         present = self._rows(
@@ -530,7 +550,7 @@ class PieceTable(Table):
         self._keywords.add(identity, document.path, piece.heading, piece.text, said)
 
     def remove(self, pieces: Sequence[int], *, now: float) -> None:
-        """Remove chunks with all data derived from them."""
+        """Remove chunks and all data derived from them."""
         if not pieces:
             return
         self._vectors.remove(pieces, now=now)
@@ -545,8 +565,8 @@ class PieceTable(Table):
         return [row[0] for row in self._rows(sql, (document, limit))]
 
     def trusted_pieces(self, document: int, *, limit: int, is_from_end: bool) -> list[int]:
-        """Return the document's trusted chunks, which may be shown without a query, from its
-        beginning or from its end.
+        """Return the ids of up to `limit` trusted chunks of a document, which may be shown without
+        a query. `is_from_end`: True to begin with the last chunk, False with the first.
         """
         order = "DESC" if is_from_end else "ASC"
         sql = f"""SELECT c.id FROM chunk c JOIN document d ON d.id = c.document
@@ -554,14 +574,16 @@ class PieceTable(Table):
         return [row[0] for row in self._rows(sql, (document, limit))]
 
     def doubted_lines(self, documents: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return (document, first line, last line) of the untrusted chunks of documents; lines from 1."""
+        """Return (document, first line, last line) of each untrusted chunk in these documents.
+        Lines are counted from 1.
+        """
         sql = f"""SELECT c.document, c.start_line, c.end_line FROM chunk c JOIN document d ON d.id = c.document
                   WHERE c.document {AMONG} AND (c.doubted IS NOT 0 OR d.made = 'untrusted')"""
         return [(row[0], row[1], row[2]) for row in self._rows(sql, (json.dumps(list(documents)),))]
 
     def places(self, pieces: Sequence[int], *, zone_s: int = 0) -> list[PiecePlace]:
-        """Return the places of those chunks that exist. `zone_s`: seconds by which a day begins
-        before UTC's.
+        """Return the position of each of these chunks in its document, with the document's day,
+        project and source. `zone_s`: seconds by which a day begins before UTC's.
         """
         if not pieces:
             return []
@@ -570,8 +592,8 @@ class PieceTable(Table):
         return [PiecePlace._make(row) for row in self._rows(sql, (zone_s, id_array(pieces)))]
 
     def of_days(self, first: str, last: str, allowed: Filter, *, zone_s: int, limit: int) -> list[int]:
-        """Return the chunks of some days (ISO, both included), memory before transcripts, the newest
-        first.
+        """Return the ids of up to `limit` chunks about some days (ISO, both included), newest
+        first; transcripts come last. `zone_s`: seconds by which a day begins before UTC's.
         """
         documents = allowed_documents(self._database, replace(allowed, since=first, until=last, zone_s=zone_s))
         some = "NOT d.deleted" if documents is None else f"d.id {AMONG}"
@@ -582,7 +604,9 @@ class PieceTable(Table):
         return [row[0] for row in self._rows(sql, (*values, zone_s, last, zone_s, first, limit))]
 
     def stating_days(self, *, most: int) -> int:
-        """Count the chunks of documents in which some state days of their own, up to `most`."""
+        """Count the chunks, up to `most`, in documents of which at least one chunk states a day of
+        its own.
+        """
         sql = """SELECT count(*) FROM (SELECT 1 FROM document d JOIN chunk c ON c.document = d.id
                  WHERE d.piece_days IS NOT NULL AND NOT d.deleted LIMIT ?)"""
         return self._database.result_cache.get(("stating", most), lambda: int(self._one(sql, (most,))))
@@ -598,7 +622,7 @@ class PieceTable(Table):
         return {row[0]: HitRow._make(row) for row in self._rows(sql, (id_array(pieces),))}
 
     def of_other_classes(self, pieces: Iterable[int], classes: frozenset[str]) -> set[int]:
-        """Return those chunks that belong to none of the classes."""
+        """Return the ids of the given chunks whose trust class is not in `classes`."""
         asked = list(pieces)
         if not asked:
             return set()
@@ -607,15 +631,15 @@ class PieceTable(Table):
         return {row[0] for row in self._rows(sql, (id_array(asked), json.dumps(sorted(classes))))}
 
     def count_doubted(self, *, most: int) -> int:
-        """Count the chunks with untrusted lines in documents that are otherwise trusted, up to
-        `most`.
+        """Count the chunks, up to `most`, that have untrusted lines in an otherwise trusted
+        document.
         """
         sql = "SELECT count(*) FROM (SELECT 1 FROM chunk WHERE doubted = 1 LIMIT ?)"
         return self._database.result_cache.get(("doubted", most), lambda: int(self._one(sql, (most,))))
 
     def texts_around(self, pieces: Sequence[int], *, reach: int) -> dict[tuple[int, int], str]:
-        """Return the texts of the chunks and of `reach` chunks before and after each in its
-        document, by (document, position).
+        """Return the texts of these chunks and of the `reach` chunks before and after each, by
+        (document, position).
         """
         if not pieces:
             return {}

@@ -1,4 +1,4 @@
-"""Sealed records (PROTOCOL.md 10.3), or their external locations, as SQL."""
+"""SQL for sealed records (PROTOCOL.md 10.3), or their locations in an external store."""
 
 # ruff: noqa: S608 - only words of our own are put into SQL; every value is a parameter
 
@@ -11,15 +11,15 @@ from confide_daemon.store.rows import SealedEntry, SealedPlace, SealedRow
 
 
 class SealedRecordTable(Table):
-    """Sealed records by name. A location that no record uses any more becomes a stray one, to be
-    cleaned up; a location in use is never stray.
+    """Sealed records by id, and stray locations. A location in the external store becomes stray
+    when no record uses it any more; its content is then to be removed.
     """
 
     def put(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
-        """Store a record or its location, replacing one of an older epoch; return False if the
-        stored one is not older.
+        """Store a record or its location, unless the stored one has the same or a newer epoch;
+        return True if it was stored.
 
-        Raises SpaceFullError: the space has reached its quota.
+        Raises SpaceFullError if the space has reached its quota.
         """
         self._database.require_room()
         before = self._rows("SELECT place FROM sealed_record WHERE id = ? AND epoch < ?", (row.id, row.epoch))
@@ -33,18 +33,18 @@ class SealedRecordTable(Table):
         return is_stored
 
     def find(self, identity: bytes) -> bytes | SealedPlace | None:
-        """Return the record of that name, or its location."""
+        """Return the record with this id, or its location, or None if there is none."""
         found = self._rows("SELECT place, record FROM sealed_record WHERE id = ?", (identity,))
         return _record(*found[0]) if found else None
 
     def epoch(self, identity: bytes) -> int | None:
-        """Return the epoch of the record of that name."""
+        """Return the epoch of the record with this id, or None if there is none."""
         found = self._rows("SELECT epoch FROM sealed_record WHERE id = ?", (identity,))
         return int(found[0][0]) if found else None
 
     def list_rows(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
-        """Return metadata of records ordered by the bytes of their names, after `after`; only
-        epochs older than `below`.
+        """Return metadata of up to `limit` records, ordered by id, beginning after the id `after`.
+        `below`: only records of older epochs than this one; None: of all epochs.
         """
         sql = """SELECT id, kind, epoch, stored_at FROM sealed_record INDEXED BY sealed_record_listed
                  WHERE id > ?1 AND (?2 IS NULL OR epoch < ?2) ORDER BY id LIMIT ?3"""
@@ -54,8 +54,8 @@ class SealedRecordTable(Table):
         return int(self._rows("SELECT count(*) FROM sealed_record")[0][0])
 
     def after(self, number: int, *, is_placed: bool, limit: int) -> list[SealedEntry]:
-        """Return the records that are stored externally, or those stored here, with numbers above
-        `number`.
+        """Return up to `limit` records with row numbers above `number`. `is_placed` True: only
+        those in the external store; False: only those stored here.
         """
         sql = f"""SELECT number, id, epoch, place, record FROM sealed_record
                   WHERE place IS {"NOT " if is_placed else ""}NULL AND number > ? ORDER BY number LIMIT ?"""
@@ -63,7 +63,9 @@ class SealedRecordTable(Table):
         return [SealedEntry(number, bytes(name), epoch, _record(*where)) for number, name, epoch, *where in found]
 
     def move(self, entry: SealedEntry, record: bytes | SealedPlace, *, now: float) -> bool:
-        """Change where a record is stored; return False if `entry` no longer describes it."""
+        """Change where a record is stored. Return False, without a change, if the record was
+        replaced or moved since `entry` was read.
+        """
         place = entry.record.value if isinstance(entry.record, SealedPlace) else None
         sql = """UPDATE sealed_record SET place = ?, record = ? WHERE number = ? AND epoch = ? AND place IS ?
                  RETURNING number"""
@@ -73,26 +75,32 @@ class SealedRecordTable(Table):
         return is_moved
 
     def count_at(self, *, is_placed: bool) -> int:
-        """Count the records that are stored externally, or those stored here."""
+        """Count records. `is_placed` True: only those in the external store; False: only those
+        stored here.
+        """
         sql = f"SELECT count(*) FROM sealed_record WHERE place IS {'NOT ' if is_placed else ''}NULL"
         return int(self._rows(sql)[0][0])
 
     def drop(self, identity: bytes, *, now: float) -> None:
-        """Remove the record of that name, if there is one; its location becomes a stray one."""
+        """Remove the record with this id, if there is one. Its location in the external store
+        becomes stray.
+        """
         for (place,) in self._rows("DELETE FROM sealed_record WHERE id = ? RETURNING place", (identity,)):
             if place is not None:
                 self.add_strays([(SealedPlace(bytes(place)), identity)], due_at=now)
 
     def add_strays(self, places: Sequence[tuple[SealedPlace, bytes]], *, due_at: float) -> None:
-        """Note locations that no record uses any more, with the ids of the records that used them.
+        """Record stray locations, which no record uses any more, each with the id of its record.
 
-        `due_at`: when their contents are to be removed, in seconds since 1970.
+        `due_at`: when their content is to be removed, in seconds since 1970.
         """
         for place, identity in places:
             self._rows("INSERT OR REPLACE INTO sealed_stray VALUES (?, ?, ?)", (place.value, identity, due_at))
 
     def strays(self, *, now: float, limit: int) -> list[tuple[SealedPlace, bytes]]:
-        """Return the stray locations that are due for removal, with the names of their records."""
+        """Return up to `limit` stray locations whose content is to be removed now, each with the id
+        of its record.
+        """
         found = self._rows("SELECT place, id FROM sealed_stray WHERE due_at <= ? LIMIT ?", (now, limit))
         return [(SealedPlace(bytes(place)), bytes(identity)) for place, identity in found]
 

@@ -67,10 +67,10 @@ SLICE = 4096
 
 @dataclass(eq=False, slots=True)
 class Codes:
-    """The codes of some chunks, by ascending id. Every change makes a new value; a search with an
-    older one is not disturbed.
+    """The codes (sign bits of vectors) of some chunks, by ascending id. A change creates a new
+    object, so a search with an older one is not disturbed.
 
-    Only the newest value may be changed: it shares its arrays with the values before it.
+    Only the newest object may be changed: it shares its arrays with the ones before it.
     """
 
     dimensions: int
@@ -94,8 +94,8 @@ class Codes:
         return self._words.nbytes + self._ids.nbytes + self._documents.nbytes
 
     def with_rows(self, ids: Numbers, documents: Numbers, words: Words) -> Codes:
-        """Return the codes with additional chunks, which must be new (see `missing`); `words` as
-        `pack` returns them.
+        """Return these codes and those of additional chunks, none of which may be present yet
+        (`missing`). `words`: the new codes, from `pack`.
         """
         if not len(ids):
             return self
@@ -132,12 +132,12 @@ class Codes:
         return Codes(self.dimensions, all_words, all_ids[order], all_documents, len(order), gone)
 
     def missing(self, ids: Numbers) -> npt.NDArray[np.bool_]:
-        """Return a mask of the chunks that have no code here."""
+        """Return a mask over the given chunk ids: True for those without a code."""
         return self._rows(ids) < 0
 
     def without(self, ids: Numbers) -> Codes:
-        """Return the codes without these chunks; unknown chunks are ignored. The arrays are
-        compacted before removed rows are an eighth of them.
+        """Return the codes without these chunks; unknown ids are ignored. The arrays are compacted
+        before removed rows make up an eighth of them.
         """
         rows = self._rows(np.unique(ids))
         rows = rows[rows >= 0]
@@ -164,11 +164,11 @@ class Codes:
         return np.where(found, rows, -1)
 
     def nearest(self, vector: Vectors, limit: int, documents: Sequence[int] | None) -> Numbers:
-        """Return the chunks that are most likely nearest to a query's vector, unordered and
-        deterministic.
+        """Return the ids of about `limit` chunks that are most likely nearest to a query's vector,
+        in no order. The same input gives the same result.
 
-        `documents`: search the chunks of these only; None: all. If they have at most `limit`
-        chunks, all of these are returned.
+        `documents`: search only the chunks of these documents; None: all. If they have at most
+        `limit` chunks, all of these are returned.
         """
         rows = np.arange(0) if documents is None else self._standing(np.flatnonzero(self._of(documents)))
         if documents is None:
@@ -181,10 +181,11 @@ class Codes:
         return np.asarray(self._ids[rows])
 
     def close(self, vector: Vectors, least: float, *, most: int) -> Numbers | None:
-        """Return all chunks whose cosine with a vector may reach `least`, or None if they are more
+        """Return all chunks whose cosine with a vector may reach `least`, or None if there are more
         than `most`.
 
-        For near-duplicates, which are few: one pass over the signs instead of three steps.
+        It finds near-duplicates, which are few, with one pass over the codes instead of three
+        steps.
         """
         count = self._count
         differences = _differences(self._words[:, :count], pack(vector)[0])
@@ -224,7 +225,7 @@ class Codes:
 
 
 def pack(vectors: Vectors) -> Words:
-    """Return the codes of vectors, one row each."""
+    """Return the codes of vectors, one row for each vector."""
     bits = np.packbits(np.atleast_2d(vectors) > 0, axis=1)
     spare = -bits.shape[1] % (WORD_BITS // 8)
     if spare:
@@ -325,8 +326,8 @@ class _Loading:
 
 
 class VectorScan:
-    """The codes of one open space, shared by its connections. Changes arrive after their commit,
-    and may arrive twice.
+    """The codes of one open space's vectors, shared by its connections. Changes must be reported
+    after their commit, and may be reported twice.
     """
 
     def __init__(self, *, limit_bytes: int = SCAN_BYTES) -> None:
@@ -342,15 +343,15 @@ class VectorScan:
         return 0 if live is None else live[1].size_bytes
 
     def codes(self, generation: int) -> Codes | None:
-        """Return the codes to search, or None if the generation is not loaded."""
+        """Return the codes of a generation to search, or None if they are not loaded."""
         live = self._live
         return live[1] if live is not None and live[0] == generation else None
 
     def next_slice(self, generation: int, dimensions: int) -> int | None:
-        """Return the chunk after which to read the next slice, in a transaction that starts after
-        this call, or None if there is nothing to load.
+        """Return the chunk id after which the next slice begins, or None if nothing is left to
+        load. Read the slice in a transaction that starts after this call.
 
-        Another generation than the loaded one replaces it at once: only one is ever live.
+        If another generation is loaded, it is dropped at once: only one is ever live.
         """
         with self._changing:
             if self._live is not None and self._live[0] == generation:
@@ -363,8 +364,8 @@ class VectorScan:
             return self._loading.after
 
     def load(self, generation: int, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """Add a slice of (chunk, document, vector), by ascending chunk. An empty slice ends the
-        loading, and searches use the codes from then on.
+        """Add a slice of (chunk, document, vector), ordered by chunk. An empty slice ends the
+        loading; from then on searches use the codes.
         """
         ids, documents, words = _columns(rows)
         with self._changing:
@@ -380,13 +381,13 @@ class VectorScan:
             self._live, self._loading = (generation, loading.finish()), None
 
     def abandon(self, generation: int) -> None:
-        """Discard codes being loaded of a generation that was dropped."""
+        """Stop loading the codes of a generation that was dropped, and discard them."""
         with self._changing:
             if self._loading is not None and self._loading.generation == generation:
                 self._loading = None
 
     def add(self, generation: int, vectors: Sequence[tuple[int, int, Vectors]]) -> None:
-        """Add new (chunk, document, vector); drop the codes if they grow too large."""
+        """Add codes of new (chunk, document, vector). If all codes grow too large, drop them."""
         ids = np.array([piece for piece, _, _ in vectors], dtype=np.int64)
         if not len(ids):
             return
@@ -414,7 +415,9 @@ class VectorScan:
                 self._live = (generation, codes.without(ids))
 
     def forget(self) -> None:
-        """Drop the codes after a repair of the vectors in the database; they are loaded again."""
+        """Drop all codes after a repair of the vectors in the database. They are loaded again
+        later.
+        """
         with self._changing:
             self._live = self._loading = self._refused_bytes = None
 

@@ -1,3 +1,3 @@
-"""Maintenance of a database: integrity checks, repair, rewriting of texts, and replacement of the
-file.
+"""Maintenance of a space's database: integrity checks, repair, rewriting of texts, and replacement
+of the file.
 """

@@ -16,19 +16,20 @@ from confide_daemon.store.database import connect, storage_errors
 
 
 def check_room(path: Path, size_bytes: int, problem: str, then: str) -> None:
-    """Raise StorageError if the disk has no room for a copy in the file's folder.
+    """Raise StorageError if the disk has no room for a copy of `size_bytes` beside the file.
 
-    `problem`: the error message; `then`: the rest of the hint after "free 12 MB".
+    `problem`: the error message; `then`: the end of its hint, after "free 12 MB".
     """
     if shutil.disk_usage(path.parent).free < size_bytes:
         raise StorageError(problem, hint=f"free {size_bytes / 1e6:.0f} MB{then}")
 
 
 def empty_log(path: Path, key: bytes, doing: str) -> None:
-    """Copy the log into the file that is about to be replaced, and remove the log: SQLite would
-    otherwise apply it to the new file.
+    """Copy the write-ahead log into the file that is about to be replaced, and remove the log:
+    SQLite would otherwise apply it to the new file.
 
-    Raises StorageError: another process holds the file; `doing` is for the message.
+    `doing` describes the work in error messages. Raises StorageError if another process has the
+    file open.
     """
     connection = connect(path, key, writer=True, damaged=True)
     with storage_errors(doing):
@@ -45,8 +46,8 @@ def empty_log(path: Path, key: bytes, doing: str) -> None:
 
 
 def put_in_place(copy: Path, path: Path) -> None:
-    """Rename the copy to the file's name, on the disk on return; the file's log must be removed
-    first (`empty_log`).
+    """Rename a finished copy to the database's name. On return the rename is on the disk. The old
+    file's log must have been removed (`empty_log`).
     """
     copy.replace(path)
     atomic.sync(path.parent)

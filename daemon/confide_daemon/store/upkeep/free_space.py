@@ -23,10 +23,12 @@ _INCREMENTAL: Final = 2
 
 
 class FreeSpace(Table):
-    """Free pages in the database file, and its log."""
+    """Returns free pages of the database file to the disk, and empties its write-ahead log."""
 
     def give_back(self) -> int:
-        """Cut off some free pages; return the number of bytes, or 0 if too little is free."""
+        """Cut off some free pages from the file; return how many bytes that saved, 0 if too little
+        is free.
+        """
         with storage_errors("shorten the database"):
             connection = self._database.connection
             free = int(connection.pragma("freelist_count"))
@@ -37,8 +39,8 @@ class FreeSpace(Table):
             return (free - int(connection.pragma("freelist_count"))) * size
 
     def merge_words(self, *, begin: bool) -> bool:
-        """Run a step of merging the full-text table into one segment without deleted words; return
-        False when it is finished.
+        """Run one step of merging the full-text table into one segment without deleted words;
+        return False once nothing is left to merge. `begin`: True for the first step.
         """
         with storage_errors("merge the keyword index"):
             connection = self._database.connection
@@ -48,20 +50,20 @@ class FreeSpace(Table):
             return connection.total_changes() - before >= 2
 
     def optimize_words(self) -> None:
-        """Remove all deleted words from the full-text table; fast if `merge_words` has finished
-        before.
+        """Remove all deleted words from the full-text table. This is fast if `merge_words` has
+        finished before.
         """
         with storage_errors("merge the keyword index"):
             self._database.connection.execute("INSERT INTO keyword (keyword) VALUES ('optimize')")
 
     def recount_words(self) -> None:
-        """Make the full-text table's numbers of rows and words those of the rows that it holds.
+        """Correct the full-text table's own counts of rows and words.
 
-        A deletion from a table without content leaves them as they were (fts5_storage.c,
-        `sqlite3Fts5StorageDelete`). They are in every BM25 score, which would show that there was
-        more. They are the row 1 of the table's data: varints of the number of rows, then of each
-        column's words (fts5_index.c, `FTS5_AVERAGES_ROWID`). FTS5 reads them again in the next
-        connection.
+        A deletion from a table without content leaves the counts as they were (fts5_storage.c,
+        `sqlite3Fts5StorageDelete`). They influence every BM25 score, which would reveal that
+        something was deleted. They are in row 1 of the table's data: varints of the number of rows,
+        then of each column's words (fts5_index.c, `FTS5_AVERAGES_ROWID`). FTS5 reads them again in
+        the next connection.
         """
         with storage_errors("count the keyword index"):
             connection = self._database.connection
@@ -74,7 +76,9 @@ class FreeSpace(Table):
             connection.execute("UPDATE keyword_data SET block = ? WHERE id = 1", (block,))
 
     def is_old(self) -> bool:
-        """Return True if the file cannot be shortened in steps and the disk has room to rewrite it."""
+        """Return True if an older version made the file, so that it cannot be shortened in steps,
+        and the disk has room to rewrite it.
+        """
         with storage_errors("read the database"):
             if int(self._database.connection.pragma("auto_vacuum")) == _INCREMENTAL:
                 return False
@@ -84,15 +88,17 @@ class FreeSpace(Table):
         return disk.f_bavail * disk.f_frsize > 2.5 * path.stat().st_size
 
     def compact(self) -> None:
-        """Rewrite the whole file so that it can be shortened in steps later; searches continue,
-        writes wait.
+        """Rewrite the whole file, so that it can be shortened in steps later. Searches continue
+        meanwhile; writes wait.
         """
         with storage_errors("rewrite the database"):
             self._database.connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._database.connection.execute("VACUUM")
 
     def fold_log(self) -> bool:
-        """Copy the log into the file and empty it; return False if a reader prevents it."""
+        """Copy the write-ahead log into the file and empty it; return False if a reader prevents
+        that.
+        """
         with storage_errors("fold the log into the database"):
             connection = self._database.connection
             connection.set_busy_timeout(0)

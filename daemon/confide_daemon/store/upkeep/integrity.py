@@ -91,8 +91,9 @@ _BACKGROUND_ROWS: Final = 256
 
 class Integrity(Table):
     def glance(self) -> list[Breach]:
-        """Run the checks that compare ids, and check a sample of the vectors, in one transaction
-        since a generation may be dropped between two.
+        """Compare ids of derived and source rows, and check a sample of the vectors; return the
+        faults found. All of it runs in one transaction, since a generation of vectors may be
+        dropped at any time.
 
         At 100,000 chunks it takes 0.1 s.
         """
@@ -100,10 +101,10 @@ class Integrity(Table):
             return glance(self._rows)
 
     def examine(self) -> Iterator[list[Breach]]:
-        """Read every page and every text; yield the breaches found in each bounded slice, which has
-        a transaction of its own.
+        """Read every page and every text, in slices that each have a transaction of their own.
+        Yield the faults found in each slice.
 
-        An unreadable page is reported as a breach, not raised as an error.
+        An unreadable page is reported as a fault, not raised as an error.
         """
         slices = _examine(self._rows)
         while True:
@@ -115,7 +116,7 @@ class Integrity(Table):
 
 
 def glance(rows: Rows) -> list[Breach]:
-    """Run `Integrity.glance` in the caller's transaction."""
+    """Run the checks of `Integrity.glance` in the caller's transaction."""
     counts = {what: int(rows(f"SELECT count(*) FROM ({sql})", ())[0][0]) for what, sql in selects(rows).items()}
     counts[VECTOR_TABLES] = len(stray_tables(rows)) + len(tableless(rows))
     counts[KEYWORD_BROKEN] = int(not has_background(rows))
@@ -134,8 +135,8 @@ def _count_in_sample(rows: Rows, generation: int, dimensions: int) -> int:
 
 
 def selects(rows: Rows) -> dict[str, str]:
-    """Return the SQL that selects the ids of wrong rows, for each breach that is found by comparing
-    ids.
+    """Return the SQL that selects the ids of wrong rows, by the name of the fault. Only faults that
+    a comparison of ids finds are included.
     """
     # Separate queries, since one table that cannot be read makes a whole query fail.
     found: dict[str, str] = {}
@@ -188,14 +189,14 @@ _FIXED: Final = {
 
 
 def has_background(rows: Rows) -> bool:
-    """Return True if the full-text table exists with all its background rows."""
+    """Return True if the full-text table exists and FTS5's internal rows in it are complete."""
     if not rows("SELECT 1 FROM sqlite_schema WHERE name = ?", (KEYWORD_TABLE,)):
         return False
     return int(rows(_BACKGROUND, ())[0][0]) == _BACKGROUND_ROWS
 
 
 def with_tables(rows: Rows) -> dict[int, int]:
-    """Return {generation: dimensions} of the generations that have a table."""
+    """Return {generation id: dimensions} of all generations of vectors whose table exists."""
     tables = _vector_tables(rows)
     return {one: size for one, size in rows("SELECT id, dimensions FROM generation", ()) if f"vector_{one}" in tables}
 
@@ -211,7 +212,7 @@ def stray_tables(rows: Rows) -> list[str]:
 
 
 def tableless(rows: Rows) -> list[int]:
-    """Return generations whose table or its index is missing."""
+    """Return the ids of generations of vectors whose table, or its index, is missing."""
     names = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*'", ())}
     identities = [identity for (identity,) in rows("SELECT id FROM generation", ())]
     return [one for one in identities if not {f"vector_{one}", f"vector_{one}_chunk"} <= names]
@@ -245,7 +246,9 @@ def _check_readable(look: Callable[[], list[Breach]]) -> list[Breach]:
 
 
 def check_table(rows: Rows, table: str) -> list[Breach]:
-    """Run SQLite's check of a table and its indexes, or FTS5's check of the full-text table."""
+    """Run SQLite's integrity check of a table and its indexes, or FTS5's own check of the full-text
+    table; return the faults found.
+    """
     if table == KEYWORD_TABLE:
         # Twice, since another connection may write between the two queries of one check.
         is_broken = all(_check_words(rows, table) for _ in range(2))
@@ -323,7 +326,7 @@ def _unusable(found: Sequence[Any], dimensions: int) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class IntegrityScan:
-    """A scan of rows by ascending id, in slices, that selects the wrong ones."""
+    """A check that reads rows in slices, ordered by id, and selects the wrong ones."""
 
     what: str  # the breach
     sql: str  # selects rows above an id, with a limit
@@ -332,7 +335,7 @@ class IntegrityScan:
     generation: int | None = None  # generation of its table, which may be dropped between two slices
 
     def slices(self, rows: Rows) -> Iterator[list[Any]]:
-        """Yield the wrong rows of each slice."""
+        """Yield the wrong rows of each slice in turn."""
         after = 0
         while self.generation is None or self.generation in with_tables(rows):
             if not (found := rows(self.sql, (after, self.size))):
@@ -377,10 +380,14 @@ _KEPT: Final = 200
 
 
 class BreachTable(Table):
-    """Breaches (`integrity`), recorded when they are found and when they are repaired."""
+    """The table of faults that the integrity checks found ("breaches"), with the times when they
+    were found and repaired.
+    """
 
     def note(self, breach: Breach) -> None:
-        """Record a breach, once until it is repaired, with its largest count."""
+        """Record a fault. While it is not repaired, the same fault has only one row, with the
+        largest number of wrong rows.
+        """
         sql = """INSERT INTO breach (what, rows, found_at, healed_at) VALUES (?, ?, ?, ?)
                  ON CONFLICT (what) WHERE healed_at IS NULL DO UPDATE SET rows = max(rows, excluded.rows)"""
         self._rows(sql, (breach.what, breach.rows, breach.found_at, breach.healed_at))
@@ -392,24 +399,24 @@ class BreachTable(Table):
         self._rows(sql, (now, json.dumps(list(what))))
 
     def list_breaches(self, *, limit: int) -> list[Breach]:
-        """Return all recorded breaches, newest first."""
+        """Return up to `limit` recorded faults, newest first."""
         sql = "SELECT what, rows, found_at, healed_at FROM breach ORDER BY id DESC LIMIT ?"
         return [Breach(*row) for row in self._rows(sql, (limit,))]
 
 
 class MarkTable(Table):
-    """Times and flags of the maintenance, by name."""
+    """Named numbers of the maintenance: times and flags."""
 
     def find(self, name: str) -> float:
-        """Return the stored value, or 0."""
+        """Return the number stored under a name, or 0 if there is none."""
         return float(self._one("SELECT value FROM mark WHERE name = ?", (name,)) or 0.0)
 
     def confirm_clock(self, now: float) -> float:
-        """Record the clock's time, and return the latest time that it has passed at two checks, a
-        day apart; 0 before the second check.
+        """Record the clock's time; return the latest time that two checks, at least a day apart,
+        have confirmed. Return 0 before the second check.
 
-        Data is removed for good by that time only, so a clock that is months ahead for a minute
-        makes nothing old.
+        Only data older than that time is removed for good. So a clock that is months ahead for a
+        minute causes no loss.
         """
         seen = self.find(CLOCK_SEEN)
         if now < seen:
@@ -421,7 +428,7 @@ class MarkTable(Table):
         return self.find(CLOCK_CONFIRMED)
 
     def names_with_prefix(self, beginning: str) -> list[str]:
-        """Return the names with this prefix, in order."""
+        """Return the names that begin with this prefix, in order."""
         sql = "SELECT name FROM mark WHERE name >= ? AND substr(name, 1, ?) = ? ORDER BY name"
         return [name for (name,) in self._rows(sql, (beginning, len(beginning), beginning))]
 

@@ -1,4 +1,5 @@
-"""Repairs of breaches (`integrity`), as SQL, in steps between which other writes and searches run.
+"""Repairs of faults that the integrity checks found (`integrity`), as SQL, in steps between which
+other writes and searches run.
 
 Derived rows that cannot be repaired are removed and made again by the usual jobs: the indexer
 computes missing vectors, and cuts documents again whose `chunking` is NULL. Source rows are
@@ -33,7 +34,7 @@ RECOVERED = "recovered"
 
 
 class Repair(Table):
-    """Repairs breaches in the caller's transaction."""
+    """Repairs faults in the caller's transaction."""
 
     def __init__(self, database: Database, pieces: PieceTable, keywords: KeywordTable, breaches: BreachTable) -> None:
         super().__init__(database)
@@ -42,8 +43,9 @@ class Repair(Table):
         self._breaches = breaches
 
     def fix(self, what: str, *, limit: int) -> int:
-        """Repair up to `limit` rows of a breach; return their number, 0 when no more can be done.
-        Raises DamagedError: the database needs a salvage.
+        """Repair up to `limit` rows with the fault `what`; return how many were repaired, 0 if
+        nothing more can be done. Raises DamagedError if the whole file has to be rebuilt
+        (`salvage`).
         """
         if what == integrity.PAGES:
             raise DamagedError("cannot repair the database: a part of it cannot be read")

@@ -31,8 +31,8 @@ DOING: Final = "change the key of the database"
 
 
 class Rekeying:
-    """A change of the database's key, from the start of the copy to the swap. Use it on the
-    writer's thread only.
+    """A running change of the database's key: a copy under the new key, then a swap of the files.
+    Use it on the writer's thread only.
     """
 
     def __init__(self, source: apsw.Connection, path: Path, key: bytes) -> None:
@@ -57,11 +57,11 @@ class Rekeying:
             raise
 
     def step(self, *, leave: int) -> tuple[int, int]:
-        """Copy some pages, but leave at least the last `leave` (1 or more) for `finish`; return the
-        number left and the total.
+        """Copy some pages, but leave at least the last `leave` (1 or more) for `finish`. Return how
+        many pages are left, and the total.
 
-        SQLite's backup ends with its last page, and writes after that would be missing in it.
-        Raises StorageError; call `abandon` then.
+        SQLite's backup ends with its last page, and would miss all writes after that. Raises
+        StorageError if the copy fails; call `abandon` then.
         """
         with storage_errors(DOING):
             if (some := min(STEP_PAGES, self._remaining_pages()[0] - leave)) > 0:
@@ -75,8 +75,8 @@ class Rekeying:
         return max(0, total - (self._backup.page_count - self._backup.remaining)), total
 
     def finish(self) -> None:
-        """Copy the rest and write the copy to the disk; later writes would be missing in it. Raises
-        StorageError.
+        """Copy the remaining pages and write the copy to the disk. The copy misses all later
+        writes, so none may happen before `swap`. Raises StorageError if the copy fails.
         """
         with storage_errors(DOING):
             while not self._backup.done:
@@ -93,14 +93,14 @@ class Rekeying:
             raise StorageError(f"cannot {DOING}: {error.strerror}", hint="is the disk full?") from None
 
     def abandon(self) -> None:
-        """Remove the copy and keep the old key."""
+        """Remove the copy. The old key stays in force."""
         self._backup.close(True)
         self._target.close()
         sweep(self._path)
 
     def swap(self, key: bytes) -> None:
-        """Replace the file, which must not be open anywhere, by the finished copy; `key` is the
-        file's old key. Raises StorageError.
+        """Replace the database file by the finished copy. No process may have the file open. `key`:
+        the old key of the file. Raises StorageError if that fails.
         """
         try:
             copies.empty_log(self._path, key, DOING)
@@ -116,13 +116,13 @@ class Rekeying:
 
 
 def copy_of(path: Path) -> Path:
-    """Return the path at which a copy of this database is written."""
+    """Return the path at which a copy of this database under another key is written."""
     return path.with_name(path.name + COPY)
 
 
 def sweep(path: Path) -> None:
-    """Remove the copy that an interrupted change has left beside this database, and the journal of one
-    that was just begun.
+    """Remove the copy and the journal that an interrupted change of the key has left beside this
+    database.
     """
     copy = copy_of(path)
     # If the folder is not writable, no copy was left; opening the database reports that error.
@@ -145,8 +145,8 @@ _CLEANING: Final = "clean the database"
 
 
 class Replacement:
-    """Copies and swaps of the database, on the writer's thread. The `swap_` methods require all
-    other connections to be closed.
+    """Copies of a database that replace its file. Use it on the writer's thread. The `swap_`
+    methods require that all other connections are closed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -154,22 +154,24 @@ class Replacement:
         self._rekeying: Rekeying | None = None
 
     def copy_readable(self) -> int:
-        """Copy all readable rows of a damaged database; return the number of lost rows that are not
-        derived.
+        """Copy all readable rows of a damaged database to a new file; return how many source rows
+        are lost.
         """
         with storage_errors(salvage.DOING):
             return salvage.copy(self._database.path, self._database.key)
 
     def swap_readable(self) -> None:
-        """Switch to that copy; the database must not have been written to since."""
+        """Replace the database by the copy from `copy_readable`. Nothing may have been written to
+        it since.
+        """
         self.abandon_rekeying()
         with self._database.replacing(salvage.DOING):
             salvage.swap(self._database.path, self._database.key)
         migrate(self._database.connection, now=time.time())
 
     def begin_rekeying(self, key: bytes) -> Callable[[], None]:
-        """Start to copy the database under another key (32 bytes). Raises StorageError: no room for
-        it.
+        """Start to copy the database under another key (32 bytes). Raises StorageError if the disk
+        has no room for the copy.
 
         Return a function that writes the pages copied so far to the disk; any thread may call it.
         """
@@ -178,7 +180,7 @@ class Replacement:
         return self._rekeying.sync
 
     def swap_rekeyed(self) -> None:
-        """Switch to the copy under the new key."""
+        """Replace the database by the finished copy under the new key."""
         copying = self.rekeying
         self._rekeying = None
         with self._database.replacing(DOING):
@@ -206,11 +208,11 @@ class Replacement:
         return self._rekeying
 
     def copy_clean(self) -> None:
-        """Write the current data, without remains of deleted data, to a file beside the database,
-        encrypted with the same key.
+        """Copy the current data to a new file under the same key. The copy has no remains of
+        deleted data.
 
-        It needs little memory. Later writes would be missing in it. Raises StorageError: no room
-        for it.
+        It needs little memory, and misses all later writes. Raises StorageError if the disk has no
+        room for it.
         """
         self.abandon_rekeying()
         path = self._database.path
@@ -229,7 +231,9 @@ class Replacement:
             raise
 
     def swap_clean(self) -> None:
-        """Switch to the clean copy. Raises StorageError: another process has the database open."""
+        """Replace the database by the copy from `copy_clean`. Raises StorageError if another
+        process has the database open.
+        """
         path = self._database.path
         with self._database.replacing(_CLEANING):
             try:

@@ -53,10 +53,10 @@ class RevisionTexts(Table):
     """The texts of all revisions, in the order of their changes."""
 
     def list_texts(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
-        """Return revisions with a text after a change number, in order: at least one if there are
-        any, then as many as fit.
+        """Return up to `most` revisions with their texts, in the order of changes, beginning after
+        change number `after`. At least one is returned if there are any.
 
-        `most_bytes`: limit for their compressed texts together.
+        `most_bytes`: limit for the sum of their compressed texts.
         """
         sizes = (
             "SELECT change, length(text) FROM revision WHERE change > ? AND text IS NOT NULL ORDER BY change LIMIT ?"
@@ -114,8 +114,9 @@ class RevisionTexts(Table):
         return "rewritten", int(document)
 
     def cut(self, found: StoredText, before: str, text: str) -> int | None:
-        """Replace the text `before` of a revision by what is left of it after forgetting, in the
-        caller's transaction; return the document's id if that is its newest text.
+        """Replace the text `before` of a revision by `text`, which is what forgetting leaves of it,
+        in the caller's transaction. Return the document's id if the revision is the newest,
+        otherwise None.
         """
         document = self.document_of(found.change)
         if document is None:
@@ -146,13 +147,15 @@ class RevisionTexts(Table):
         self._rows(sql, (text_hash(text), _clash(path, text), document))
 
     def document_of(self, change: int) -> int | None:
-        """Return the document of a revision, or None if the revision does not exist."""
+        """Return the id of the document that a revision belongs to, or None if there is no such
+        revision.
+        """
         found = self._rows("SELECT document FROM revision WHERE change = ?", (change,))
         return int(found[0][0]) if found else None
 
     def is_rewritten(self, document: int, number: int) -> bool:
-        """Return True if a revision had another text, which devices may have confirmed. Rewrites
-        from before marks existed are unknown.
+        """Return True if the text of a revision was replaced, so that devices may know its old
+        text. Very old replacements were not recorded; for those it returns False.
         """
         sql = "SELECT 1 FROM revision r JOIN mark m ON m.name = ? || r.change WHERE r.document = ? AND r.number = ?"
         return bool(self._rows(sql, (_REWRITTEN, document, number)))
@@ -160,8 +163,7 @@ class RevisionTexts(Table):
     def forget_traces(self) -> None:
         """Remove hashes and vectors of texts that no longer exist, in the caller's transaction.
 
-        A retry of a change is still recognized by its id, but no longer checked for the same
-        content.
+        A retried change is still recognized by its id, but its content is no longer compared.
         """
         self._rows("DELETE FROM vector_cache")
         self._rows("UPDATE operation SET asked = ''")

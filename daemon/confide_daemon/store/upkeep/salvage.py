@@ -39,21 +39,23 @@ _BARREN: Final = 65_536
 
 
 def salvage(path: Path, key: bytes) -> int:
-    """Run `copy` and `swap` on a file that is not open; return the number of lost rows."""
+    """Rebuild a damaged file that no process has open (`copy`, then `swap`); return how many rows
+    are lost.
+    """
     lost = copy(path, key)
     swap(path, key)
     return lost
 
 
 def copy(path: Path, key: bytes) -> int:
-    """Write the readable rows to `<name>.new`; nothing may write to the database meanwhile. Return
-    the number of lost rows that are not derived.
+    """Copy the readable rows to `<name>.new`; return how many source rows are lost. Nothing may
+    write to the database meanwhile.
 
-    The number of rows on unreadable pages is unknown, so the result is an estimate, but 0 means
-    that none is lost.
+    The number of rows on unreadable pages is unknown, so the result is an estimate. But 0 means
+    that nothing is lost.
 
-    Raises StorageError: no room for it; DamagedError: not even the names of the tables are
-    readable.
+    Raises StorageError if the disk has no room for the copy, DamagedError if not even the names of
+    the tables are readable.
     """
     new = path.with_name(path.name + NEW)
     _remove(new)
@@ -63,11 +65,11 @@ def copy(path: Path, key: bytes) -> int:
 
 
 def swap(path: Path, key: bytes) -> None:
-    """Replace the file, which must not be open anywhere, by `<name>.new`; keep the old file as
-    `<name>.damaged`, beside earlier ones.
+    """Replace the database file by `<name>.new`, and keep the old file as `<name>.damaged`, beside
+    earlier ones. No process may have the file open.
 
     It can be interrupted at any moment: the path always leads to a complete database. Raises
-    StorageError: another process has it open.
+    StorageError if another process has the file open.
     """
     empty_log(path, key, DOING)
     places = _damaged_paths(path)
@@ -80,14 +82,14 @@ def swap(path: Path, key: bytes) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Remove an unfinished copy: it may contain data that was erased since, or have an older key."""
+    """Remove an unfinished copy, since it may contain erased data or have an older key."""
     with contextlib.suppress(OSError):
         _remove(path.with_name(path.name + NEW))
 
 
 def forget_damaged(path: Path, before: float) -> bool:
-    """Remove the damaged files beside this one that are older than `before`; return True if there
-    were any.
+    """Remove the damaged files kept beside this database that were put there before a time (seconds
+    since 1970); return True if there were any.
     """
     # Their mtime is that of their last change; ctime is the time when they were put aside.
     old = [kept for kept in _damaged_paths(path) if kept.exists() and kept.stat().st_ctime < before]
@@ -97,7 +99,7 @@ def forget_damaged(path: Path, before: float) -> bool:
 
 
 def count_damaged_copies(path: Path) -> int:
-    """Count the damaged files that are kept beside this one."""
+    """Count the damaged files that are kept beside this database."""
     return sum(kept.exists() for kept in _damaged_paths(path))
 
 
