@@ -90,10 +90,10 @@ class SealedRecords:
         return MoveResult(0, 0, in_vault, in_database)
 
     def start(self) -> None:
-        """Start background work; called when the space is opened."""
+        """Start background work, when the space is opened."""
 
     async def close(self) -> None:
-        """Stop background work; called before the space is closed."""
+        """Stop background work, before the space is closed."""
 
     async def _require_record(self, secret_id: bytes) -> bytes | SealedPlace:
         found = await self._threads.read(lambda store: store.sealed_records.find(secret_id))
@@ -120,7 +120,7 @@ def _without_vault() -> VaultError:
 
 
 def unknown_record_error() -> NotFoundError:
-    """Return the error for a record that doesn't exist, or that the caller may not see."""
+    """Return the error for a record that does not exist, or that the caller may not see."""
     return NotFoundError(
         "there is no sealed secret of that name in this space", hint="is the placeholder whole, and of this space?"
     )

@@ -1,9 +1,9 @@
-"""The rosters of the spaces: which devices can open sealed records, as chains of signed entries
-(PROTOCOL.md 10.6), and the devices that wait to be added, with their cards and the answers to them
-(10.7).
+"""The rosters of the spaces, and the devices that wait to be added to them. A roster is the list of
+devices that can open sealed records, as a chain of signed entries (PROTOCOL.md 10.6). A waiting
+device has a card with its public keys, and may get an answer from a device on the roster (10.7).
 
 Rosters are in the registry and not in the spaces' databases, since a locked space is opened with
-keys that only devices on its roster have. Stored chains aren't trusted: each is verified once per
+keys that only devices on its roster have. Stored chains are not trusted: each is verified once per
 process before it is used.
 """
 
@@ -55,7 +55,9 @@ class Extension(NamedTuple):
 
 
 class Rosters:
-    """All rosters of a daemon. Like the registry, safe to use from several threads and processes."""
+    """The rosters of all spaces of a daemon. Like the registry, safe to use from several threads
+    and processes.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -63,9 +65,9 @@ class Rosters:
         self._lock = threading.Lock()
 
     def current(self, space_id: str) -> Roster | None:
-        """Return the current roster of a space, or None before it has one.
+        """Return the current roster of a space, or None if it has none yet.
 
-        Raises StorageError if it cannot be read, or if the stored entries are no valid roster.
+        Raises StorageError if it cannot be read, or if the stored entries are not a valid roster.
         """
         with self._lock:
             known = self._verified.get(space_id)
@@ -367,7 +369,9 @@ class Pairings:
             return bytes(found) if isinstance(found, bytes) else None
 
     def answer(self, space_id: str, key: bytes, answer: bytes) -> bool:
-        """Store an answer for this device; return False if it has made no request."""
+        """Store another device's answer to the request of this device; return False if this device
+        has made no request.
+        """
         with self._registry.transaction() as database:
             database.execute(
                 "UPDATE pairings SET answer = ? WHERE public_key = ? AND space = ? AND request IS NOT NULL",

@@ -63,7 +63,7 @@ class Vault:
 
     @classmethod
     def open(cls, settings: VaultConfig) -> Vault:
-        """Create a vault client without connecting. Raises VaultError if hvac isn't installed."""
+        """Create a vault client without connecting. Raises VaultError if hvac is not installed."""
         try:
             from confide_daemon.sealing.vault_client import VaultClient
         except ImportError:
@@ -215,7 +215,7 @@ def _piece_path(path: str, number: int) -> str:
 
 
 def changed_record_error() -> LostError:
-    """Return the error for a record that was changed in the vault."""
+    """Return the error for a record that someone has changed in the vault."""
     return LostError("a sealed record was changed in the vault", hint="it comes back with the vault's own backup")
 
 

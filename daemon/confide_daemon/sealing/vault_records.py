@@ -114,7 +114,7 @@ class VaultRecords(SealedRecords):
         raise VaultError("a sealed record is being replaced", hint="try again in a moment")
 
     async def move(self, *, back: bool, follow: Follow, is_cancelled: Callable[[], bool]) -> MoveResult:
-        """Move records as `SealedRecords.move`; records moved before an error stay moved."""
+        """Move all records, as `SealedRecords.move`. Records moved before an error stay moved."""
         after = moved = lost = 0
         total = await self._threads.read(lambda store: store.sealed_records.count_at(is_placed=back))
         while not is_cancelled():

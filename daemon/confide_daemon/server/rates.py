@@ -192,7 +192,9 @@ class Rate:
             await asyncio.sleep(wait_s)
 
     def charge(self, length: int) -> None:
-        """Pay for an answer of `length` bytes; the caller's next request waits for it."""
+        """Pay for an answer of `length` bytes after it was sent; the caller's next request waits
+        correspondingly longer.
+        """
         if length > SMALL:
             self._bucket.borrow(math.inf, length / ANSWERED_BYTES)
 

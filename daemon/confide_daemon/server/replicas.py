@@ -141,7 +141,7 @@ class Copies:
         self._confirmed[project, path] = ConfirmedRevision(revision, digest)
 
     def forget(self, project: str, path: str) -> None:
-        """Record that the device no longer has the file."""
+        """Record that the device no longer has a file of this document."""
         self._confirmed.pop((project, path), None)
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
@@ -218,8 +218,8 @@ class Copies:
         return await self._in_time(asking, "did not count its backlog")
 
     async def workplace(self, project: str) -> Workplace | None:
-        """Return in which folder and project the agent works, as its device reports it; None if the
-        device does not answer.
+        """Return where the agent works, as its device reports it: platform, folder, git repository
+        and local time. None if the device does not answer.
         """
         asking = WORKPLACE.ask_machine(self._session.ask, {"project": project}, WRITE_BACK_DEADLINE_S)
         return await self._in_time(asking, "did not say where it works")

@@ -1,5 +1,5 @@
-"""The daemon: it serves a session on every connection that has proven an enrolled key, until it is
-stopped.
+"""The daemon: serves a session on every connection whose peer has proven an enrolled key, until it
+is stopped.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ DISK: Final = "disk"
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """The address to listen on, and the idle time after which the daemon ends."""
+    """The address to listen on, and how long the daemon may be idle before it ends."""
 
     host: str
     port: int  # 0 takes a free one
@@ -77,9 +77,9 @@ class Daemon(SpacesHost):
 
     Attributes:
         config_file: path of the configuration, which backups include.
-        is_on_demand: True if the proxy of this computer started it.
-        addons: the add-ons with a part in sessions, or services of their own.
-        revocations: the file outside the data folder that also records ended keys.
+        is_on_demand: True if the proxy on this computer started the daemon.
+        addons: the add-ons that extend sessions or have services of their own.
+        revocations: the file outside the data folder that also records revoked keys.
         callers: decides which keys may connect.
         desk: the device rosters of all spaces.
         services: the add-ons' services.
@@ -134,63 +134,67 @@ class Daemon(SpacesHost):
 
     @property
     def answers_callers(self) -> bool:
-        """True if a service answers callers that another node forwards."""
+        """True if a service can answer requests that another node forwards."""
         return self.services.answers_callers
 
     @property
     def is_stopping(self) -> bool:
-        """True once the daemon is stopping; nothing new may begin."""
+        """True once the daemon is stopping, so that no new work may begin."""
         return self._stop.is_set()
 
     def keys(self) -> Keys:
-        """Return the daemon keys that are in force."""
+        """Return the daemon keys that are valid now."""
         return self._keys.in_force()
 
     def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> SocketListener:
-        """Return a separate listening socket for the keys that `authorize` accepts."""
+        """Return a separate listening socket for keys that `authorize` accepts. `on_open` serves
+        each opened channel.
+        """
         return SocketListener(self, authorize, on_open)
 
     @property
     def verbs(self) -> Verbs:
-        """The verbs of the control socket."""
+        """The requests that the control socket answers, to add more."""
         return self.operator.control
 
     @property
     def gauges(self) -> Gauges:
-        """The daemon's metrics."""
+        """The daemon's metrics, to add more."""
         return self.operator.metrics
 
     def announce(self, space_id: str, change: DocumentChange) -> None:
-        """Announce a revision that no device made to all devices of a space and all services."""
+        """Announce a revision that no device made to all devices of a space and to all services."""
         for session in self.sessions:
             if session.caller.space_id == space_id:
                 session.announce(change)
         self.services.on_change(space_id, change)
 
     def health_problems(self) -> set[str]:
-        """Return the current problems, as `/health` names them."""
+        """Return the daemon's current problems, in the words that `/health` uses."""
         found = self.spaces.health_problems() | self.services.health_problems() | self.peers.health_problems()
         found |= {"storage"} if self._registry_complaint else set()
         return found | ({DISK} if self.spaces.disk.is_low else set())
 
     def around(self, space_id: str) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear in a space and if it has a verified
-        backup; None for an unknown.
+        """Return the number of credentials stored in clear in a space, and True if a verified
+        backup exists. None: unknown.
         """
         counted = self.desk.unsealed.of(space_id)
         return None if counted is None else counted.findings, self.services.is_backed_up
 
     def announce_news(self, space_id: str) -> None:
-        """Notify all devices of a space to fetch its state again: it was unlocked, or needs a key."""
+        """Notify all devices of a space that its state has changed: it was unlocked, or needs a
+        key.
+        """
         self.desk.announce(space_id)
 
     def stop(self) -> None:
-        """Stop the daemon in good order."""
+        """Stop the daemon after running calls have finished."""
         self._stop.set()
 
     async def run(self, listen: Listen, *, on_ready: Callable[[str], None] | None = None) -> None:
-        """Serve; call `on_ready` with the address (`confide://host:port`) once connections are
-        accepted.
+        """Serve until the daemon is stopped. `on_ready` is called with the address
+        (`confide://host:port`) once connections are accepted.
 
         Raises ListenError if the address cannot be bound, OvertakenError if nodes of a newer
         version take over.
@@ -241,19 +245,22 @@ class Daemon(SpacesHost):
             raise self.peers.failure
 
     def why_unready(self) -> str | None:
-        """Return why no sessions are accepted now, or None if they are."""
+        """Return the reason why the daemon accepts no sessions now, or None if it does."""
         if self._stop.is_set():
             return "stopping"
         return self.peers.why_unready()
 
     async def is_cut_off(self) -> bool:
-        """Return True if changes by other nodes may be unknown here; no new caller is then
-        admitted.
-        """
+        """Return True if this node may lack changes by other nodes; it then admits no new callers."""
         return await self.peers.is_cut_off()
 
     async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
-        """Serve an opened channel until it ends, with the rights of its caller."""
+        """Serve an opened channel until it ends, with the rights of its caller.
+
+        Args:
+            is_passed_on: True if another node forwards the caller's channel.
+            is_by_http: True if another node forwards a caller's HTTP requests.
+        """
         if is_by_http:
             await self._admission.let_in_node(connection, self.services.serve)
             return
@@ -490,7 +497,9 @@ class Daemon(SpacesHost):
             self._in_background(session.shut_out(word))
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Return True if a key has a live session with this id, here or forwarded to another node."""
+        """Return True if this key has a live session with this id, either here or forwarded to
+        another node.
+        """
         is_here = any(
             session.connection.session_id == session_id
             and session.connection.peer_key == public_key
@@ -500,7 +509,7 @@ class Daemon(SpacesHost):
         return is_here or self.peers.is_live(public_key, session_id)
 
     def send_elsewhere(self, space_id: str) -> None:
-        """End the sessions of a space that another node holds now, so that their devices reconnect
+        """End the sessions of a space that another node serves now, so that their devices reconnect
         there.
         """
         if self.peers.ways is None:

@@ -1,4 +1,5 @@
-"""A session on one connection: the MCP server for the agent, and the sync requests of its device.
+"""A session on one connection: the MCP server for the agent, and the answers to its device's
+requests.
 
 The channel carries JSON-RPC messages (MSG) both ways. They go through in-memory streams to the
 SDK's low-level server, which serves both protocol eras and matches answers to requests. The rights
@@ -95,7 +96,7 @@ _Result = TypeVar("_Result")
 
 
 class SessionsHost(Protocol):
-    """The interface of the daemon that its sessions use."""
+    """The daemon's attributes that its sessions use."""
 
     @property
     def config(self) -> DaemonConfig:
@@ -118,15 +119,15 @@ class SessionsHost(Protocol):
         """All current sessions."""
 
     def keys(self) -> Keys:
-        """Return the daemon keys that are in force."""
+        """Return the daemon keys that are valid now."""
 
     @property
     def services(self) -> AddonServices:
-        """The add-ons' services, which are notified of changes as the devices are."""
+        """The add-ons' services, which are notified of changes like the devices."""
 
     @property
     def addons(self) -> Sequence[Addon]:
-        """The installed add-ons, which may answer further requests in a session."""
+        """The installed add-ons, which may answer more requests in a session."""
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ class _Machine:
 
 
 class UnderWay:
-    """The tasks of one connection that are still running."""
+    """The running tasks of one connection."""
 
     def __init__(self) -> None:
         self.running: set[asyncio.Task[Any]] = set()
@@ -156,11 +157,12 @@ class UnderWay:
 
 
 class Session:
-    """An authenticated connection, from its welcome to its close.
+    """An authenticated connection, from its first message to its end.
 
     Attributes:
-        ended: set once none of the session's tasks runs any more.
-        end_reason: the reason, once the caller's access has ended; from then on it has no rights.
+        ended: set once no task of the session runs any more.
+        end_reason: why the caller's access has ended; None while it has access. Afterwards the session
+            has no rights.
     """
 
     def __init__(
@@ -202,8 +204,8 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[Space]:
-        """Yield the space and keep it open meanwhile, reopening it if it was closed since the last
-        call.
+        """Yield the space and keep it open while the context is active. If it was closed, it is
+        opened again.
 
         Raises RequestError if it is locked or cannot be opened.
         """
@@ -240,8 +242,8 @@ class Session:
         self._unattached = {"transcript", "receipt", "documents", "changes", "forget", *operations}
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the newest key epoch of the space if `key` is one of its devices, else None.
-        Raises StorageError.
+        """Return the space's newest key epoch if `key` belongs to one of its devices, otherwise
+        None. Raises StorageError if the roster cannot be read.
         """
         return await self._rosters.epoch_for(key)
 
@@ -263,8 +265,8 @@ class Session:
         return self.caller
 
     async def shut_out(self, code: str) -> None:
-        """Close the session of a caller whose access has ended, within a second, whatever is under
-        way.
+        """Close the session because the caller's access has ended. This takes at most a second,
+        even if calls are running.
         """
         try:
             async with asyncio.timeout(GOODBYE_S):
@@ -273,8 +275,8 @@ class Session:
             self.connection.abort()
 
     async def run(self) -> None:
-        """Serve until the peer closes. Raises ConnectionLost or ProtocolViolation if the link or
-        the peer broke.
+        """Serve the connection until its peer closes it. Raises ConnectionLost if the link broke,
+        ProtocolViolation if the peer broke the protocol.
         """
         started = time.monotonic()
         connected = self._facts(event="session connected")
@@ -330,7 +332,9 @@ class Session:
         await self.close("expired")
 
     def announce(self, change: DocumentChange) -> None:
-        """Pass on a revision that another connection of the space made."""
+        """Pass a revision that another connection of the space made on to this session's device and
+        agent.
+        """
         if self._space is None:
             return
         self._copies.announce(change)
@@ -418,7 +422,7 @@ class Session:
 
     async def close_others(self) -> None:
         """Close the other sessions of the space and wait until their tasks have ended. Raises
-        RequestError on timeout.
+        RequestError if that takes too long.
         """
         space_id = self.caller.space_id
         others = [one for one in self._daemon.sessions if one is not self and one.caller.space_id == space_id]
@@ -505,8 +509,10 @@ class Session:
         return {}
 
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
-        """Send a request to the device and return its answer; `Operation.ask_machine` gives it its
-        type.
+        """Send a request to the device and return its answer. Call it through
+        `Operation.ask_machine`, which gives the answer its type.
+
+        Raises RequestError if the answer does not have the agreed form.
         """
         answer = await operation.send_raw(self.connection, body, timeout_s=timeout_s)
         try:
@@ -521,26 +527,28 @@ class Session:
 
     @property
     def toolsets(self) -> tuple[str, ...]:
-        """The groups of tools that the agent sees."""
+        """The names of the tool groups that the agent sees."""
         return self._client.toolsets
 
     @property
     def withheld(self) -> tuple[str, ...]:
-        """The tools withheld from the agent: none for an agent on a device."""
+        """The names of tools that the agent must not see: none, since it runs on a device."""
         return ()
 
     def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
-        """Return what the device states about a call. Raises RequestError."""
+        """Return the facts that the device states about a call in its `_meta`. Raises RequestError
+        if they are malformed.
+        """
         return CallOrigin.of_meta(meta)
 
     def surroundings(self, report: Callable[..., Any]) -> ToolContext:
-        """Return the context for a call in the project that the device attached first. Raises
-        LockedError.
+        """Return the context of a tool call in the project that the device attached first. `report`
+        receives the call's progress. Raises LockedError if the space is locked.
         """
         return self._surroundings(self._client.project, report)
 
     def refusal(self) -> RequestError | None:
-        """Return why the agent's calls are refused now, or None if they are accepted."""
+        """Return the reason why the agent's calls are refused now, or None if they are accepted."""
         if self._is_closing and not self._goes_elsewhere:
             return RequestError("unavailable", "the daemon is stopping; this call was not run", "try again in a moment")
         if self._space is None:
@@ -577,7 +585,7 @@ class Session:
         )
 
     async def track(self, work: Awaitable[_Result]) -> _Result:
-        """Await `work` as something that a shutdown waits for."""
+        """Await `work`, and make a shutdown of the daemon wait for it too."""
         task = asyncio.current_task()
         assert task is not None
         self._under.running.add(task)
@@ -633,7 +641,9 @@ class Session:
                 task.cancel()
 
     def publish(self, change: DocumentChange) -> None:
-        """Announce a revision to all other sessions of the space and to all services."""
+        """Announce a revision that this session made to all other sessions of the space and to all
+        services.
+        """
         self._agent.on_change(change)
         for session in self._daemon.sessions:
             if session is not self and session.caller.space_id == self.caller.space_id:
@@ -641,8 +651,8 @@ class Session:
         self._daemon.services.on_change(self.caller.space_id, change)
 
     def publish_here_too(self, change: DocumentChange) -> None:
-        """Announce a revision to all devices, including the caller's, which asked for it and does
-        not hold it.
+        """Announce a revision to all devices of the space, including this session's own, which
+        asked for the change but does not have the new file.
         """
         self.publish(change)
         self._copies.announce(change)

@@ -1,5 +1,5 @@
-"""The index of a space, kept up to date with the documents: chunks, their vectors and the search
-over them.
+"""The index of a space: chunks, their vectors and the search over them, kept up to date with the
+documents.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Index:
     """The index of an open space.
 
     Attributes:
-        budget: the budget of tokens, which is counted in the database.
-        providers: the models, the preferred one first.
-        derivation: derives rows from a document within the transaction that changes it.
+        budget: the monthly limit of tokens sent to embedding providers, counted in the database.
+        providers: the embedding models, the preferred one first.
+        derivation: creates chunks and keywords of a document in the transaction that changes it.
     """
 
     def __init__(

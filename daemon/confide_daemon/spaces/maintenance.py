@@ -62,7 +62,7 @@ WRITTEN_AT = "written_at"
 
 @dataclass(frozen=True, slots=True)
 class SpaceHealth:
-    """Result of the integrity checks of a space's database."""
+    """The result of the integrity checks of a space's database."""
 
     state: str  # ok, healing, damaged: data is lost, or cannot be repaired
     breaches: list[tuple[str, int]]  # (name, rows), not repaired yet
@@ -86,7 +86,7 @@ class MaintenanceTurns:
 
 
 class Upkeep:
-    """The maintenance of an open space."""
+    """Runs the maintenance of an open space in the background."""
 
     def __init__(
         self, file: SpaceFile, index: Index, disk: Disk, turns: MaintenanceTurns, *, clock: Callable[[], float]
@@ -125,7 +125,7 @@ class Upkeep:
         self._task = asyncio.create_task(self._run(), name="confide-upkeep")
 
     async def close(self) -> None:
-        """Stop after the current transaction."""
+        """Stop the maintenance after the current transaction."""
         self._ended.set()
         self._damage.listen(None)
         self._wake.set()
@@ -143,7 +143,9 @@ class Upkeep:
         self._wake.set()
 
     async def record_loss(self) -> None:
-        """Record that the database file was missing, although devices have used the space before."""
+        """Record that the database file was missing when the space was opened, although devices
+        have used the space before.
+        """
         await self._threads.maintain(lambda store: _note_breach(store, Breach(FILE_LOST, 1, self._clock())))
         await self._look_up()
 

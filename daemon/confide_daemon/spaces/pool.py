@@ -419,7 +419,7 @@ class Spaces(SpaceHost):
         return await self._entry(space_id).renew(follow)
 
     async def close(self) -> None:
-        """Finish pending writes and close all spaces."""
+        """Finish pending writes, close all spaces and drop their keys."""
         for entry in self._entries.values():
             entry.stop_timer()
         await self._room.close()

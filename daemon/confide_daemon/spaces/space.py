@@ -110,13 +110,14 @@ class SpaceShared:
         embedder: the embedding models, the preferred one first; each other one is a fallback while
             those before it are unavailable.
         deleted_days: days for which a deleted document can be restored.
-        quota: the limits of each space.
-        clock: seconds since 1970, for the removal of deleted documents and the month of a budget.
-        vault: the external store of new sealed records; None keeps them in the databases.
+        quota: the size limits of each space.
+        clock: returns the time in seconds since 1970, for the removal of deleted documents and for the
+            month of a budget.
+        vault: the external store of new sealed records; None: they are stored in the databases.
         pages: the memory budget for all page caches.
         disk: checked before writes that can wait; None: each space checks the disk of its own folder.
         turns: schedules the spaces' maintenance.
-        parts: functions that make the add-ons' parts of each space.
+        parts: functions that create the add-ons' state in each space.
     """
 
     settings: IndexSettings
@@ -155,7 +156,7 @@ class SpaceHost:
 
 
 class Space:
-    """An open space. `Space.open` makes it, `close` ends it."""
+    """An open space. Create it with `Space.open`, end it with `close`."""
 
     def __init__(self, space_id: str, file: SpaceFile, shared: SpaceShared, disk: Disk, host: SpaceHost) -> None:
         self.space_id = space_id

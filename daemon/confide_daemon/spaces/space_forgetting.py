@@ -190,7 +190,7 @@ class Forgetting:
         return [row for row in rows if row.done_at is None]
 
     async def rows(self) -> list[ForgetRow]:
-        """Return all records, the oldest first."""
+        """Return all records of the space, the oldest first."""
         return await self._threads.read(lambda store: store.forgettings.rows())
 
     async def find(self, identity: bytes) -> ForgetRow | None:

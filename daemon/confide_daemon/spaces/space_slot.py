@@ -130,7 +130,9 @@ class SpaceSlot:
     # Changes of the key: for a new epoch of the roster, another keeper, or an operator's request
 
     def change_key(self) -> None:
-        """Change the key in the background, if a change is due and the new key is available."""
+        """Start to change the key in the background, if a change is due and the new key is
+        available.
+        """
         if self.changing is None or self.changing.done():
             self.changing = asyncio.create_task(self._finish_change(), name="confide-rekeying")
 

@@ -65,7 +65,9 @@ _RAISED: dict[type[apsw.Error], type[StorageError]] = {apsw.CorruptError: Damage
 
 
 class storage_errors:  # noqa: N801 - a context manager; as a generator it took a tenth of a short query's time
-    """Turn SQLite's errors into StorageError; SQL and values stay out of the message."""
+    """Raise SQLite's errors within the context as StorageError, without SQL or values in the
+    message.
+    """
 
     __slots__ = ("_doing",)
 
@@ -87,8 +89,8 @@ class storage_errors:  # noqa: N801 - a context manager; as a generator it took 
 
 
 def id_array(ids: Iterable[int]) -> object:
-    """Return ids, at least one, as the value of `carray(?)`, in rising order, so that rows on one
-    page are read together.
+    """Return ids (at least one) as a parameter for `carray(?)`. They are sorted, so that rows on
+    one page are read together.
 
     Passing them to `json_each` would format and parse them, which took a twentieth of a search.
     """
@@ -97,10 +99,10 @@ def id_array(ids: Iterable[int]) -> object:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """Commit everything that is written inside, or nothing.
+    """Open a transaction: either everything written inside is committed or nothing.
 
-    `with connection` of apsw does the same, but it fails on exit when SQLite has already rolled
-    back the transaction, as on a full disk, and so hides the cause.
+    apsw's `with connection` does the same. But if SQLite has already rolled back the transaction,
+    as on a full disk, it fails on exit and hides the cause.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -189,8 +191,8 @@ def give_key(connection: apsw.Connection, key: bytes) -> None:
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file with mode 0600, which SQLite would create with the umask's mode; -wal
-    and -shm get the same mode.
+    """Create an empty file with mode 0600. SQLite would create it with the mode that the umask
+    allows; it gives the -wal and -shm files the same mode as the file.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

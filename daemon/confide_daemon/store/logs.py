@@ -239,8 +239,8 @@ class LogStore(Protocol):
         """
 
     def forgetting(self) -> AbstractContextManager[Callable[[str], None]]:
-        """Yield a function that removes the log of a removed space. Raises EngineError if the store
-        cannot be reached, before anything is removed.
+        """Yield a function that removes the log of a space by its id. Raises EngineError, before
+        anything is removed, if the store cannot be reached.
         """
 
 

@@ -1,4 +1,5 @@
-"""Upgrades of a database's schema in numbered steps: the `.sql` files in a package's folder `sql`.
+"""Upgrades of a database's schema in numbered steps, which are the `.sql` files in the folder `sql`
+of a package.
 
 A new database has no data to migrate, so one script (`whole_NNNN.sql`) creates the schema that all
 steps together produce.
@@ -20,8 +21,8 @@ from confide_daemon.store.database import storage_errors, transaction
 
 @functools.cache
 def migrations(package: str = "confide_daemon.store") -> tuple[tuple[int, str], ...]:
-    """Return (version, SQL) of a package's schema steps, oldest first. Every opening of a space
-    calls this, so the files are read once.
+    """Return (version, SQL) of a package's schema steps, oldest first. The files are read once per
+    process, since every opening of a space needs them.
     """
     folder = resources.files(package) / "sql"
     found = []
@@ -42,7 +43,7 @@ def whole(newest: int, package: str = "confide_daemon.store") -> str | None:
 
 
 def version(connection: apsw.Connection) -> int:
-    """Return the newest applied version, or 0."""
+    """Return the number of the newest applied step, or 0 if none was applied."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchall():
         return 0
     rows: list[Any] = connection.execute("SELECT coalesce(max(version), 0) FROM migration").fetchall()

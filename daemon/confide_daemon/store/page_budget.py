@@ -21,7 +21,7 @@ LEAST_KIB: Final = 256
 
 
 class PageBudget:
-    """The memory budget of all spaces of a daemon; usable from any thread."""
+    """The memory budget for the page caches of all spaces of a daemon. Any thread may use it."""
 
     def __init__(self, budget_mib: int = BUDGET_MIB) -> None:
         self._budget_kib = budget_mib * 1024
@@ -36,7 +36,7 @@ class PageBudget:
         return self.share_kib / MOST_KIB
 
     def enforce(self) -> None:
-        """Set the budget as the limit of all memory that SQLite allocates in this process."""
+        """Limit all memory that SQLite allocates in this process to the budget."""
         apsw.soft_heap_limit(self._budget_kib * 1024)
 
     def count_opened(self) -> None:

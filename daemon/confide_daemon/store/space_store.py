@@ -1,5 +1,5 @@
-"""The store of a space on encrypted SQLite: documents and chunks in tables, keywords in FTS5, the
-vectors of each embedding generation in a table of their own.
+"""The database of a space on encrypted SQLite: documents and chunks in tables, keywords in FTS5,
+and the vectors of each embedding model in a table of their own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _Tables = TypeVar("_Tables")
 
 
 class Store(Database):
-    """A connection to the database of a space, with the classes for its tables, its maintenance and
-    its replacement.
+    """A connection to the database of a space, with objects for its tables, its maintenance and its
+    replacement.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class Store(Database):
         self._addon_tables: dict[Callable[[Database], Any], Any] = {}
 
     def tables(self, kind: Callable[[Database], _Tables]) -> _Tables:
-        """Return an add-on's tables over this connection, made on the first call."""
+        """Return an add-on's tables, of the class `kind`, on this connection. They are created on
+        the first call.
+        """
         if kind not in self._addon_tables:
             self._addon_tables[kind] = kind(self)
         found: _Tables = self._addon_tables[kind]
@@ -87,11 +89,11 @@ class Store(Database):
         scan: VectorScan | None = None,
         damage: Damage | None = None,
     ) -> Self:
-        """Open the file; a writer also creates and upgrades it. Raises StorageError: wrong key,
-        damaged, newer version, not writable, disk full.
+        """Open the database file; a writer also creates and upgrades it. All connections of the
+        space share `scan` (the vectors in memory) and `damage` (the unreadable parts).
 
-        All connections of the space share `scan` (the vectors in memory) and `damage` (the
-        unreadable parts).
+        Raises StorageError if the key is wrong, the file is damaged or not writable, a newer
+        version wrote it, or the disk is full.
         """
         if writer:
             replacement.sweep(path)

@@ -1,4 +1,4 @@
-"""The threads of a space: one that writes, a few that read, and one for long reads, each with its
+"""The threads of a space: one that writes, a few that read, and one for long reads. Each has its
 own connection.
 """
 
@@ -31,8 +31,8 @@ LAST_PAGES: Final = 512
 
 
 class StoreThreads:
-    """Runs functions with a store on the space's threads. Each reading thread calls `open_reader`
-    once.
+    """Runs functions on the threads of a space; each function receives its thread's connection.
+    Each reading thread calls `open_reader` once.
     """
 
     def __init__(self, writer: Store, open_reader: Callable[[], Store], pages: PageBudget | None = None) -> None:
@@ -77,7 +77,7 @@ class StoreThreads:
         return self._writer.path.exists()
 
     async def write(self, work: Callable[[Store], T]) -> T:
-        """Run `work` on the writer's thread, after all earlier requests."""
+        """Run `work` on the writer's thread after all earlier requests; return its result."""
         self.used_at = time.monotonic()
         return await self.maintain(work)
 
@@ -153,12 +153,12 @@ class StoreThreads:
             done.set()
 
     async def change_key(self, key: bytes, follow: Callable[[int, int], None]) -> None:
-        """Copy the database under the new key (32 bytes) in small steps, between which writes
-        continue, and switch to the copy.
+        """Re-encrypt the database with a new key (32 bytes): copy it in small steps, between which
+        writes continue, then switch to the copy.
 
-        Readers wait only for the swap: a few milliseconds. If this is cancelled or fails, the old
-        key stays. `follow` receives the number of copied pages and the total. Raises StorageError:
-        no room, a disk fault, or another process that reads the file.
+        Readers wait only for the switch: a few milliseconds. If this is cancelled or fails, the old
+        key stays in force. `follow` receives the number of copied pages and the total. Raises
+        StorageError if the disk is full or fails, or another process reads the file.
         """
 
         def is_nearly_done(store: Store) -> bool:
@@ -188,7 +188,7 @@ class StoreThreads:
             raise
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """Run `work` on a reading thread; it sees the last committed state."""
+        """Run `work` on a reading thread and return its result. It sees the last committed state."""
         self.used_at = time.monotonic()
         return await self._submit(self._reading, lambda: work(self._reader()))
 

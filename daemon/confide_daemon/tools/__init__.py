@@ -1,6 +1,6 @@
-"""The tools that an agent sees, one module per tool or related group: their wire definitions and
-their code.
+"""The tools that an agent sees, one module for each tool or group of related tools: their wire
+definitions and their code.
 
-A tool gets the caller's space and the connection's projects through a `ToolContext`. It has no
+A tool receives the caller's space and the connection's projects in a `ToolContext`. It has no
 access to sockets, keys or JSON-RPC.
 """

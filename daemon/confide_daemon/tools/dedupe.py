@@ -1,5 +1,5 @@
-"""`memory_dedupe`: finds groups of near-duplicate notes, and on request merges each group into one
-note.
+"""`memory_dedupe`: finds groups of near-duplicate notes, and merges each group into one note if the
+call asks for it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Find the groups, and merge them on request.
+    """Find groups of near-duplicate notes, and merge them if the call asks for that.
 
     Raises GrantError if the caller may not read memory, or may not write for a merge.
     """

@@ -1,4 +1,4 @@
-"""`memory_delete`: deletes a note or another memory file, which can be restored for a while."""
+"""`memory_delete`: deletes a note or another memory file. It can be restored for a while."""
 
 from __future__ import annotations
 
@@ -44,11 +44,16 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Delete a document, then its file on the caller's disk unless a person has just edited it.
+    """Delete a document, and then its file on the caller's disk unless a person has just edited it.
 
-    Raises GrantError if the caller may not write it; NotFoundError if it does not exist; ToolError
-    if it is not a memory file, or its project is not attached; ConflictError if it is not at
-    `expectedRevision`; InvalidPathError, StorageError, OperationError.
+    Raises:
+        GrantError: the caller may not write the document.
+        NotFoundError: the document does not exist.
+        ToolError: it is not a memory file, or its project is not attached.
+        ConflictError: it is not at `expectedRevision`.
+        InvalidPathError: the path is malformed.
+        StorageError: the database cannot be written.
+        OperationError: the id of the call was used for another change.
     """
     projects = context.reachable()
     operation = context.operation_of(DEFINITION.name, arguments)

@@ -1,5 +1,5 @@
-"""The tools of the group `entities`: entities in notes, a summary of a project, and the agent's
-workplace.
+"""The tools of the group `entities`: entities (people, things, topics) that notes are about, a
+summary of a project, and where the agent works.
 
 `entity_list`, `entity_search`, `project_summary`, `context_info`.
 """
@@ -76,8 +76,8 @@ SEARCH = Definition(
 
 
 async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List the entities of the notes within the caller's grants. Raises GrantError: the caller may
-    not read the project; ToolError: a bad argument.
+    """List the entities of the notes that the caller may read. Raises GrantError if the caller may
+    not read the project, ToolError if an argument is invalid.
     """
     projects, tasks = _search_range(context, arguments)
     found = await context.space.notes.entities(projects, tasks=tasks, type=arguments.get("type"))
@@ -93,7 +93,7 @@ async def list_entities(context: ToolContext, arguments: dict[str, Any]) -> Tool
 
 
 async def find_entities(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Find entities by name. Raises GrantError: the caller may not read the project."""
+    """Find entities by name. Raises GrantError if the caller may not read the project."""
     projects, tasks = _search_range(context, arguments)
     find = context.space.notes.entities_like
     near = await find(arguments["query"], projects, tasks=tasks, limit=arguments["limit"])
@@ -153,10 +153,10 @@ SUMMARY = Definition(
 
 
 async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Count the contents of a project.
+    """Count the documents, notes and other contents of a project.
 
-    Raises GrantError if the caller has no access to the project, ToolError if it is to be created
-    and is not attached.
+    Raises GrantError if the caller has no access to the project, ToolError if the call is to create
+    the project and it is not attached.
     """
     grants = context.grants
     grants.require_source("memory")
@@ -186,7 +186,7 @@ async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> To
 
 
 def label_counts(counts: dict[str, int]) -> dict[str, int]:
-    """Return the counts with a label in place of an empty name."""
+    """Return the counts by name, with the label `none` for an empty name."""
     return {name or "none": count for name, count in counts.items()}
 
 
@@ -243,7 +243,9 @@ CONTEXT = Definition(
 
 
 async def context_info(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
-    """Return where the agent works, as its device reports it."""
+    """Return where the agent works, as its device reports it: platform, folder, git repository and
+    local time.
+    """
     project = context.project or GLOBAL_PROJECT
     said = await context.machine.workplace(project) or {}
     git = said.get("git")

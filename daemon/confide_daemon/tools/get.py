@@ -99,7 +99,7 @@ DEFINITION = Definition(
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Return one note. Raises GrantError if the caller may not read memory, NotFoundError if no
-    accessible note matches.
+    note that the caller may read matches.
     """
     grants = context.grants
     grants.require_source("memory")
@@ -111,7 +111,9 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 def summary(context: ToolContext, row: NoteRow) -> dict[str, Any]:
-    """Return the fields of `SUMMARY`, with uses that are not yet in the database."""
+    """Return the fields of a note in the form of `SUMMARY`. Its count of uses includes those that
+    are not in the database yet.
+    """
     return {
         "id": row.id,
         "title": row.title,
@@ -140,7 +142,7 @@ _ANOTHERS = "'id' is that of another note, so the file's name gives one"
 
 
 def whole(context: ToolContext, found: FullNote) -> dict[str, Any]:
-    """Return all fields of a note."""
+    """Return all fields of a note for a tool's result."""
     note = found.note
     return {
         **summary(context, found.row),
@@ -158,8 +160,8 @@ def whole(context: ToolContext, found: FullNote) -> dict[str, Any]:
 
 
 def relations(found: FullNote, *, most: int | None = MOST_RELATIONS) -> list[dict[str, Any]]:
-    """Return a note's relations in both directions as `RELATION` describes: its own, others', then
-    `[[links]]`; `most` at most.
+    """Return up to `most` relations of a note (None: all) in the form of `RELATION`. Its own come
+    first, then those that other notes state to it, then `[[links]]`.
     """
     own = found.row.id
     entries = []

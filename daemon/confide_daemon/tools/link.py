@@ -57,11 +57,14 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Write a relation into the note that states it, or into both.
+    """State a relation between two notes, in the file of one of them or of both.
 
-    Raises GrantError if the caller may not write there; NotFoundError if one of the notes does not
-    exist; ToolError if the relation is invalid or the note's front matter cannot be changed;
-    StorageError, OperationError.
+    Raises:
+        GrantError: the caller may not write the file.
+        NotFoundError: one of the notes does not exist.
+        ToolError: the relation is invalid, or the note's front matter cannot be changed.
+        StorageError: the database cannot be written.
+        OperationError: the id of the call was used for another change.
     """
     kind, is_mutual = arguments["relation"], arguments["bidirectional"]
     if arguments["id"] == arguments["relatedId"]:

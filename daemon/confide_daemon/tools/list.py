@@ -65,9 +65,10 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List notes. Raises GrantError without access to the requested sources, NotFoundError for an
-    unknown project, ToolError for an invalid date, or a project, scope and task that exclude each
-    other.
+    """List the notes that match a filter.
+
+    Raises GrantError if the caller may not read the requested sources; NotFoundError if the project
+    is unknown; ToolError if a date is invalid, or project, scope and task contradict each other.
     """
     project, scope = arguments.get("project") or None, arguments["scope"]
     grants = context.grants
@@ -113,7 +114,7 @@ async def _past(context: ToolContext, rows: Sequence[NoteRow]) -> frozenset[int]
 
 
 def snippet(text: str) -> str:
-    """Return the beginning of a note on one line."""
+    """Return the beginning of a note's text on one line."""
     words = " ".join(front_matter.split(text[: 8 * SNIPPET_CHARS])[1].split())
     return words if len(words) <= SNIPPET_CHARS else words[:SNIPPET_CHARS].rsplit(" ", 1)[0] + " …"
 

@@ -1,8 +1,8 @@
 """`memory_import`, `secret_get` and `memory_forget`: import files of the agent's device as notes,
-open a placeholder, and forget for good.
+decrypt a placeholder, and forget texts for good.
 
-The proxy runs them, since only it can read the files, open a record, ask its user and sign a record
-of what is forgotten; here they are only described.
+The proxy runs these tools, since only it can read the files, decrypt a secret, ask its user, and
+sign a record of what is forgotten. The daemon only describes them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ IMPORT = Definition(
 
 
 async def import_notes(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
-    """Raise ToolError: the daemon cannot run this call."""
+    """Raise ToolError, since only the proxy can run this tool."""
     raise ToolError(
         "memory_import reads files of the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there, or run in a terminal: confide import",
@@ -100,7 +100,7 @@ SECRET_GET = Definition(
 
 
 async def secret_get(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
-    """Raise ToolError: the daemon cannot run this call."""
+    """Raise ToolError, since only the proxy can run this tool."""
     raise ToolError(
         "secret_get opens a secret on the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there; the daemon has no key to it",
@@ -143,7 +143,7 @@ FORGET = Definition(
 
 
 async def forget(_context: ToolContext, _arguments: dict[str, object]) -> ToolResult:
-    """Raise ToolError: the daemon cannot run this call."""
+    """Raise ToolError, since only the proxy can run this tool."""
     raise ToolError(
         "memory_forget asks the user on the machine that the agent runs on, and its proxy has not done so",
         hint="update confide there, or run in a terminal: confide forget",

@@ -1,9 +1,9 @@
-"""The note fields of `memory_store`: parameters, limits, the place of a note, and the check that
-sensitive text is sealed.
+"""The fields of a note in `memory_store`: parameters, limits, the note's project and task, and the
+check that sensitive text is sealed.
 
-A device asks if a note that it does not see is sensitive before it sends a text (`is-sensitive`,
-PROTOCOL.md 9.7), and seals all of it. The check here is the second line of defense: it refuses text
-that a device sends in clear nevertheless.
+Before a device sends a text for a note that it does not have, it asks if the note is sensitive
+(`is-sensitive`, PROTOCOL.md 9.7), and if so seals all of the text. The check here is the second
+line of defense: it refuses text that a device sends in clear nevertheless.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ useful only there.
 
 
 def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | None]:
-    """Return the project and task of a note.
+    """Return the project of a new note, and its task (None: it belongs to no task).
 
     Raises ToolError if scope, task and project contradict each other or one is missing.
     """
@@ -105,7 +105,8 @@ def place(context: ToolContext, arguments: dict[str, Any]) -> tuple[str, str | N
 
 
 def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) -> Draft:
-    """Return the note that the parameters describe.
+    """Return the note that the parameters of a call describe. `task_id` None: it belongs to no
+    task.
 
     Raises ToolError if parameters contradict each other or have invalid values.
     """
@@ -140,7 +141,9 @@ def draft(context: ToolContext, arguments: dict[str, Any], task_id: str | None) 
 
 
 def importance(value: float | str | None) -> float | str | None:
-    """Return the importance as stored in a note. Raises ToolError if it is invalid."""
+    """Check the importance of a note and return it in the form in which notes store it. Raises
+    ToolError if it is invalid.
+    """
     if value is None:
         return None
     if importance_of(value) is None:
@@ -149,7 +152,9 @@ def importance(value: float | str | None) -> float | str | None:
 
 
 def one_line(name: str, values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values with whitespace collapsed. Raises ToolError for control characters."""
+    """Return the values with each run of whitespace replaced by one blank. `name`: the parameter,
+    for the error. Raises ToolError if a value contains control characters.
+    """
     found = []
     for value in values:
         words = " ".join(value.split())
@@ -161,7 +166,7 @@ def one_line(name: str, values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def refuse_plain(text: str) -> None:
-    """Raise ToolError if a text for a sensitive note is not sealed."""
+    """Raise ToolError if a text for a sensitive note is not sealed completely."""
     if not placeholder.only(text):
         raise ToolError(
             "the text of a sensitive note comes sealed, and this one does not",
@@ -170,10 +175,10 @@ def refuse_plain(text: str) -> None:
 
 
 def sealed_only(change: Callable[[str], str], content: str | None) -> Callable[[str], str]:
-    """Wrap a change of a note so that it raises ToolError if it would leave clear text below a
-    front matter marked sensitive.
+    """Wrap a function that changes a note's text. The wrapper raises ToolError if the changed note
+    is marked as sensitive and would contain text in clear.
 
-    `content` is the text that the change inserts, if any.
+    `content`: the text that the change inserts; None: it inserts none.
     """
 
     def change_and_check(text: str) -> str:

@@ -1,4 +1,6 @@
-"""`memory_read` and `memory_history`: the lines of a stored document, and its earlier revisions."""
+"""`memory_read` and `memory_history`: return lines of a stored document, and list its earlier
+revisions.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +63,12 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Read a part of a document, given by its path or a note's id.
+    """Return a part of a document, which is given by its path or by a note's id.
 
-    Raises GrantError without access; ToolError if `fromLine` is past the end; NotFoundError if the
-    document or revision does not exist; its hint names the nearest.
+    Raises:
+        GrantError: the caller may not read the document.
+        ToolError: `fromLine` is past the end.
+        NotFoundError: the document or the revision does not exist; its hint names the nearest.
     """
     arguments = with_lines_split(arguments)
     path, project, revision = arguments["path"], arguments.get("project"), arguments.get("revision")
@@ -140,8 +144,12 @@ HISTORY = Definition(
 
 
 async def history(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List a document's revisions. Raises GrantError without access, NotFoundError if it does not
-    exist or was deleted too long ago, ToolError unless exactly one of `id` and `path` is given.
+    """List the revisions of a document.
+
+    Raises:
+        GrantError: the caller may not read the document.
+        NotFoundError: it does not exist or was deleted too long ago.
+        ToolError: not exactly one of `id` and `path` is given.
     """
     grants = context.grants
     if bool(arguments.get("id")) == bool(arguments.get("path")):

@@ -1,4 +1,4 @@
-"""`memory_search`: finds chunks of stored text that match a query."""
+"""`memory_search`: finds chunks of stored texts that match a query."""
 
 from __future__ import annotations
 
@@ -136,9 +136,13 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Search. Raises GrantError without access to the requested sources, NotFoundError for an
-    unknown project, ToolError for an invalid date, a path outside the memory, or a project, scope
-    and task that exclude each other.
+    """Search the texts that the caller may read.
+
+    Raises:
+        GrantError: the caller may not read the requested sources.
+        NotFoundError: the project is unknown.
+        ToolError: a date is invalid, the path is outside the memory, or project, scope and task
+            contradict each other.
     """
     project, scope, path = arguments.get("project"), arguments["scope"], arguments.get("path")
     task = context.task(project, scope, arguments.get("taskId"))
@@ -209,9 +213,11 @@ def _between(arguments: dict[str, Any], zone: tzinfo | None) -> tuple[datetime |
 
 
 def moment(name: str, text: str | None, zone: tzinfo | None = None) -> datetime | None:
-    """Return the time of an ISO date, an ISO time or an age (`12h`, `7d`, `2w`, `3m`, `1y`).
+    """Return the time that a parameter states: an ISO date, an ISO time, or an age (`12h`, `7d`,
+    `2w`, `3m`, `1y`). Return None if `text` is not given.
 
-    `zone`: that of a time without one; None: the daemon's. Raises ToolError.
+    `name`: the parameter, for the error. `zone`: the time zone of a time that states none; None:
+    the daemon's. Raises ToolError if the text has another form.
     """
     if text is None:
         return None

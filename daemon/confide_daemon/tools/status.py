@@ -1,4 +1,6 @@
-"""`memory_status`: the amount stored, the freshness of the index and the state of the connection."""
+"""`memory_status`: reports how much is stored, how current the index is, and the state of the
+connection.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,7 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, _arguments: dict[str, Any]) -> ToolResult:
-    """Describe the caller's space, counting only files and chunks within its grants."""
+    """Describe the caller's space. Only files and chunks that the caller may read are counted."""
     grants = context.grants
     status = await context.space.status(grants.projects)
     reached = {name: count for name, count in status.sources.items() if grants.has_source(name)}

@@ -1,5 +1,5 @@
-"""`memory_store`: appends to a markdown file, replaces it or a section of it, or writes a note from
-its fields.
+"""`memory_store`: appends to a markdown file, replaces the file or a section of it, or writes a
+note from its fields.
 """
 
 from __future__ import annotations
@@ -123,9 +123,15 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Store a text. A caller with access to some projects sees the queue of those only. Raises
-    GrantError, ToolError, ConflictError, NotFoundError, InvalidPathError, InvalidTextError,
-    TooLargeError, StorageError.
+    """Store a text. A caller with access to some projects only sees the index queue of those.
+
+    Raises:
+        GrantError: the caller may not write there.
+        ToolError: the arguments contradict each other or are invalid.
+        ConflictError: the document is not at `expectedRevision`.
+        NotFoundError: the document or section to change does not exist.
+        InvalidPathError, InvalidTextError, TooLargeError: the path or text cannot be stored.
+        StorageError: the database cannot be written.
     """
     await context.allow_again(arguments["content"])
     store = _store_note if arguments.keys() & note_fields.PROPERTIES.keys() else _store_file
@@ -347,7 +353,7 @@ def _answer(
 
 
 def sealed_warnings(text: str) -> list[str]:
-    """Return warnings for the caller that a credential given in clear was replaced."""
+    """Return warnings that a credential in the caller's text was replaced by a placeholder."""
     found = set(STANDIN.findall(text))
     sealed = sum(one.startswith("(sealed:") for one in found)
     redacted = len(found) - sealed

@@ -1,5 +1,5 @@
-"""`memory_sync`: makes the device compare its files with the daemon's, and waits until everything
-is indexed.
+"""`memory_sync`: makes the device compare its files with the daemon's, and waits until all texts
+are indexed.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Scan, rebuild on request, and wait for the embeddings while reporting progress.
+    """Compare the device's files with the daemon's, rebuild the index if requested, and wait for
+    the embeddings while reporting progress.
 
-    Raises GrantError without access to the source, or if a caller without full write access
-    requests new embeddings.
+    Raises GrantError if the caller may not read the source, or requests new embeddings without full
+    write access.
     """
     started = time.monotonic()
     warnings: list[str] = []

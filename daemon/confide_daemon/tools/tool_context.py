@@ -1,5 +1,5 @@
-"""Definitions of tools, and the context of a call: the caller's space, the connection's projects
-and the device.
+"""Definitions of tools, and the context of a tool call: the caller's space, the connection's
+projects and the device.
 """
 
 from __future__ import annotations
@@ -53,38 +53,43 @@ OUTCOME: dict[str, object] = {
 
 class Machine(Protocol):
     """The interface to the caller's device. A session implements it; so does the panel, a caller
-    without a proxy.
+    without a device of its own.
     """
 
     async def write_back(self, project: str, path: str, result: PutResult, before: str | None) -> WrittenBack:
-        """Write a new revision to the caller's disk, merging a person's fresh edit."""
+        """Write a new revision to the disk of the caller's device. If a person has just edited the
+        file there, the edit is merged.
+        """
 
     async def take_away(self, project: str, path: str, revision: int, before: str | None) -> WrittenBack:
-        """Remove the file of a deleted document from the caller's disk; a file with a fresh edit
-        brings the document back.
+        """Remove the file of a deleted document from the disk of the caller's device. If a person
+        has just edited it, it stays and the document is restored.
         """
 
     async def flush(self, project: str, path: str) -> None:
-        """Fetch a person's fresh edit of the file on the caller's device, if there is one."""
+        """Make the caller's device send a person's fresh edit of the file, if there is one."""
 
     async def backlog(self) -> Backlog | None:
-        """Return what the device still has to send; None if it does not answer."""
+        """Return how much the device still has to send, or None if it does not answer."""
 
     async def workplace(self, project: str) -> Workplace | None:
-        """Return where the agent works (PROTOCOL.md 9.4); None if the device does not answer."""
+        """Return where the agent works, as its device reports it (PROTOCOL.md 9.4); None if the
+        device does not answer.
+        """
 
     async def scan(self, *, force: bool) -> Scanned | None:
-        """Ask the device to compare its files; return None if it keeps none. Raises RequestError on
-        failure.
+        """Make the device compare its files with the daemon's; return None if it keeps no files.
+        `force`: True to read even files that seem unchanged. Raises RequestError if the comparison
+        fails.
         """
 
     async def progress(self, done: float, total: float | None, message: str) -> None:
-        """Report the progress of a long call, if the client wants it."""
+        """Report the progress of a long call to the client, if the client has asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBack:
-    """The result of writing a revision to the caller's disk."""
+    """The result of writing a revision to the disk of the caller's device."""
 
     on_disk: bool  # the file on the caller's machine holds the document's newest revision
     result: PutResult  # the newest revision, which is not the stored one where a person's edit was merged in
@@ -92,7 +97,7 @@ class WrittenBack:
 
     @property
     def warnings(self) -> list[str]:
-        """Return warnings for the agent about the write to disk."""
+        """Return warnings for the agent: why the file was not written, or that an edit was merged."""
         found = [self.warning] if self.warning else []
         if self.result.merged:
             found.append("the file was being edited on this machine; both sides were kept")
@@ -104,13 +109,13 @@ class WrittenBack:
         return found
 
     def outcome(self) -> dict[str, Any]:
-        """Return the fields of `OUTCOME`."""
+        """Return this result in the form of `OUTCOME`."""
         return {"queued": False, "onDisk": self.on_disk, "warnings": self.warnings}
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """Facts about the connection for `memory_status`."""
+    """Facts about the connection that `memory_status` reports."""
 
     # machine, proxy_version: as the proxy said at its attach; "" if it said nothing
     machine: str
@@ -122,7 +127,7 @@ class ConnectionFacts:
 
 @dataclass(frozen=True, slots=True)
 class SealingFacts:
-    """Facts about the space's sealed secrets for `memory_status`, except their number."""
+    """Facts about the space's sealed secrets that `memory_status` reports, except their number."""
 
     devices: int  # how many may open them; 0 before there is a list of devices
     epoch: int  # of the key that they are sealed under now; 0 before there is one
@@ -132,8 +137,8 @@ class SealingFacts:
 
     @classmethod
     def of(cls, roster: Roster | None, custody: str, key: bytes) -> SealingFacts:
-        """Return a roster's facts for the caller with this key; an empty key for a caller without
-        one.
+        """Return these facts from a roster (None: the space has none), for the caller with this
+        key. `key` is empty for a caller without one.
         """
         if roster is None:
             return cls(0, 0, custody)
@@ -144,8 +149,8 @@ class SealingFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Selects one task by its `id`, and only if it belongs to one of `projects` (None: to any
-    project).
+    """Selects the notes of the task `id`. `projects`: only if the task belongs to one of them;
+    None: to any project.
     """
 
     id: str
@@ -188,31 +193,34 @@ class ToolContext:
 
     @property
     def grants(self) -> Grants:
-        """The caller's current rights. Read again after every await."""
+        """The caller's current rights. They may change during every await, so read them again after
+        it.
+        """
         return self.rights()
 
     @property
     def linked_projects(self) -> frozenset[str]:
-        """The linked projects within the caller's grants."""
+        """The projects linked to the current one that the caller may access."""
         linked = self.space.projects.linked_projects(self.project) if self.project else frozenset()
         return frozenset(name for name in linked if self.grants.has_project(name))
 
     @property
     def moment(self) -> float:
-        """The time of the call, in seconds since 1970."""
+        """When the call was made, in seconds since 1970."""
         return float(int(self.called_at.timestamp())) if self.called_at else now()
 
     async def allow_again(self, text: str) -> None:
-        """Accept a text again that was forgotten, if a person stores it now."""
+        """Accept a forgotten text again, if this call stores it on behalf of a person."""
         if self.class_ == OWNER:
             self.grants.require_scope()
             await self.space.forgetting.allow(text, said=self.moment)
 
     def search_projects(self, project: str | None, scope: str) -> frozenset[str] | None:
-        """Return the projects to search, None for all: this one, linked ones and the global one;
-        `scope` narrows, `project` replaces.
+        """Return the projects to search; None: all. By default these are the current project, those
+        linked to it and the global one. `scope` narrows them, `project` replaces them.
 
-        Grants are applied later. Raises ToolError if the two exclude each other.
+        The caller's rights are applied later. Raises ToolError if `project` and `scope` contradict
+        each other.
         """
         if scope == "global":
             if project not in (None, GLOBAL_PROJECT):
@@ -231,9 +239,8 @@ class ToolContext:
         return frozenset({self.project, GLOBAL_PROJECT, *self.linked_projects})
 
     async def require_known(self, project: str | None) -> None:
-        """Refuse a named project that has no accessible contents and is not attached.
-
-        Raises NotFoundError; its hint names the nearest.
+        """Raise NotFoundError if the named project has nothing that the caller may read and is not
+        attached. The error's hint names similar projects. `project` None: accepted.
         """
         if project in (None, "*", GLOBAL_PROJECT, self.project) or {project} & (
             self.attached_projects | self.linked_projects
@@ -248,11 +255,10 @@ class ToolContext:
         raise NotFoundError(f"there is no project '{printable(project[:64])}'", hint=hint)
 
     def task(self, project: str | None, scope: str, task_id: str | None) -> TaskFilter | None:
-        """Return the task whose notes a call includes, or None to leave out those of all tasks.
+        """Return the task whose notes a call includes, or None to leave out the notes of all tasks.
 
-        `scope` is all, project, global or task; a task without a scope means scope task.
-
-        Raises ToolError if they contradict each other or the task is missing.
+        `scope` is all, project, global or task; `task_id` with scope all counts as scope task.
+        Raises ToolError if scope and task contradict each other, or the task is missing.
         """
         if scope == "task" and task_id is None:
             raise ToolError("scope 'task' needs 'taskId'", hint="the name of the task, such as release-42")
@@ -264,11 +270,12 @@ class ToolContext:
         return TaskFilter(task_id, None if name in (None, "*") else frozenset({name}))
 
     async def first(self, path: str, project: str | None, look: Callable[[str], Awaitable[T]]) -> tuple[str, T]:
-        """Look a document up in the named project, or else in this, the global and linked ones;
-        return the project and the result.
+        """Look for a document with the function `look` in one project after the other; return the
+        first project that has it, and the result. Only the named project is searched, or without
+        one the current, the global and the linked projects.
 
-        Raises GrantError without access to any of them or to the document's source, NotFoundError
-        if none has it, as the first lookup reports it.
+        Raises GrantError if the caller may access none of them or not the document's source;
+        NotFoundError, from the first search, if no project has the document.
         """
         self.grants.require_source(source_of(path))
         own = (self.project or GLOBAL_PROJECT, GLOBAL_PROJECT, *sorted(self.linked_projects))
@@ -285,8 +292,8 @@ class ToolContext:
         raise missing
 
     def reachable(self) -> frozenset[str] | None:
-        """Return the projects whose notes a writing caller may see, None for all. Raises GrantError
-        if it may not write at all.
+        """Return the projects whose notes a caller that may write can see; None: all. Raises
+        GrantError if the caller may not write at all.
         """
         grants = self.grants
         grants.require_scope()
@@ -294,7 +301,7 @@ class ToolContext:
         return grants.projects_among(None)
 
     def is_attached(self, project: str) -> bool:
-        """Return True if the connection can write to a project, within its grants."""
+        """Return True if this connection can write to the project, apart from the caller's rights."""
         if not self.has_machine:
             return (
                 len(project) <= MAX_PROJECT_CHARS and project.isprintable() and bool(project.strip()) and project != "*"
@@ -302,16 +309,19 @@ class ToolContext:
         return project == GLOBAL_PROJECT or project in self.attached_projects
 
     def require_attached(self, project: str, what: str = "write to project") -> None:
-        """Raise ToolError for a project that is not attached to the connection."""
+        """Raise ToolError if this connection cannot write to the project. `what` describes the
+        attempt in the error.
+        """
         if not self.is_attached(project):
             known = ", ".join(sorted({*self.attached_projects, GLOBAL_PROJECT}))
             raise ToolError(f"this connection cannot {what} '{project[:64]}'", hint=f"it can write to: {known}")
 
     async def flush(self, project: str, path: str, *, sent: tuple[Any, Any] | None = None) -> None:
-        """Fetch a person's fresh edit of a file that this call will change, unless the device has
-        just sent that file.
+        """Make the device send a person's fresh edit of a file that this call will change. `sent`:
+        project and path of a file that the device has just sent, which is not fetched again.
 
-        Raises GrantError if the caller may not write it, ToolError if its project is not attached.
+        Raises GrantError if the caller may not write the file, ToolError if its project is not
+        attached.
         """
         self.grants.require_write(project, path)
         self.require_attached(project)
@@ -320,20 +330,19 @@ class ToolContext:
         self.grants.require_write(project, path)  # a machine that answers late must not outlast its grant
 
     async def writable(self, identity: str) -> NoteRow:
-        """Return a note for changing, after a flush.
+        """Return a note that this call will change, after the device has sent a person's fresh edit
+        of its file.
 
-        Raises NotFoundError: no accessible note has this id; GrantError: the caller may not write
-        it; ToolError: its project is not attached.
+        Raises NotFoundError if no note that the caller may access has this id; GrantError if the
+        caller may not write it; ToolError if its project is not attached.
         """
         row = await self.space.notes.row(identity, self.reachable())
         await self.flush(row.project, row.path)
         return row
 
     async def short_ids(self, identities: Iterable[str]) -> Callable[[str], str]:
-        """Return a function that shortens these note ids to unique prefixes among the notes within
-        the caller's grants.
-
-        Notes without access do not lengthen them.
+        """Return a function that shortens these note ids. The short form is unique among the notes
+        that the caller may read; other notes do not lengthen it.
         """
         with contextlib.suppress(GrantError):  # it may have lost its grants; the result is reported anyway
             short = await self.space.notes.short(list(identities), self.grants.projects_among(None))
@@ -341,8 +350,8 @@ class ToolContext:
         return lambda identity: identity
 
     async def shorten(self, structured: dict[str, object]) -> Callable[[str], str]:
-        """Add a field `shortId` beside each note id in a structured result; return the function that
-        maps a note's id to its short form.
+        """Add a field `shortId` next to each note id in a structured result. Return the function
+        that shortens an id.
         """
         named = list(_named_parts(structured))
         short = await self.short_ids(one["id"] for one in named) if named else str
@@ -351,8 +360,8 @@ class ToolContext:
         return short
 
     def operation_of(self, tool: str, arguments: Mapping[str, object], part: str = "") -> RepeatableChange | None:
-        """Return the repeatable operation of a call; `part` distinguishes several changes of one
-        call.
+        """Return the id and hash by which a retry of this call is recognized, or None if the caller
+        gave no id. `part` distinguishes several changes of one call.
         """
         if self.operation is None:
             return None
@@ -378,20 +387,22 @@ _FREE = ("metadata", "explain")
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool: text for a model, and a structured form for programs that want it."""
+    """The result of a tool: a text for the model, and a structured form for programs."""
 
     structured: dict[str, Any]
     text: str
 
     @classmethod
     def with_warnings(cls, structured: dict[str, Any], lines: Sequence[str]) -> Self:
-        """Create a result with the warnings of the structured form as the last lines of the text."""
+        """Create a result from a structured form and the lines of its text. The warnings in the
+        structured form become the last lines.
+        """
         return cls(structured, "\n".join([*lines, *(f"warning: {warning}" for warning in structured["warnings"])]))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The description of a tool for clients.
+    """The description of a tool, as clients see it.
 
     A client puts name, description and input schema before its model, so they cost tokens in every
     session of every user. They say only what an agent needs to choose the tool and fill it in; a
@@ -424,11 +435,13 @@ class Definition:
 
     @property
     def parameters(self) -> Parameters:
-        """The parser for a call's arguments."""
+        """The parser that checks a call's arguments."""
         return Parameters(self.name, self.properties, self.required, clears=self.clears)
 
     def wire(self, groups: Collection[str] = ()) -> dict[str, object]:
-        """Return the tool as `tools/list` lists it together with these groups."""
+        """Return the tool in the form of MCP's `tools/list`. `groups`: the tool groups that the
+        client sees; some parameters are shown only with certain groups.
+        """
         hidden = {name for name, group in self.shown_with.items() if group not in groups}
         shown = {name: schema for name, schema in self.properties.items() if name not in hidden}
         schema: dict[str, object] = {"type": "object", "properties": shown}
@@ -465,8 +478,8 @@ class Definition:
 
 
 def record(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the schema of an object with exactly these properties, all required except the
-    `optional` ones.
+    """Return the JSON schema of an object with exactly these properties. All are required except
+    those in `optional`.
     """
     return {
         "type": "object",
@@ -487,7 +500,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt in a client's menu: its description and the function that creates its text."""
+    """A prompt in a client's menu: its description, and the function that returns its text."""
 
     definition: Mapping[str, Any]
     """`name`, `title`, `description` and `arguments`, as MCP lists them."""

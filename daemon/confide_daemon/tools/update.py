@@ -1,4 +1,4 @@
-"""`memory_update`: changes fields or the text of a note, or restores an older text."""
+"""`memory_update`: changes fields or the text of a note, or restores an earlier text."""
 
 from __future__ import annotations
 
@@ -59,14 +59,16 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Change a note, then write its file to the caller's disk.
+    """Change a note, then write its file to the disk of the caller's device.
 
     Raises:
-        GrantError: the caller may not write it.
+        GrantError: the caller may not write the note.
         NotFoundError: the note or the revision does not exist.
-        ConflictError: it is not at `expectedRevision`.
+        ConflictError: the note is not at `expectedRevision`.
         ToolError: the arguments contradict each other, or the note's front matter cannot be changed.
-        InvalidTextError, TooLargeError, StorageError, OperationError.
+        InvalidTextError, TooLargeError: the new text cannot be stored.
+        StorageError: the database cannot be written.
+        OperationError: the id of the call was used for another change.
     """
     identity, base = arguments["id"], arguments.get("expectedRevision")
     given = [name for name in arguments if name not in ("id", "expectedRevision")]

@@ -155,7 +155,7 @@ class Strangers:
             stage.pop(connection, None)
 
     def cut_all(self) -> None:
-        """Cut all unauthenticated connections, when the daemon ends."""
+        """Cut all unauthenticated connections, because the daemon ends."""
         for stage in self._stages.values():
             for connection in list(stage):
                 connection.cut()

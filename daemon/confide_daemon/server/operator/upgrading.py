@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """The result of an upgrade."""
+    """The result of an upgrade: what was pending before, and the snapshot that was made."""
 
     before: Pending
     snapshot: str | None  # its name; None: none was made

@@ -1,1 +1,1 @@
-"""The requests of a device (PROTOCOL.md 9 and 10), with one module per family."""
+"""The requests of a device (PROTOCOL.md 9 and 10), one module for each family."""

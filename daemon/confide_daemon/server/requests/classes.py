@@ -1,8 +1,8 @@
-"""The requests about a text's class (docs/agents.md, PROTOCOL.md 9.9): `trust` raises it for a
-person, `lower` lowers it.
+"""Requests about the trust class of a text (docs/agents.md, PROTOCOL.md 9.9): `trust` raises it on
+behalf of a person, `lower` lowers it.
 
 Both require write access to the document; `trust` also requires a device on the space's roster. No
-tool does either.
+tool of an agent can send them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from confide_memory.wire.revisions import LOWER, TRUST, Doubt, Lowered, LowerReq
 
 
 class ClassRequests:
-    """The class requests of one connection."""
+    """Answers the requests of one connection about trust classes."""
 
     def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space

@@ -1,8 +1,8 @@
-"""The requests about a space's devices: roster, extend, pair, pair-answer, invite, unlock, gateway
+"""Requests about a space's devices: roster, extend, pair, pair-answer, invite, unlock, gateway
 (PROTOCOL.md 9.7, 10.9) and move-roster (9.8).
 
-None needs the space's database, so they are answered while it is locked: devices get their keys
-through them.
+None needs the space's database, so they are answered even while it is locked: devices get their
+keys through them.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _FIRST_CARD_BYTE: Final = 1 + INVITE_ID_LENGTH
 
 
 class RosterRequests:
-    """Requests of a connection about its space's devices, and the notifications about them that it
-    gets.
+    """Answers the requests of one connection about its space's devices, and notifies its device of
+    changes.
     """
 
     def __init__(self, session: SessionHost, spaces: Spaces) -> None:
@@ -75,8 +75,8 @@ class RosterRequests:
         )
 
     async def summary(self) -> Devices:
-        """Return the roster's part of the answer to `attach`. Raises StorageError if the roster
-        cannot be read.
+        """Return what the answer to `attach` says about the roster. Raises StorageError if the
+        roster cannot be read.
         """
         space_id = self._session.caller_now().space_id
         roster = await self._current(space_id)
@@ -89,23 +89,23 @@ class RosterRequests:
         }
 
     async def facts(self) -> SealingFacts:
-        """Return the roster's part of `memory_status`. Raises StorageError: the roster cannot be
-        read.
+        """Return what `memory_status` says about the roster. Raises StorageError if the roster
+        cannot be read.
         """
         caller = self._session.caller_now()
         roster = await self._current(caller.space_id)
         return SealingFacts.of(roster, self._spaces.custody(caller.space_id), caller.public_key)
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the newest epoch if the roster has a device with this key, else None. Raises
-        StorageError: the roster cannot be read.
+        """Return the roster's newest key epoch if this key belongs to a device on it, otherwise
+        None. Raises StorageError if the roster cannot be read.
         """
         roster = await self._current(self._session.caller_now().space_id)
         return roster.epoch if roster is not None and key in roster.devices else None
 
     async def run(self) -> None:
-        """Notify the device of changes by others, until cancelled. One request at a time covers all
-        changes since the last.
+        """Notify the device of changes that others make, until cancelled. Only one notification is
+        under way at a time, and covers all changes since the last.
         """
         space_id = self._session.caller_now().space_id
         with self._desk.following(space_id, self._changed.set):

@@ -1,4 +1,4 @@
-"""The requests about forgotten texts (PROTOCOL.md 9.11).
+"""Requests about forgotten texts (PROTOCOL.md 9.11).
 
     forget-plan       what a record would contain
     forget-take       store a record of a device, and remove what it names
@@ -6,7 +6,8 @@
     forget-undo       accept names or texts again
     forget-receipt    what was removed where, signed
 
-A record goes through all projects, so its device must be on the roster and reach everything.
+A record applies to all projects, so its device must be on the roster and have access to all of
+them.
 """
 
 from __future__ import annotations
@@ -41,20 +42,22 @@ OUT_OF_SCOPE: Final = (
 
 
 class ForgetServices(Protocol):
-    """The add-ons' services, as far as they have copies of a space."""
+    """The methods of the add-ons' services that concern copies of a space, such as backups."""
 
     def copies_of(self, space_id: str, before: float) -> Sequence[HeldCopy]:
-        """Return the copies from before a time, in seconds since 1970. Blocks."""
+        """Return the copies of a space that were made before a time (seconds since 1970). Blocks."""
 
     async def drop_copies(self, space_id: str, before: float) -> list[str]:
-        """Remove the space from these copies; return their names. Raises ConfideError."""
+        """Remove the space from all copies that were made before a time (seconds since 1970);
+        return the names of those copies. Raises ConfideError if a copy cannot be changed.
+        """
 
     def on_records_written(self, space_id: str) -> None:
-        """Handle a change of the records beside the space's database."""
+        """Notify the services that the space's file of forgotten texts has changed."""
 
 
 class ForgetRequests:
-    """The requests of one connection about forgotten texts."""
+    """Answers the requests of one connection about forgotten texts."""
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""The requests about a memory as a whole (PROTOCOL.md 9): days, relations and a session's briefing."""
+"""Requests about a memory as a whole (PROTOCOL.md 9): changes by day, relations, and the briefing
+at the start of a session.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ _MOST_ACTION_CHARS: Final = 512 * 1024
 
 
 class OverviewRequests:
-    """The overview requests of one connection; they leave out everything that its caller has no
-    grant for.
+    """Answers the overview requests of one connection, without anything that its caller may not
+    read.
     """
 
     def __init__(self, space: Space, session: SessionHost) -> None:

@@ -1,4 +1,4 @@
-"""The requests about projects and about a document's past (PROTOCOL.md 9).
+"""Requests about projects and about the history of documents (PROTOCOL.md 9).
 
 projects, links, link, unlink history, documents, changes, deleted, restore, forget
 """
@@ -23,14 +23,14 @@ from confide_memory.wire.files import OfProject
 
 
 async def queued_for(space: Space, grants: Grants, of_all: int) -> int:
-    """Return how many chunks within the caller's grants wait for an embedding; `of_all` is the
-    number for the whole space.
+    """Return how many chunks that the caller may read still wait for a vector. `of_all`: the number
+    for the whole space.
     """
     return of_all if grants.projects is None else await space.index.count_queued(grants.projects)
 
 
 class ProjectRequests:
-    """The project requests of one connection. Anything its caller has no grant for is treated as
+    """Answers the project requests of one connection. What its caller may not read is treated as
     nonexistent.
     """
 

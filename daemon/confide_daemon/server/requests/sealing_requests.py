@@ -1,11 +1,12 @@
-"""The requests about sealed and unsealed contents (PROTOCOL.md 9.7).
+"""Requests about sealed and unsealed contents (PROTOCOL.md 9.7).
 
     records, record, record-list              store, fetch and list sealed records
     is-sensitive                              check a note that the device does not see
     stored-texts, rewrite, erase, unsealed    seal what a space has stored in clear
 
-A rescan requires write access to all projects and sources: a narrower one would leave the rest in
-clear and report the space as sealed. Only devices on the roster replace stored texts.
+Sealing what is stored requires write access to all projects and sources: a caller with less would
+leave the rest in clear and report the space as sealed. Only devices on the roster replace stored
+texts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class SealedRequests:
-    """The sealing requests of one connection. None of them names a project."""
+    """Answers the sealing requests of one connection. They apply to the whole space, not to a
+    project.
+    """
 
     def __init__(self, space: Space, session: SessionHost) -> None:
         self._space = space

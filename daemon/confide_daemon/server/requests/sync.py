@@ -1,6 +1,7 @@
-"""The sync requests of a device: compare, put, remove, pull (PROTOCOL.md 9).
+"""The requests by which a device synchronizes its files: compare, put, remove, pull (PROTOCOL.md
+9).
 
-Messages compare states and are idempotent, so a lost answer or a replay costs nothing.
+They compare states and are idempotent, so a lost answer or a repeated request does no harm.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from confide_memory.wire.session import RECEIPT, Receipt
 
 
 class SyncRequests:
-    """The sync requests of one connection against its space."""
+    """Answers the sync requests of one connection."""
 
     def __init__(self, space: Space, copies: Copies, session: CopiesHost) -> None:
         self._space = space
@@ -118,9 +119,10 @@ class SyncRequests:
         }
 
     def check_put(self, params: Carried) -> None:
-        """Check a `put` before its text arrives.
+        """Check the parameters of a `put` before its text arrives.
 
-        Raises RequestError if the caller may not write or the parameters are malformed.
+        Raises RequestError if the caller may not write the document or the parameters are
+        malformed.
         """
         put = wire.PUT.read(params, without=("text",))
         try:
@@ -191,9 +193,9 @@ class SyncRequests:
         return {"revision": document.revision, "hash": document.hash, "text": document.text}
 
     def check_transcript(self, params: Carried) -> None:
-        """Check a `transcript` before its messages arrive.
+        """Check the parameters of a `transcript` before its messages arrive.
 
-        Raises RequestError if the caller may not write or the parameters are malformed.
+        Raises RequestError if the caller may not write transcripts or the parameters are malformed.
         """
         project = project_of(params)
         transcripts.batch_of({**params, "messages": []}, transcripts.name_of(params, project))

@@ -1,5 +1,5 @@
-"""Checks for requests about a whole space: the caller must be a device of it with write access to
-all of it.
+"""Checks for requests that concern a whole space: the caller must be one of its devices, with write
+access to all of it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from confide_memory.documents import SOURCES
 
 
 def require_all(session: SessionHost, what: str) -> Caller:
-    """Return the caller if it may write in every project and source. `what` names the request in
-    the error.
+    """Return the caller of a session if it may write to every project and source. `what` names the
+    request in the error.
 
     Raises GrantError if it may not.
     """
@@ -27,9 +27,11 @@ def require_all(session: SessionHost, what: str) -> Caller:
 
 
 async def require_device(session: SessionHost, what: str) -> Caller:
-    """Return the caller if it is also on the space's roster.
+    """Return the caller of a session if it may write to every project and source and is on the
+    space's roster. `what` names the request in the error.
 
-    Raises GrantError if it may not reach all of the space, RequestError if it is not on the roster.
+    Raises GrantError if it may not write to all of the space, RequestError if it is not on the
+    roster.
     """
     caller = require_all(session, what)
     roster = await asyncio.to_thread(session.desk.rosters.current, caller.space_id)

@@ -124,11 +124,13 @@ class ClassTable(Table):
     # Texts that a user has trusted
 
     def trusted_parts(self, document: int) -> frozenset[str]:
-        """Return the hashes of the document's parts that a user has trusted."""
+        """Return the hashes of those parts of the document's text that a user has trusted."""
         return frozenset(row[0] for row in self._rows("SELECT hash FROM trusted_text WHERE document = ?", (document,)))
 
     def trust(self, document: int, hashes: Sequence[str], *, by: str, now: float) -> None:
-        """Record that a user has trusted these parts of the document."""
+        """Record that a user (`by`) has trusted parts of the document's text, given by their
+        hashes.
+        """
         for found in hashes:
             sql = """INSERT INTO trusted_text VALUES (?, ?, ?, ?)
                      ON CONFLICT (document, hash) DO UPDATE SET at = excluded.at, by = excluded.by"""

@@ -94,8 +94,8 @@ class DocumentTable(Table):
         return _document(rows[0]) if rows else None
 
     def list_documents(self, projects: frozenset[str] | None) -> list[DocumentRow]:
-        """Return all documents of the projects, including deleted ones, ordered by project and
-        path.
+        """Return all documents of the projects (None: all), ordered by project and path. Deleted
+        documents are included.
         """
         where = "" if projects is None else f" WHERE p.name {AMONG}"
         values = () if projects is None else (_names(projects),)
@@ -261,8 +261,8 @@ class DocumentTable(Table):
         return RevisionRow(found, content_hash, text, author, created_at)
 
     def hash_at(self, document: int, number: int) -> str | None:
-        """Return the hash of a revision's text, "" for a deletion, or None if the revision does not
-        exist.
+        """Return the hash of a revision's text; "" if the revision is a deletion, None if it does
+        not exist.
         """
         rows = self._rows("SELECT hash FROM revision WHERE document = ? AND number = ?", (document, number))
         return str(rows[0][0]) if rows else None
@@ -327,12 +327,13 @@ class DocumentTable(Table):
         return [(row[0], row[1], row[2]) for row in found]
 
     def page(self, project: str, *, below: str, limit: int, offset: int = 0, sort: str = "updated") -> list[ListedRow]:
-        """Return a page of a project's memory documents that are not deleted.
+        """Return a page of a project's memory documents. Deleted documents are left out.
 
         Args:
             below: a path, or the folder that contains the documents; "" for all.
+            limit: the number of documents on the page.
             offset: the number of documents before the page.
-            sort: a key of `_SORTS`.
+            sort: the order, a key of `_SORTS`.
         """
         order = _SORTS[sort]
         # The short rows of documents select the page; their details are read for its documents
@@ -438,7 +439,9 @@ class DocumentTable(Table):
         return [ChangeRow(*row) for row in self._rows(sql, (after, since, project, *_below(below), limit))]
 
     def deleted_paths(self, project: str, *, limit: int) -> list[str]:
-        """Return the deleted memory files that can be restored, last deleted first."""
+        """Return the paths of up to `limit` deleted memory files that can be restored, last deleted
+        first.
+        """
         sql = """SELECT d.path FROM document d JOIN project p ON p.id = d.project
                  WHERE p.name = ? AND d.deleted AND d.source = 'memory' AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)
                  ORDER BY d.updated_at DESC, d.path LIMIT ?"""
@@ -452,7 +455,9 @@ class DocumentTable(Table):
         return [path for (path,) in self._rows(sql, (project,))]
 
     def deleted_notes(self, projects: frozenset[str] | None, *, limit: int) -> list[DocumentRow]:
-        """Return the deleted notes that can be restored, last deleted first."""
+        """Return up to `limit` deleted notes that can be restored, last deleted first. `projects`
+        None: of all projects.
+        """
         where = "d.deleted AND (d.path GLOB 'memory/notes/?*' OR d.path GLOB 'memory/tasks/?*/?*')"
         where += " AND EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
         reached, values = within("p.name", projects)

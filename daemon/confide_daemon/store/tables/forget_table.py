@@ -69,7 +69,7 @@ class ForgetTable(Table):
         self._rows(sql, (signed.record.id, author, now, _json(lifted), signed.signature, signed.data))
 
     def rows(self) -> list[ForgetRow]:
-        """Return all records, the oldest first."""
+        """Return all records of the space, the oldest first."""
         found = self._rows(f"SELECT {_COLUMNS} FROM forget_record ORDER BY taken_at, id")  # noqa: S608 - names of ours
         return [_row(*each) for each in found]
 

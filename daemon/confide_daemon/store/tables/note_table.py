@@ -291,7 +291,7 @@ class NoteTable(Table):
         return [NotePlace(*row) for row in self._rows(sql, values)]
 
     def count(self, projects: frozenset[str] | None, *, most: int) -> int:
-        """Count the notes of the projects, up to `most`."""
+        """Count the notes of the projects (None: all), but stop at `most`."""
         where, values = "TRUE", []
         if projects is not None:
             where = f"n.project IN (SELECT id FROM project WHERE name {AMONG})"

@@ -54,10 +54,10 @@ class OverviewTable(Table):
         zone_s: int,
         limit: int,
     ) -> list[DayRow]:
-        """Return the numbers of stored changes and of recalls by day, newest first.
+        """Count the changes and the recalls of each day, newest day first, at most `limit` rows.
 
         In a time zone that is not a whole number of hours from UTC, the hour around midnight counts
-        to the day in which it begins.
+        for the day in which it begins.
 
         Args:
             since: the start, in seconds since 1970.

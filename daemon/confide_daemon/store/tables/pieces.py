@@ -485,7 +485,7 @@ def piece_hash(text: str) -> bytes:
 
 
 class PieceTable(Table):
-    """The chunks that documents are cut into."""
+    """The chunks into which documents are cut."""
 
     def __init__(self, database: Database, keywords: KeywordTable, vectors: VectorTables) -> None:
         super().__init__(database)
@@ -493,7 +493,7 @@ class PieceTable(Table):
         self._vectors = vectors
 
     def add(self, document: DocumentRow, pieces: Sequence[Piece], *, now: float) -> None:
-        """Append chunks to a document whose text has grown at its end."""
+        """Append chunks to a document whose text has only grown at its end."""
         sql = "SELECT coalesce(max(position), -1) + 1 FROM chunk WHERE document = ?"
         first = int(self._one(sql, (document.id,)))
         for position, piece in enumerate(pieces, first):
@@ -671,11 +671,11 @@ def _with_days(words: str, path: str, piece: Piece) -> str:
 
 
 def match_pieces(old: Sequence[bytes], new: Sequence[bytes]) -> dict[int, int]:
-    """Match new chunks with old ones of the same text: {new position: old position}, each old chunk
-    once.
+    """Match new chunks with old ones that have the same text, given by the hashes of both. Return
+    {new position: old position}; each old chunk is used once.
 
-    Short lists are aligned, so that of equal chunks those in the same place match; the rest is
-    matched by hash in order.
+    Short lists are aligned, so that of equal chunks those in the same position match. The rest is
+    matched by hash, in order.
     """
     matched: dict[int, int] = {}
     if Counter(old) == Counter(new) and list(old) == list(new):

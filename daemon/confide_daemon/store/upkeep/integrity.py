@@ -2,8 +2,8 @@
 
 Documents, their revisions and sealed records are the source; chunks, keyword rows and vectors are
 derived from them. `glance` compares derived rows with their sources by id; `examine` reads
-everything, slice by slice. A failed check (a "breach") is named by one of the constants below,
-stored in the table `breach`, and fixed by `repair`.
+everything, slice by slice. A fault that a check finds (a "breach") is named by one of the constants
+below, recorded in the table `breach`, and fixed by `repair`.
 """
 
 # ruff: noqa: S608 - only names and numbers of our own are put into SQL; every value is a parameter

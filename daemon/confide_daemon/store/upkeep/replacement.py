@@ -193,7 +193,7 @@ class Replacement:
                     copying.abandon()
 
     def abandon_rekeying(self) -> None:
-        """Cancel a running change of the key, if there is one; the old key stays."""
+        """Cancel a running change of the key, if there is one. The old key stays in force."""
         if self._rekeying is not None:
             self._rekeying.abandon()
             self._rekeying = None

@@ -50,7 +50,7 @@ _REWRITTEN: Final = "rewritten "
 
 
 class RevisionTexts(Table):
-    """The texts of all revisions, in the order of their changes."""
+    """The texts of all revisions, which can be listed in the order of their changes and replaced."""
 
     def list_texts(self, after: int, *, most_bytes: int, most: int) -> list[StoredText]:
         """Return up to `most` revisions with their texts, in the order of changes, beginning after
@@ -83,14 +83,16 @@ class RevisionTexts(Table):
         return bool(self._rows(sql, (SEALING,)))
 
     def rewrite(self, change: int, before: str, text: str) -> tuple[str, int | None]:
-        """Replace the text of a revision whose hash was `before`, in the caller's transaction.
+        """Replace the text of the revision with change number `change`, if its hash is `before`, in
+        the caller's transaction.
 
         Return the outcome: `rewritten`, `same` (it already has this text), `changed` (it has
-        another text) or `gone`; and the document's id if the rewritten revision is the newest of a
-        document that is not deleted, so that the caller makes its derived rows again.
+        another text) or `gone` (no such revision). Also return the id of the document if its newest
+        text was rewritten and it is not deleted, otherwise None; the caller then makes its derived
+        rows again.
 
-        Raises InvalidTextError: the new text is not the stored one with placeholders for some of
-        its parts. A device must not change history otherwise.
+        Raises InvalidTextError if `text` differs from the stored text in more than placeholders: a
+        device must not change history otherwise.
         """
         sql = """SELECT r.hash, d.id, d.path, r.number = d.revision AND NOT d.deleted, r.text FROM revision r
                  JOIN document d ON d.id = r.document WHERE r.change = ? AND r.text IS NOT NULL"""

@@ -2,8 +2,8 @@
 
 Pages are authenticated, so one wrong bit makes a page unreadable, and SQLite can then neither drop
 nor rewrite its table. So every readable row is copied to a new file, indexes are built again, and
-the new file replaces the old one, which stays beside it. `repair` does the rest: missing rows are
-breaches like any other.
+the new file replaces the old one, which is kept beside it. `repair` does the rest: it handles
+missing rows like other faults.
 
 A transaction that has met a damaged page fails from then on, so rows are read in transactions of
 their own.
