@@ -257,8 +257,8 @@ class RosterDesk:
         return caller is not None and caller.revoked_at is None
 
     def may_write(self, key: bytes) -> bool:
-        """Return True if this key belongs to a caller that may write now. Raises StorageError if
-        the registry cannot be read.
+        """Return True if this key belongs to a caller that may write to at least a part of its
+        space now. Raises StorageError if the registry cannot be read.
         """
         caller = self._registry.machine(key)
         return caller is not None and caller.refusal_reason(self._registry.clock()) is None and caller.grants.may_write

@@ -74,7 +74,8 @@ def run(
     Args:
         config_file: path of the configuration file, which may not exist.
         listen: the address to listen on; None: the configured one.
-        idle_exit_s: seconds without clients after which the daemon ends; None: never.
+        idle_exit_s: seconds without clients after which the daemon ends; None: never, or with
+            `on_demand` the configured time.
         on_demand: True to listen on a free loopback port and end when no client is connected.
         wants_snapshot: True to take a snapshot before a data folder of an older version is upgraded.
 

@@ -321,8 +321,8 @@ class Copies:
         self._has_said_untaken = True
 
     def bring_later(self, change: DocumentChange, tries: int = 0) -> None:
-        """Schedule another attempt to send a revision, after `tries` earlier ones. It is dropped if
-        the device receives the revision before.
+        """Schedule another attempt to send a revision, after `tries` earlier ones. The attempt is
+        dropped if the device receives the revision before.
         """
         if change.project not in self.watched_projects:
             return  # another connection of the machine's brings it, or none does

@@ -154,12 +154,12 @@ class Daemon(SpacesHost):
 
     @property
     def verbs(self) -> Verbs:
-        """The requests that the control socket answers, to add more."""
+        """The control socket's table of requests, to which other code adds more."""
         return self.operator.control
 
     @property
     def gauges(self) -> Gauges:
-        """The daemon's metrics, to add more."""
+        """The daemon's metrics, to which other code adds more."""
         return self.operator.metrics
 
     def announce(self, space_id: str, change: DocumentChange) -> None:
@@ -176,8 +176,8 @@ class Daemon(SpacesHost):
         return found | ({DISK} if self.spaces.disk.is_low else set())
 
     def around(self, space_id: str) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear in a space, and True if a verified
-        backup exists. None: unknown.
+        """Return the number of credentials stored in clear in a space (None: unknown), and True if
+        a verified backup exists (None: unknown).
         """
         counted = self.desk.unsealed.of(space_id)
         return None if counted is None else counted.findings, self.services.is_backed_up

@@ -1,9 +1,8 @@
 """A session on one connection: the MCP server for the agent, and the answers to its device's
 requests.
 
-The channel carries JSON-RPC messages (MSG) both ways. They go through in-memory streams to the
-SDK's low-level server, which serves both protocol eras and matches answers to requests. The rights
-are those of the key that completed the handshake.
+The channel carries JSON-RPC messages (MSG) both ways, which the agent's MCP server answers
+(`mcp.agent_server`). The rights are those of the key that completed the handshake.
 """
 
 from __future__ import annotations

@@ -28,10 +28,9 @@ class Custodian:
     """Manages the key of one space's database. Keys that devices have handed over exist in memory
     only, until `forget`.
 
-    Methods whose docstring says "Disk" block on the disk. A small file beside the database names
-    its key. If that key does not open the database, every present and past key is tried, and the
-    one that works is recorded. This happens after one of the two files was lost or restored from a
-    backup.
+    A small file beside the database names its key. If that key does not open the database, every
+    present and past key is tried, and the one that works is recorded. This happens after one of the
+    two files was lost or restored from a backup.
     """
 
     def __init__(self, space_id: str, folder: DataFolder, master: MasterKey, *, new: Keeper = "server") -> None:
@@ -92,7 +91,7 @@ class Custodian:
         return sorted(number for number in {*named, self._following(epoch)} - {0} if number not in self._device_keys)
 
     def add_keys(self, keys: Mapping[int, bytes], epoch: int, *, may_change: bool, is_open: bool) -> None:
-        """Keep those keys from a device that are needed now. Disk.
+        """Keep those keys from a device that are needed now. Blocks on the disk.
 
         Args:
             keys: the keys, by epoch.
@@ -147,7 +146,7 @@ class Custodian:
 
     def opening_key(self) -> tuple[KeyName, bytes]:
         """Return the name and value of the key that opens the database, or with which a new one is
-        created. Disk.
+        created. Blocks on the disk.
 
         Raises LockedError if a device has to hand over the key, StorageError if the database cannot
         be read, WrongKeyError if a key change was interrupted and neither key opens the database.
@@ -167,7 +166,7 @@ class Custodian:
 
     def search(self, epoch: int) -> tuple[KeyName, bytes]:
         """Try every other key after the recorded one has failed; return the name and value of the
-        key that opens the database. Disk.
+        key that opens the database. Blocks on the disk.
 
         `epoch`: the roster's newest epoch.
 
@@ -193,7 +192,7 @@ class Custodian:
 
     def is_of_machines(self, epoch: int) -> bool:
         """Return True if the devices seem to keep the key: no keeper is recorded, and no server key
-        opens the database. Records nothing. Disk.
+        opens the database. Records nothing. Blocks on the disk.
 
         `epoch`: the roster's newest epoch, 0 without a roster. Raises StorageError if the database
         cannot be read.
@@ -216,8 +215,8 @@ class Custodian:
         return KeyName("server", self._custody.generation + 1)
 
     def want(self, keeper: Keeper) -> None:
-        """Record who is to keep the key after its next change: the server or the devices. Disk.
-        Raises KeyFileError if it cannot be recorded.
+        """Record who is to keep the key after its next change: the server or the devices. Blocks on
+        the disk. Raises KeyFileError if it cannot be recorded.
         """
         with self._turn:
             generation = self._custody.generation
@@ -230,7 +229,7 @@ class Custodian:
 
     def install(self, custody: Custody) -> None:
         """Record the custody stated in the space's log, if it names another key than the local
-        record. Disk. Raises KeyFileError if it cannot be recorded.
+        record. Blocks on the disk. Raises KeyFileError if it cannot be recorded.
         """
         with self._turn:
             self._is_in_log = True
@@ -244,16 +243,16 @@ class Custodian:
         return replace(self._custody, key=name, following=None, wanted_keeper=wanted, generation=generation)
 
     def changing(self, name: KeyName) -> None:
-        """Record that a change of the database to this key begins. Disk. Raises KeyFileError if it
-        cannot be recorded.
+        """Record that a change of the database to this key begins. Blocks on the disk. Raises
+        KeyFileError if it cannot be recorded.
         """
         with self._turn:
             generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
             self._write(replace(self._custody, following=name, generation=generation))
 
     def record_change(self, name: KeyName) -> None:
-        """Record that the database is now encrypted with this key only. Disk. Raises KeyFileError
-        if it cannot be recorded.
+        """Record that the database is now encrypted with this key only. Blocks on the disk. Raises
+        KeyFileError if it cannot be recorded.
         """
         with self._turn:
             self._write(self.after(name))
@@ -275,7 +274,7 @@ class Custodian:
     @property
     def _is_there(self) -> bool:
         """True if the database exists and has a key: a file that was never written to has none.
-        Disk.
+        Blocks on the disk.
         """
         try:
             return self._database.stat().st_size > 0

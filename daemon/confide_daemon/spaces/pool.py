@@ -67,7 +67,7 @@ class SpacesHost:
 
     def around(self, _space_id: str) -> tuple[int | None, bool | None]:
         """Return two facts that the space itself does not know: the number of credentials stored in
-        clear, and True if a verified backup exists. None: unknown.
+        clear (None: unknown), and True if a verified backup exists (None: unknown).
         """
         return None, None
 
@@ -195,7 +195,7 @@ class Spaces(SpaceHost):
 
     @property
     def chunks(self) -> ChunkSettings:
-        """The chunk settings of all spaces."""
+        """The settings by which documents of all spaces are cut into chunks."""
         return self._shared.settings.chunks
 
     @asynccontextmanager
@@ -560,8 +560,8 @@ class Spaces(SpaceHost):
         return self.rosters.current(space_id)
 
     def around(self, space_id: str) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear, and True if a verified backup exists.
-        None: unknown.
+        """Return the number of credentials stored in clear (None: unknown), and True if a verified
+        backup exists (None: unknown).
         """
         return self.host.around(space_id)
 

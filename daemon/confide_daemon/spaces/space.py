@@ -65,7 +65,7 @@ MAX_CLASHES = 21
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A document whose newest text contains a conflict: two versions of some lines."""
+    """A document whose newest text contains a conflict: two versions of the same lines."""
 
     project: str
     path: str
@@ -149,8 +149,8 @@ class SpaceHost:
         return None
 
     def around(self, _space_id: str) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear, and True if a verified backup exists.
-        None: unknown. May block.
+        """Return the number of credentials stored in clear (None: unknown), and True if a verified
+        backup exists (None: unknown). May block.
         """
         return None, None
 
@@ -263,8 +263,8 @@ class Space:
         return self._host.roster(self.space_id)
 
     def around(self) -> tuple[int | None, bool | None]:
-        """Return the number of credentials stored in clear, and True if a verified backup exists.
-        None: unknown.
+        """Return the number of credentials stored in clear (None: unknown), and True if a verified
+        backup exists (None: unknown).
         """
         return self._host.around(self.space_id)
 
@@ -477,7 +477,7 @@ class Space:
 
     @property
     def has_file(self) -> bool:
-        """True if a file exists at the path of the open database."""
+        """True if a file exists at the path of the open database, even if it is another file."""
         return self.threads.has_file
 
     @property

@@ -9,9 +9,9 @@ When the disk is full and the user frees some space, two things would use it up 
 write does, so both check for room first:
 
 - A checkpoint copies the log's pages into the database file, which may grow by all that the log
-holds, while the log keeps its length until the last page is copied. By default SQLite tries a
-checkpoint after every commit of a long log, uses the free space, and stops halfway
-(https://sqlite.org/wal.html, "Checkpointing").
+  holds, while the log keeps its length until the last page is copied. By default SQLite tries a
+  checkpoint after every commit of a long log, uses the free space, and stops halfway
+  (https://sqlite.org/wal.html, "Checkpointing").
 - The index, which is derived data, would continue to store vectors.
 """
 
@@ -302,7 +302,9 @@ class Damage:
         return self._parts
 
     def listen(self, listener: Callable[[], None] | None) -> None:
-        """Set a callback for newly found damage; it runs in the thread that finds it."""
+        """Set the function to call when damage is found; it runs in the thread that finds it. None:
+        call nothing.
+        """
         self._listener = listener
 
     def note(self, part: str) -> None:
@@ -333,7 +335,9 @@ class Damage:
                     raise
 
     def warnings(self) -> list[str]:
-        """Return the warnings to show with a search's results."""
+        """Return warnings for users that search results may be incomplete, because a part is
+        unreadable.
+        """
         said = {
             KEYWORDS: "the keyword index is damaged and being rebuilt; found by meaning alone",
             VECTORS: "stored vectors are damaged and being rebuilt; found by keywords alone",
@@ -383,8 +387,8 @@ class Remembered:
             self._is_in_view = False
 
     def forget(self) -> None:
-        """Drop the cache before this connection writes, since `data_version` doesn't change on its
-        own writes.
+        """Drop the cache. Call it before this connection writes: SQLite's `data_version` does not
+        change on a connection's own writes.
         """
         self._results.clear()
 
@@ -500,7 +504,7 @@ class Database:
 
     @contextmanager
     def writing_derived(self) -> Iterator[None]:
-        """Open a transaction for derived data, which may be lost in a power cut: the log is not
+        """Open a transaction for derived data, which a power cut may undo, since the log is not
         forced to the disk.
         """
         self.check_room()
@@ -539,8 +543,8 @@ class Database:
         self._after_commit.clear()
 
     def behind(self, make: Callable[[], object]) -> None:
-        """Queue a function that writes derived rows. It runs after all source rows of the current
-        transaction are written, and before the commit.
+        """Queue the function `make`, which writes derived rows. It runs after all source rows of
+        the current transaction are written, and before the commit.
 
         With a replication log, it runs while the log stores the source rows. If it fails, nothing
         is committed here, although the log may have the change by then.
@@ -560,10 +564,11 @@ class Database:
         self._after_commit.append(follow)
 
     def require_file(self) -> None:
-        """Raise StorageError if the path no longer leads to this connection's file: writes to a
-        deleted file last only as long as this process.
+        """Raise StorageError if the path no longer leads to this connection's file, since writes to
+        a deleted file would be lost when this process ends.
 
-        With a replication log nothing is checked: the log has all writes, and the file is a copy.
+        With a replication log nothing is checked: the log has all writes, and the file is only a
+        copy.
         """
         if self.outbox is None:
             self._require_own_file("write to")
@@ -659,7 +664,7 @@ class Database:
             raise SpaceFullError(f"its database has {most >> 20:,} MiB", "space_mib")
 
     def size_bytes(self) -> int:
-        """Return the size of the database without its free pages."""
+        """Return the size of the database in bytes, without its free pages."""
         pages = int(self.one("PRAGMA page_count")) - int(self.one("PRAGMA freelist_count"))
         return pages * int(self.one("PRAGMA page_size"))
 

@@ -101,7 +101,7 @@ class Leases(Protocol):
         """Begin to renew this node's sign of life in the store; continue until `close`."""
 
     async def close(self) -> None:
-        """Release all leases."""
+        """Release all leases of this node."""
 
     async def confirm(self) -> None:
         """Check that this node still holds its leases, unless a recent check has shown it."""
@@ -188,7 +188,7 @@ class RegistryLog(Protocol):
         """
 
     def is_snapshot_due(self) -> bool:
-        """Return True if the log is long enough for a snapshot."""
+        """Return True if the log has grown so long that a new snapshot should be written."""
 
     def take_snapshot(self) -> None:
         """Write a snapshot of the whole registry to the log. Raises StorageError if the registry

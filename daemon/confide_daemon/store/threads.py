@@ -73,7 +73,7 @@ class StoreThreads:
 
     @property
     def has_file(self) -> bool:
-        """True if a file exists at the path of the opened database."""
+        """True if a file exists at the path of the opened database, even if it is another file."""
         return self._writer.path.exists()
 
     async def write(self, work: Callable[[Store], T]) -> T:

@@ -109,7 +109,7 @@ class WrittenBack:
         return found
 
     def outcome(self) -> dict[str, Any]:
-        """Return this result in the form of `OUTCOME`."""
+        """Return the result of the write in the form of `OUTCOME`, for the tool's result."""
         return {"queued": False, "onDisk": self.on_disk, "warnings": self.warnings}
 
 
@@ -137,8 +137,8 @@ class SealingFacts:
 
     @classmethod
     def of(cls, roster: Roster | None, custody: str, key: bytes) -> SealingFacts:
-        """Return these facts from a roster (None: the space has none), for the caller with this
-        key. `key` is empty for a caller without one.
+        """Return the facts that `memory_status` reports about sealed secrets, for the caller with
+        this key (empty: a caller without one). `roster` None: the space has none.
         """
         if roster is None:
             return cls(0, 0, custody)
@@ -210,7 +210,9 @@ class ToolContext:
         return float(int(self.called_at.timestamp())) if self.called_at else now()
 
     async def allow_again(self, text: str) -> None:
-        """Accept a forgotten text again, if this call stores it on behalf of a person."""
+        """Accept a text again that was forgotten, if this call stores the text on behalf of a
+        person.
+        """
         if self.class_ == OWNER:
             self.grants.require_scope()
             await self.space.forgetting.allow(text, said=self.moment)

@@ -25,7 +25,7 @@ class Admitting(Protocol):
 
     @property
     def state(self) -> RegistryState:
-        """The opened data folder."""
+        """The opened data folder of the daemon."""
 
     @property
     def config(self) -> DaemonConfig:
@@ -81,7 +81,9 @@ class Admission(Gate):
         return await self.rates.pass_connection(key)
 
     def log_refusal(self, key: bytes, reason: str) -> None:
-        """Write to the audit log that an authenticated key was refused."""
+        """Record in the audit log that a peer with this key was refused, although it proved the
+        key.
+        """
         self._audit.log_refusal(key, reason)
 
     @property

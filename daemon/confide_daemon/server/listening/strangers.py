@@ -78,7 +78,7 @@ class Stage(IntEnum):
 
 
 class Strangers:
-    """The unauthenticated connections of a daemon, including plain HTTP requests.
+    """The unauthenticated connections of a daemon ("strangers"), including plain HTTP requests.
 
     At the limit, the oldest of those that came least far is cut, so idle connections never lock out
     new ones. The rate limits guarantee a minimum time to each peer that continues. Sessions are
@@ -105,7 +105,7 @@ class Strangers:
         return sum(map(len, self._stages.values()))
 
     def count(self, stage: Stage) -> int:
-        """Return how many connections are at exactly this stage."""
+        """Return how many unauthenticated connections are at exactly this stage."""
         return len(self._stages[stage])
 
     def connection_class(self) -> type[GuardedConnection]:

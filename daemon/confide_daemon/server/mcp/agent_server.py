@@ -133,7 +133,7 @@ class AgentHost(Protocol):
 
 
 class AgentServer:
-    """The MCP server of one agent."""
+    """Answers the MCP requests of one agent and notifies it of changes."""
 
     def __init__(self, host: AgentHost, *, streams: int = MAX_STREAMS) -> None:
         """Create the server. `streams` limits the streams of notifications open at once."""

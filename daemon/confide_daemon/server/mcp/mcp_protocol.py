@@ -3,8 +3,8 @@
 
 A client of the older era opens with `initialize`; a client of the later era states its version with
 every request (`_meta`). The first request decides for the connection. Confide has its own loop
-because importing the SDK's loads its HTTP client, Starlette, OAuth and some three hundred pydantic
-models: 25 MB per daemon and half a second at start. The HTTP gateway uses the SDK's.
+because importing the loop of the SDK also loads an HTTP client, Starlette, OAuth and some three
+hundred pydantic models: 25 MB per daemon and half a second at start. The HTTP gateway uses the SDK.
 """
 
 from __future__ import annotations
@@ -381,8 +381,8 @@ async def pong(_asked: McpRequest) -> Message:
 
 
 def discovering(server: Message) -> Handler:
-    """Return the handler of `server/discover`. `server`: the server's description, as for
-    `Conversation`.
+    """Return the handler of `server/discover`, which answers with the server's description
+    (`server`).
     """
 
     async def discover(_asked: McpRequest) -> Message:

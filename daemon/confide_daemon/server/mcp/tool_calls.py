@@ -185,8 +185,8 @@ class Bounds:
         return cls(scope, None if projects is None else frozenset(projects))
 
     def upon(self, rights: Callable[[], Grants]) -> Callable[[], Grants]:
-        """Wrap `rights`, which returns the device's current grants, so that the result is reduced
-        to these restrictions.
+        """Return a function that calls `rights`, which returns the device's current grants, and
+        reduces the result to the restrictions of the call.
         """
         return lambda: rights().limit(self.projects, may_write=self.scope == "write")
 
@@ -208,7 +208,8 @@ class CallOrigin:
 
     @classmethod
     def of(cls, operation: Any, said: Any, sent: Any = None) -> CallOrigin:
-        """Parse these facts from the fields of a message; a field that is absent is passed as None.
+        """Parse the facts that a device states about a call from fields of its message. A field
+        that is absent is passed as None.
 
         Args:
             operation: the id under which the device may repeat the call.
@@ -233,8 +234,8 @@ class CallOrigin:
 
     @classmethod
     def of_meta(cls, meta: Mapping[str, object] | None) -> CallOrigin:
-        """Parse these facts from the `_meta` of a tool call. Raises RequestError if a field is
-        malformed.
+        """Parse the facts that a device states about a call from the call's `_meta`. Raises
+        RequestError if a field is malformed.
         """
         if not meta:
             return cls()
@@ -259,7 +260,7 @@ class CallOrigin:
         return cls(zone=cls.of(None, (meta or {}).get(SAID)).zone, class_=class_)
 
     def within(self, context: ToolContext) -> ToolContext:
-        """Return a copy of the call's context with these facts."""
+        """Return a copy of a call's context that includes the facts its device states."""
         return replace(
             context,
             operation=self.operation,

@@ -84,11 +84,11 @@ class DaemonView(Protocol):
 
     @property
     def state(self) -> RegistryState:
-        """The opened data folder."""
+        """The opened data folder of the daemon."""
 
     @property
     def spaces(self) -> Spaces:
-        """All spaces of the daemon."""
+        """The spaces of the daemon."""
 
     @property
     def sessions(self) -> Sized:

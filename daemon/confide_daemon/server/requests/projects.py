@@ -1,6 +1,5 @@
-"""Requests about projects and about the history of documents (PROTOCOL.md 9).
-
-projects, links, link, unlink history, documents, changes, deleted, restore, forget
+"""Requests about projects and about the history of documents (PROTOCOL.md 9): projects, links,
+link, unlink; history, documents, changes, deleted, restore, forget.
 """
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ def lines_in(packed: str | None) -> tuple[Lines, ...]:
 
 class ClassTable(Table):
     """The provenance and trust of texts. They are stored apart from the texts, so that no text can
-    state its own.
+    state its own provenance.
     """
 
     def of_revision(self, document: int, number: int) -> TextOrigin | None:
-        """Return the provenance of a revision, or None if it does not exist."""
+        """Return the provenance of a revision, or None if the revision does not exist."""
         return self._origin("r.number = ?", document, number)
 
     def of_text(self, document: int, content: str) -> TextOrigin | None:

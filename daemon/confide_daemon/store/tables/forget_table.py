@@ -86,7 +86,9 @@ class ForgetTable(Table):
         self._rows("UPDATE forget_record SET done_at = ? WHERE id = ?", (now, identity))
 
     def lift(self, hashes: Collection[bytes]) -> None:
-        """Mark these hashes as lifted in all records, so that their texts are accepted again."""
+        """Mark these hashes as lifted in all records that contain them, so that their texts are
+        accepted again.
+        """
         for row in self.rows():
             record = row.signed.record
             theirs = {*record.texts, *record.names, *(part.hash for part in record.parts)}.intersection(hashes)

@@ -1,4 +1,4 @@
-"""Common steps for copies that replace a database file: the check for disk space, and a swap that
+"""The common steps of replacing a database file by a copy: a check for disk space, and a swap that
 can be interrupted at any moment.
 
 The path always leads to a complete database: the copy is on the disk before it gets the name, and

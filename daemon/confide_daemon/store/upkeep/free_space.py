@@ -2,10 +2,10 @@
 transactions.
 
 A database made by this version has `auto_vacuum = INCREMENTAL`: its free pages are cut off in small
-steps. An older one is rewritten once as a whole (`compact`). That occupies the writer as long as
-copying the file does, while readers continue with the log. The full-text table is merged as well:
-FTS5 keeps deleted words until the segments that contain them are merged
-(https://sqlite.org/fts5.html, "merge").
+steps. An older database is rewritten once as a whole (`compact`). That takes the writer as long as
+copying the file, while readers continue with the log. The full-text table is merged as well: FTS5
+keeps deleted words until the segments that contain them are merged (https://sqlite.org/fts5.html,
+"merge").
 """
 
 from __future__ import annotations
