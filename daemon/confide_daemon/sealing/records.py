@@ -81,7 +81,8 @@ class SealedRecords:
         `follow` receives the number of moved records and the total.
 
         Raises:
-            VaultError: no vault is configured (unless there is nothing to move back), or it is unavailable.
+            VaultError: no vault is configured (unless there is nothing to move back), or it is
+                unavailable.
             StorageError: the database cannot be read or written.
         """
         in_vault, in_database = await self.places()

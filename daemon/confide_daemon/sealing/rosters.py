@@ -44,9 +44,9 @@ class Extension(NamedTuple):
     Attributes:
         roster: the roster with the entry.
         is_new: True if the entry was added now; False if the roster had it before.
-        ended_callers: the callers that lost their access because the entry removes them; empty if the
-            entry is not new or removes no device. None: the removed device may still connect, since
-            the entry's signer has no right to end access.
+        ended_callers: the callers that lost their access because the entry removes them; empty if
+            the entry is not new or removes no device. None: the removed device may still connect,
+            since the entry's signer has no right to end access.
     """
 
     roster: Roster

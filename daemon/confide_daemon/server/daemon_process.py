@@ -77,7 +77,8 @@ def run(
         idle_exit_s: seconds without clients after which the daemon ends; None: never, or with
             `on_demand` the configured time.
         on_demand: True to listen on a free loopback port and end when no client is connected.
-        wants_snapshot: True to take a snapshot before a data folder of an older version is upgraded.
+        wants_snapshot: True to take a snapshot before a data folder of an older version is
+            upgraded.
 
     Raises ConfideError if the daemon cannot serve.
     """
@@ -231,7 +232,8 @@ def make_room(max_sessions: int, max_open_spaces: int, *, per_session: int = 1, 
 
     Args:
         per_session: files that a session may take.
-        beside: files reserved for the clients of add-ons, so that these never keep a space from opening.
+        beside: files reserved for the clients of add-ons, so that these never keep a space from
+            opening.
 
     Raises DescriptorsError if the hard limit is too low for a useful daemon.
     """

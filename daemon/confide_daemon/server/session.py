@@ -160,8 +160,8 @@ class Session:
 
     Attributes:
         ended: set once no task of the session runs any more.
-        end_reason: why the caller's access has ended; None while it has access. Afterwards the session
-            has no rights.
+        end_reason: why the caller's access has ended; None while it has access. Afterwards the
+            session has no rights.
     """
 
     def __init__(

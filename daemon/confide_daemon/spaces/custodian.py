@@ -96,8 +96,8 @@ class Custodian:
         Args:
             keys: the keys, by epoch.
             epoch: the roster's newest epoch.
-            may_change: True if the device may choose the key for future encryption; nothing here can
-                verify that key.
+            may_change: True if the device may choose the key for future encryption; nothing here
+                can verify that key.
             is_open: True if the database is in use, so that the keys need not be tested on it.
 
         Raises:

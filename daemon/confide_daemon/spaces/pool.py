@@ -93,12 +93,12 @@ class Spaces(SpaceHost):
         Args:
             shared: settings and resources of all spaces; its vault is closed with the pool.
             keeper: the keeper of new spaces' keys.
-            lock_after_s: time after which a key that devices keep is forgotten once the last of them
-                has disconnected.
+            lock_after_s: time after which a key that devices keep is forgotten once the last of
+                them has disconnected.
             close_after_s: time without use after which a space is closed.
             most_open: open spaces at once; above, the longest unused is closed for the next.
-            leases: leases of the logs whose copies the files are; None: there are no logs. Closed with
-                the pool.
+            leases: leases of the logs whose copies the files are; None: there are no logs. Closed
+                with the pool.
         """
         self._began_at = time.time()
         self.disk = shared.disk or Disk(state.folder.root)

@@ -111,11 +111,12 @@ class SpaceShared:
             those before it are unavailable.
         deleted_days: days for which a deleted document can be restored.
         quota: the size limits of each space.
-        clock: returns the time in seconds since 1970, for the removal of deleted documents and for the
-            month of a budget.
+        clock: returns the time in seconds since 1970, for the removal of deleted documents and for
+            the month of a budget.
         vault: the external store of new sealed records; None: they are stored in the databases.
         pages: the memory budget for all page caches.
-        disk: checked before writes that can wait; None: each space checks the disk of its own folder.
+        disk: checked before writes that can wait; None: each space checks the disk of its own
+            folder.
         turns: schedules the spaces' maintenance.
         parts: functions that create the add-ons' state in each space.
     """

@@ -448,7 +448,8 @@ class Database:
         key: the current key of the file; empty after `close`.
         damage: the unreadable parts, shared by all connections of the space.
         result_cache: counts and lists that are valid until the next write.
-        write_error: the error of the last write if the disk or the file caused it; None: it succeeded.
+        write_error: the error of the last write if the disk or the file caused it; None: it
+            succeeded.
         quota: the size limits of the space.
         outbox: sends writes to the log in the shared store first; None: there is no log.
     """

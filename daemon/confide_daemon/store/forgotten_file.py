@@ -40,7 +40,8 @@ class FiledRecord:
     """A record of forgotten texts, as one line of the file has it.
 
     Attributes:
-        keys: the key of the record's hashes, encrypted once with each key that the database has had.
+        keys: the key of the record's hashes, encrypted once with each key that the database has
+            had.
     """
 
     row: ForgetRow

@@ -258,8 +258,8 @@ class NoteFilter:
     without regard to case; times are seconds since 1970.
 
     Attributes:
-        without_tasks: True to leave out notes of tasks, except those of `task_id` in `task_projects`
-            (None: in any project).
+        without_tasks: True to leave out notes of tasks, except those of `task_id` in
+            `task_projects` (None: in any project).
         tags: a note must have all of them.
         path: a file, a folder, or a glob.
         since, until: bounds of the last change; the first is included, the second is not.

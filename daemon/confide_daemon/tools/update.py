@@ -65,7 +65,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         GrantError: the caller may not write the note.
         NotFoundError: the note or the revision does not exist.
         ConflictError: the note is not at `expectedRevision`.
-        ToolError: the arguments contradict each other, or the note's front matter cannot be changed.
+        ToolError: the arguments contradict each other, or the note's front matter cannot be
+            changed.
         InvalidTextError, TooLargeError: the new text cannot be stored.
         StorageError: the database cannot be written.
         OperationError: the id of the call was used for another change.

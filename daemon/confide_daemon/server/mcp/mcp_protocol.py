@@ -107,7 +107,8 @@ class Method:
     Attributes:
         form: the expected form of its parameters.
         is_older, is_modern: True if the older or the later era has the method.
-        is_cached: True if its results state how long they may be cached, which only the later era has.
+        is_cached: True if its results state how long they may be cached, which only the later era
+            has.
     """
 
     form: Mapping[str, Kind]

@@ -83,8 +83,8 @@ async def perform(
         follow: receives the progress: the step, how much of it is done, and its total.
         since: when the job was requested, in seconds since 1970. The outcome includes what the
             automatic maintenance has found since then.
-        is_cancelled: returns True if the job should end. It then ends after the current transaction,
-            and its work so far stays.
+        is_cancelled: returns True if the job should end. It then ends after the current
+            transaction, and its work so far stays.
 
     Raises ConfideError if the job fails.
     """

@@ -21,11 +21,12 @@ class ForgetRow:
     """A stored record of forgotten texts.
 
     Attributes:
-        lifted: hashes in the record that no longer apply, because a person has stored the text again.
+        lifted: hashes in the record that no longer apply, because a person has stored the text
+            again.
         author: the name of the device that forgot the texts.
         taken_at: when the record was stored, in seconds since 1970.
-        done_at: when the last trace of the texts was removed from the database file, in seconds since
-            1970; None: not yet.
+        done_at: when the last trace of the texts was removed from the database file, in seconds
+            since 1970; None: not yet.
     """
 
     id: bytes

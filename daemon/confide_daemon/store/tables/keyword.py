@@ -77,8 +77,8 @@ class KeywordTable(Table):
         query made by `search.query`.
 
         Args:
-            of: compute word frequencies over the chunks of this filter, if they are few (`FEW`); it must
-                include all allowed chunks. None: over the allowed chunks.
+            of: compute word frequencies over the chunks of this filter, if they are few (`FEW`); it
+                must include all allowed chunks. None: over the allowed chunks.
             is_limited: True if chunks outside the filter must never influence the scores.
         """
         if not match or KEYWORDS in self._database.damage.parts:

@@ -27,11 +27,11 @@ class Life:
     Attributes:
         id: 16 random bytes.
         change: the number of changes made before it.
-        last_at: when the last change before it was made, in seconds since 1970; its own start if there
-            was none.
+        last_at: when the last change before it was made, in seconds since 1970; its own start if
+            there was none.
         restores: how many restores had been detected.
-        back_to: when the last change that survived the latest restore was made, in seconds since 1970;
-            None: there was no restore.
+        back_to: when the last change that survived the latest restore was made, in seconds since
+            1970; None: there was no restore.
     """
 
     number: int
