@@ -35,8 +35,9 @@ class SealedRecords:
         self._clock = clock
 
     async def put(self, records: Sequence[SealedRecord]) -> int:
-        """Store records; return how many were written. A record replaces a stored one only if its
-        key epoch is newer. Raises StorageError if the database cannot be written.
+        """Store records; return how many were written. A stored record is replaced only by one that
+        is encrypted under a newer key (epoch). Raises StorageError if the database cannot be
+        written.
         """
         rows = [(SealedRow(one.secret_id, one.kind, one.epoch, self._clock()), one.encode()) for one in records]
 
@@ -59,7 +60,7 @@ class SealedRecords:
 
     async def list_rows(self, after: bytes, *, limit: int, below: int | None = None) -> list[SealedRow]:
         """Return metadata of at most `limit` records, ordered by id and beginning after the id
-        `after`. `below`: only records of older key epochs than this one; None: of all epochs.
+        `after`. `below`: only records encrypted under older keys (epochs) than this one; None: all.
         """
         return await self._threads.read(lambda store: store.sealed_records.list_rows(after, limit=limit, below=below))
 

@@ -55,8 +55,8 @@ class Extension(NamedTuple):
 
 
 class Rosters:
-    """The rosters of all spaces of a daemon. Like the registry, safe to use from several threads
-    and processes.
+    """The rosters (lists of devices) of all spaces of a daemon. Like the registry, safe to use from
+    several threads and processes.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -143,10 +143,10 @@ class Rosters:
             return None if _may_connect(database, space_id, entry.removed, self._registry.clock()) else ()
 
     def verify_moved(self, space_id: str, entries: Sequence[bytes]) -> Roster:
-        """Verify the whole roster of a space that moves to this daemon, and return it. It must
-        continue the stored roster, if there is one.
+        """Verify the whole roster of a space that moves to this daemon, and return it. If a roster
+        of the space is stored already, the moved one must begin with the same entries.
 
-        Raises RosterError if it is invalid or does not continue the stored one.
+        Raises RosterError if it is invalid or does not begin with the stored entries.
         """
         known = self.current(space_id)
         roster = Roster.read(entries)

@@ -92,8 +92,8 @@ class Vault:
         await self._run(work)
 
     async def fetch(self, space_id: str, secret_id: bytes, place: bytes) -> bytes:
-        """Return the record at a place. Raises LostError if it is missing or was changed,
-        VaultError if the vault is unavailable.
+        """Return the record at a location. Raises LostError if the record is missing or was
+        changed, VaultError if the vault is unavailable.
         """
         path = self._path(space_id, secret_id, place)
 

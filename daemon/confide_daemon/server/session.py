@@ -241,8 +241,8 @@ class Session:
         self._unattached = {"transcript", "receipt", "documents", "changes", "forget", *operations}
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the space's newest key epoch if `key` belongs to one of its devices, otherwise
-        None. Raises StorageError if the roster cannot be read.
+        """Return the number of the space's newest key (its epoch) if `key` belongs to one of the
+        space's devices, otherwise None. Raises StorageError if the roster cannot be read.
         """
         return await self._rosters.epoch_for(key)
 
@@ -541,8 +541,8 @@ class Session:
         return CallOrigin.of_meta(meta)
 
     def surroundings(self, report: Callable[..., Any]) -> ToolContext:
-        """Return the context of a tool call in the project that the device attached first. `report`
-        receives the call's progress. Raises LockedError if the space is locked.
+        """Return the context of a tool call in the first project that the device named with
+        `attach`. `report` receives the call's progress. Raises LockedError if the space is locked.
         """
         return self._surroundings(self._client.project, report)
 

@@ -67,7 +67,7 @@ class Custodian:
 
     @property
     def is_holding(self) -> bool:
-        """True if memory holds keys that devices have handed over."""
+        """True if keys that devices have handed over are in memory."""
         return bool(self._device_keys)
 
     @property
@@ -82,8 +82,9 @@ class Custodian:
         return self._device_keys.get(name.number)
 
     def missing_epochs(self, epoch: int) -> list[int]:
-        """Return the epochs whose database keys a device should hand over now. `epoch` is the
-        newest epoch of the roster, the space's list of devices; 0 without a roster.
+        """Return the numbers (epochs) of the database keys that a device should hand over now.
+        `epoch`: the newest key number on the roster, the space's list of devices; 0 without a
+        roster.
         """
         if self.is_lost:
             return [number for number in range(1, epoch + 1) if number not in self._device_keys]
@@ -94,8 +95,8 @@ class Custodian:
         """Keep those keys from a device that are needed now. Blocks on the disk.
 
         Args:
-            keys: the keys, by epoch.
-            epoch: the roster's newest epoch.
+            keys: the keys, by their number (epoch).
+            epoch: the newest key number on the roster, the space's list of devices.
             may_change: True if the device may choose the key for future encryption; nothing here
                 can verify that key.
             is_open: True if the database is in use, so that the keys need not be tested on it.
@@ -168,7 +169,8 @@ class Custodian:
         """Try every other key after the recorded one has failed; return the name and value of the
         key that opens the database. Blocks on the disk.
 
-        `epoch`: the roster's newest epoch.
+        `epoch`: the newest key number on the roster, the space's list of devices; 0 without a
+        roster.
 
         Raises:
             LockedError: no known key opens it, but the devices may have the right one.
@@ -194,8 +196,8 @@ class Custodian:
         """Return True if the devices seem to keep the key: no keeper is recorded, and no server key
         opens the database. Records nothing. Blocks on the disk.
 
-        `epoch`: the roster's newest epoch, 0 without a roster. Raises StorageError if the database
-        cannot be read.
+        `epoch`: the newest key number on the roster, the space's list of devices; 0 without a
+        roster. Raises StorageError if the database cannot be read.
         """
         if self._is_written or not epoch or not self._is_there:
             return False
@@ -203,7 +205,8 @@ class Custodian:
 
     def target(self, epoch: int) -> KeyName | None:
         """Return the name of the key that should replace the present one now, or None if no change
-        is due or the new key is not available yet. `epoch`: the roster's newest epoch.
+        is due or the new key is not available yet. `epoch`: the newest key number on the roster,
+        the space's list of devices.
         """
         if self._custody.wanted_keeper == "server":
             return self.next_generation()
@@ -228,8 +231,9 @@ class Custodian:
             self._write(replace(self._custody, wanted_keeper=wanted))
 
     def install(self, custody: Custody) -> None:
-        """Record the custody stated in the space's log, if it names another key than the local
-        record. Blocks on the disk. Raises KeyFileError if it cannot be recorded.
+        """Record who keeps the key, and which key it is, as the space's log in the shared store
+        says, if the log names another key than the local record. Blocks on the disk. Raises
+        KeyFileError if it cannot be recorded.
         """
         with self._turn:
             self._is_in_log = True
@@ -237,7 +241,9 @@ class Custodian:
                 self._write(replace(custody, wanted_keeper=self._custody.wanted_keeper))
 
     def after(self, name: KeyName) -> Custody:
-        """Return the custody as it will be once only this key encrypts the database."""
+        """Return the record of the key and its keeper as it will be once only this key encrypts the
+        database.
+        """
         generation = max(self._custody.generation, name.number if name.keeper == "server" else 0)
         wanted = self._custody.wanted_keeper if self._custody.wanted_keeper != name.keeper else None
         return replace(self._custody, key=name, following=None, wanted_keeper=wanted, generation=generation)
@@ -260,7 +266,7 @@ class Custodian:
             self._device_keys = {number: key for number, key in kept if number >= name.number}
 
     def forget(self) -> None:
-        """Drop all keys that devices have handed over from memory."""
+        """Drop from memory all keys that devices have handed over."""
         self._device_keys = {}
 
     def _following(self, epoch: int) -> int:
@@ -308,7 +314,7 @@ class Custodian:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that interrupted writes of custody files have left in the folder."""
+    """Remove temporary files from interrupted writes of the files that record the keys' keepers."""
     for part in folder.glob(".*.custody.*.tmp"):
         with suppress(OSError):
             part.unlink()

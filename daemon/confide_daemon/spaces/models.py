@@ -141,7 +141,7 @@ def _multilingual_models(settings: EmbeddingConfig) -> list[LoadedModel]:
 
 
 def former(settings: EmbeddingConfig, generation: Generation) -> LoadedModel | None:
-    """Return the model that made a generation of vectors, if the provider is now configured with
+    """Return the model that made an existing set of vectors, if the provider is now configured with
     another model. Otherwise return None.
 
     It embeds queries, so that semantic search continues until the new model's vectors are complete.

@@ -284,8 +284,8 @@ class Spaces(SpaceHost):
         return isinstance(entry.failure, LockedError) or (entry.space is None and entry.custodian.is_locked)
 
     def missing_epochs(self, space_id: str, epoch: int) -> list[int]:
-        """Return the epochs whose database keys a device should hand over, to open the space or to
-        change its key. `epoch`: the newest epoch of the space's roster.
+        """Return the numbers (epochs) of the database keys that a device should hand over, to open
+        the space or to change its key. `epoch`: the newest key number on the space's roster.
         """
         return self._entry(space_id).custodian.missing_epochs(epoch)
 
@@ -444,7 +444,9 @@ class Spaces(SpaceHost):
         return entry
 
     def epoch(self, space_id: str) -> int:
-        """Return the newest epoch of a space's roster, or 0 without a roster. Blocks on the disk."""
+        """Return the number of the newest key (epoch) on a space's list of devices, or 0 without a
+        list. Blocks on the disk.
+        """
         roster = self.rosters.current(space_id)
         return roster.epoch if roster is not None else 0
 

@@ -459,8 +459,8 @@ class Space:
 
     @property
     def lease(self) -> int | None:
-        """The number of this node's lease on the space, or None if the space has no log in a shared
-        store.
+        """The number of this node's lease (its right to write) on the space's log, or None if there
+        is no log.
         """
         return None if self.outbox is None else self.outbox.lease
 

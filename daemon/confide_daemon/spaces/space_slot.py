@@ -50,7 +50,9 @@ class SpaceOpener(Protocol):
         ...
 
     def epoch(self, space_id: str) -> int:
-        """Return the newest epoch of the space's roster, or 0 without a roster. Blocks on the disk."""
+        """Return the number of the newest key (epoch) on the space's list of devices, or 0 without
+        a list. Blocks on the disk.
+        """
 
     async def get(self, space_id: str) -> Space:
         """Return the open space, opening it if needed."""
@@ -154,8 +156,8 @@ class SpaceSlot:
                 yield key
 
     async def give_to(self, keeper: Keeper, follow: Follow) -> Custody:
-        """Make the server or the devices the keeper of the key; return the resulting custody. If
-        the new key is not available yet, the change follows later.
+        """Make the server or the devices the keeper of the key; return the resulting record of the
+        key and its keeper. If the new key is not available yet, the change follows later.
 
         Raises StorageError or KeyFileError if the change cannot be made or recorded; the present
         key stays in force then.

@@ -42,7 +42,7 @@ class Lease(Protocol):
 
     @property
     def custody(self) -> Custody | None:
-        """The custody of the database's key as the log records it, or None if it has no record.
+        """The record of the database's key and its keeper in the log, or None if the log has none.
         Raises StorageError if a newer version wrote the record.
         """
 
@@ -77,8 +77,8 @@ class Lease(Protocol):
         """Mark a local copy as damaged, so that the next opening fetches it again."""
 
     def keep_custody(self, custody: Custody) -> None:
-        """Record the custody of the key in the log, unless a record is there. Raises EngineError if
-        the store fails.
+        """Write the record of the key and its keeper to the log, unless the log has one. Raises
+        EngineError if the store fails.
         """
 
     @property
@@ -87,7 +87,8 @@ class Lease(Protocol):
 
 
 class Leases(Protocol):
-    """This node's leases on spaces. Call the methods on the event loop unless they say otherwise.
+    """This node's leases: the exclusive rights to write to the logs of spaces. Call the methods on
+    the event loop unless they say otherwise.
 
     Attributes:
         on_lost: called with a space's id when its lease is lost, and True if another node holds it.
@@ -107,8 +108,8 @@ class Leases(Protocol):
         """Check that this node still holds its leases, unless a recent check has shown it."""
 
     async def take(self, space_id: str, on_stale: Callable[[], None]) -> Lease:
-        """Acquire the lease of a space and return it. Raises FencedError if another node holds it,
-        EngineError if the store fails.
+        """Acquire the exclusive right to write to a space's log, and return it. Raises FencedError
+        if another node holds it, EngineError if the store fails.
 
         `on_stale`: called on the space's writer thread if the log has changes that the local copy
         lacks.

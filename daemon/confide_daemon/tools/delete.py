@@ -49,7 +49,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     Raises:
         GrantError: the caller may not write the document.
         NotFoundError: the document does not exist.
-        ToolError: it is not a memory file, or its project is not attached.
+        ToolError: it is not a memory file, or this connection cannot write to its project.
         ConflictError: it is not at `expectedRevision`.
         InvalidPathError: the path is malformed.
         StorageError: the database cannot be written.

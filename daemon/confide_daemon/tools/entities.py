@@ -155,8 +155,8 @@ SUMMARY = Definition(
 async def project_summary(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Count the documents, notes and other contents of a project.
 
-    Raises GrantError if the caller has no access to the project, ToolError if the call is to create
-    the project and it is not attached.
+    Raises GrantError if the caller has no access to the project, ToolError if the call should
+    create the project and this connection cannot write to it.
     """
     grants = context.grants
     grants.require_source("memory")

@@ -241,8 +241,9 @@ class ToolContext:
         return frozenset({self.project, GLOBAL_PROJECT, *self.linked_projects})
 
     async def require_known(self, project: str | None) -> None:
-        """Raise NotFoundError if the named project has nothing that the caller may read and is not
-        attached. The error's hint names similar projects. `project` None: accepted.
+        """Raise NotFoundError if the named project is unknown: the caller may read nothing in it,
+        and the device has not attached it to this connection. The error's hint names similar
+        projects. `project` None is accepted.
         """
         if project in (None, "*", GLOBAL_PROJECT, self.project) or {project} & (
             self.attached_projects | self.linked_projects
@@ -303,7 +304,10 @@ class ToolContext:
         return grants.projects_among(None)
 
     def is_attached(self, project: str) -> bool:
-        """Return True if this connection can write to the project, apart from the caller's rights."""
+        """Return True if this connection can write to the project, apart from the caller's rights:
+        the device has attached it, or it is the global one. A caller without a device can write to
+        every project.
+        """
         if not self.has_machine:
             return (
                 len(project) <= MAX_PROJECT_CHARS and project.isprintable() and bool(project.strip()) and project != "*"
@@ -322,8 +326,8 @@ class ToolContext:
         """Make the device send a person's fresh edit of a file that this call will change. `sent`:
         project and path of a file that the device has just sent, which is not fetched again.
 
-        Raises GrantError if the caller may not write the file, ToolError if its project is not
-        attached.
+        Raises GrantError if the caller may not write the file, ToolError if this connection cannot
+        write to the project.
         """
         self.grants.require_write(project, path)
         self.require_attached(project)
@@ -336,7 +340,7 @@ class ToolContext:
         of its file.
 
         Raises NotFoundError if no note that the caller may access has this id; GrantError if the
-        caller may not write it; ToolError if its project is not attached.
+        caller may not write it; ToolError if this connection cannot write to its project.
         """
         row = await self.space.notes.row(identity, self.reachable())
         await self.flush(row.project, row.path)

@@ -106,9 +106,8 @@ class Method:
 
     Attributes:
         form: the expected form of its parameters.
-        is_older, is_modern: True if the older or the later era has the method.
-        is_cached: True if its results state how long they may be cached, which only the later era
-            has.
+        is_older, is_modern: True if the older or the later form of the protocol has the method.
+        is_cached: True if its results state how long they may be cached.
     """
 
     form: Mapping[str, Kind]
@@ -184,7 +183,7 @@ def stream_filter(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def complete(method: str, result: Message) -> Message:
-    """Add the fields that results of the later era have to a result, and return it."""
+    """Return a result with the fields that later versions of the protocol add."""
     return {
         **result,
         "resultType": "complete",

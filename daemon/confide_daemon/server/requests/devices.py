@@ -97,8 +97,8 @@ class RosterRequests:
         return SealingFacts.of(roster, self._spaces.custody(caller.space_id), caller.public_key)
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the roster's newest key epoch if this key belongs to a device on it, otherwise
-        None. Raises StorageError if the roster cannot be read.
+        """Return the number of the devices' newest key (its epoch) if `key` belongs to a device on
+        the roster, otherwise None. Raises StorageError if the roster cannot be read.
         """
         roster = await self._current(self._session.caller_now().space_id)
         return roster.epoch if roster is not None and key in roster.devices else None

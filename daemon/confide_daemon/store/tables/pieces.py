@@ -74,8 +74,8 @@ def model_name(provider: str, model: str, dimensions: int) -> str:
 
 
 class VectorTables(Table):
-    """The vectors of all generations, the vector cache, and the compact codes of the live
-    generation in memory (`VectorScan`).
+    """The vectors of chunks: one set ("generation") for each embedding model, a cache by text, and
+    compact codes of the set in use in memory (`VectorScan`).
     """
 
     def __init__(self, database: Database, scan: VectorScan) -> None:
@@ -94,8 +94,9 @@ class VectorTables(Table):
     def add_generation(
         self, provider: str, model: str, dimensions: int, *, live: bool, now: float, fresh: bool = False
     ) -> Generation:
-        """Create an empty generation of vectors with its own table. `live`: True to use it for
-        searches at once. `fresh`: True to also remove the model's vectors from the cache.
+        """Create an empty set of vectors for a model (a generation), with its own table. `live`:
+        True to use it for searches at once. `fresh`: True to also remove the model's vectors from
+        the cache.
         """
         if fresh:
             self._rows("DELETE FROM vector_cache WHERE model = ?", (model_name(provider, model, dimensions),))
@@ -120,15 +121,15 @@ class VectorTables(Table):
         return None if found is None else bytes(found)
 
     def keep_calibration(self, name: str, measured: bytes) -> None:
-        """Store the measurements of a model's cosines with all of its generations. `name`:
-        provider/model/dimensions.
+        """Store the measurements of a model's cosines with each of the model's sets of vectors.
+        `name`: provider/model/dimensions.
         """
         for one in self.generations():
             if one.name == name:
                 self._rows("UPDATE generation SET calibration = ? WHERE id = ?", (measured, one.id))
 
     def make_live(self, generation: int, *, now: float, keep: bool = False) -> None:
-        """Use this generation for searches. `keep`: True to keep the previous live one in reserve,
+        """Use this set of vectors for searches. `keep`: True to keep the previous set in reserve,
         False to drop it.
         """
         for other in self.generations():
@@ -138,7 +139,7 @@ class VectorTables(Table):
         self._rows("UPDATE generation SET state = 'live' WHERE id = ?", (generation,))
 
     def drop(self, generation: int, *, now: float) -> None:
-        """Drop a generation and its table; its newest vectors stay in the cache."""
+        """Drop a set of vectors and its table; its newest vectors stay in the cache."""
         for other in self.generations():
             if other.id == generation:
                 self._cache_from(other, "TRUE", (), now=now)
@@ -146,8 +147,8 @@ class VectorTables(Table):
                 self._rows("DELETE FROM generation WHERE id = ?", (generation,))
 
     def retire(self, generation: Generation, *, limit: int, keep: bool, now: float) -> int:
-        """Remove up to `limit` vectors of a generation, newest first; return their number. `keep`:
-        True to move them to the cache. Repeated calls remove a large generation in steps.
+        """Remove up to `limit` vectors of a set, newest first; return their number. `keep`: True to
+        move them to the cache. Repeated calls remove a large set in steps.
         """
         table = f"vector_{generation.id}"
         last = self._rows(f"SELECT chunk FROM {table} ORDER BY chunk DESC LIMIT 1 OFFSET ?", (limit - 1,))
@@ -170,7 +171,9 @@ class VectorTables(Table):
         self._database.after_commit(lambda: self._scan.remove(pieces))
 
     def keep(self, generation: Generation, vectors: Sequence[tuple[bytes, Vectors]], *, now: float) -> None:
-        """Add vectors of a generation's model to the cache; each comes with the hash of its text."""
+        """Add vectors to the cache, each with the hash of its text. `generation`: the set that they
+        belong to.
+        """
         for digest, vector in vectors:
             packed = _pack(vector)
             self._rows(
@@ -234,8 +237,8 @@ class VectorTables(Table):
                 held -= len(self._rows(sql, (before, held - limit)))
 
     def waiting(self, generation: int, *, after: int, limit: int) -> list[WaitingPiece]:
-        """Return up to `limit` chunks that still need a vector in the generation, ordered by id,
-        with ids above `after`.
+        """Return up to `limit` chunks that still need a vector from a generation's model, ordered
+        by id, with ids above `after`.
         """
         few = self.waiting_count(generation) if not after else limit + 1
         # Few are the newest, as a rule: from the other end they are found without a look at the
@@ -255,7 +258,7 @@ class VectorTables(Table):
         return self._database.result_cache.get(("waiting", generation), lambda: max(0, int(self._one(sql))))
 
     def waiting_among(self, generation: int, projects: frozenset[str]) -> int:
-        """Count the chunks of these projects that still need a vector in the generation."""
+        """Count the chunks of these projects that still need a vector from a generation's model."""
         sql = f"""SELECT count(*) FROM project p JOIN document d ON d.project = p.id JOIN chunk c ON c.document = d.id
                   WHERE p.name {AMONG} AND NOT EXISTS
                   (SELECT 1 FROM vector_{generation} v INDEXED BY vector_{generation}_chunk WHERE v.chunk = c.id)"""
@@ -345,8 +348,8 @@ class VectorTables(Table):
         return bool(rows)
 
     def warm_in_view(self, generation: int) -> None:
-        """Load all codes of a generation that are not in memory yet, in the caller's transaction,
-        so that a search need not read the vectors from the database.
+        """Load the codes of all vectors that are not in memory yet, in the caller's transaction, so
+        that a search need not read the vectors from the database.
         """
         while (after := self._next_slice(generation)) is not None:
             self._scan.load(generation, self._slice(generation, after))

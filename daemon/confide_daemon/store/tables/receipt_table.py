@@ -43,7 +43,10 @@ class Life:
 
 
 class LifeTable(Table):
-    """The openings of the database, and the key that authenticates its receipts to devices."""
+    """The openings of the database, and the key that encrypts receipts. A device gets a receipt for
+    the changes made so far, and shows it later to reveal that the database was restored from an
+    older copy.
+    """
 
     def is_empty(self) -> bool:
         """Return True if nothing was ever stored or sealed in this database."""

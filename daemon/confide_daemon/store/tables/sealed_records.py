@@ -16,8 +16,8 @@ class SealedRecordTable(Table):
     """
 
     def put(self, row: SealedRow, record: bytes | SealedPlace) -> bool:
-        """Store a record or its location, unless the stored one has the same or a newer epoch;
-        return True if it was stored.
+        """Store a record or its location in the external store. A stored record is replaced only if
+        the new one was encrypted under a newer key (`epoch`). Return True if the record was stored.
 
         Raises SpaceFullError if the space has reached its quota.
         """
@@ -38,13 +38,15 @@ class SealedRecordTable(Table):
         return _record(*found[0]) if found else None
 
     def epoch(self, identity: bytes) -> int | None:
-        """Return the epoch of the record with this id, or None if there is none."""
+        """Return the number of the key (epoch) under which the record with this id is encrypted, or
+        None if there is no such record.
+        """
         found = self._rows("SELECT epoch FROM sealed_record WHERE id = ?", (identity,))
         return int(found[0][0]) if found else None
 
     def list_rows(self, after: bytes, *, limit: int, below: int | None) -> list[SealedRow]:
         """Return metadata of up to `limit` records, ordered by id, beginning after the id `after`.
-        `below`: only records of older epochs than this one; None: of all epochs.
+        `below`: only records encrypted under older keys (epochs) than this one; None: all.
         """
         sql = """SELECT id, kind, epoch, stored_at FROM sealed_record INDEXED BY sealed_record_listed
                  WHERE id > ?1 AND (?2 IS NULL OR epoch < ?2) ORDER BY id LIMIT ?3"""

@@ -343,15 +343,16 @@ class VectorScan:
         return 0 if live is None else live[1].size_bytes
 
     def codes(self, generation: int) -> Codes | None:
-        """Return the codes of a generation to search, or None if they are not loaded."""
+        """Return the codes of a set of vectors to search, or None if they are not loaded."""
         live = self._live
         return live[1] if live is not None and live[0] == generation else None
 
     def next_slice(self, generation: int, dimensions: int) -> int | None:
-        """Return the chunk id after which the next slice begins, or None if nothing is left to
-        load. Read the slice in a transaction that starts after this call.
+        """Return the chunk id after which the next slice of vectors to load begins, or None if
+        nothing is left to load. Read the slice in a transaction that starts after this call.
 
-        If another generation is loaded, it is dropped at once: only one is ever live.
+        If the codes of another generation are loaded, they are dropped at once: only one serves
+        searches.
         """
         with self._changing:
             if self._live is not None and self._live[0] == generation:
@@ -381,7 +382,7 @@ class VectorScan:
             self._live, self._loading = (generation, loading.finish()), None
 
     def abandon(self, generation: int) -> None:
-        """Stop loading the codes of a generation that was dropped, and discard them."""
+        """Stop loading the codes of a set of vectors that was dropped, and discard them."""
         with self._changing:
             if self._loading is not None and self._loading.generation == generation:
                 self._loading = None

@@ -196,7 +196,7 @@ def has_background(rows: Rows) -> bool:
 
 
 def with_tables(rows: Rows) -> dict[int, int]:
-    """Return {generation id: dimensions} of all generations of vectors whose table exists."""
+    """Return {generation id: dimensions} of all sets of vectors whose table exists."""
     tables = _vector_tables(rows)
     return {one: size for one, size in rows("SELECT id, dimensions FROM generation", ()) if f"vector_{one}" in tables}
 
@@ -212,7 +212,7 @@ def stray_tables(rows: Rows) -> list[str]:
 
 
 def tableless(rows: Rows) -> list[int]:
-    """Return the ids of generations of vectors whose table, or its index, is missing."""
+    """Return the generation ids of all sets of vectors whose table, or its index, is missing."""
     names = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE name GLOB 'vector_[0-9]*'", ())}
     identities = [identity for (identity,) in rows("SELECT id FROM generation", ())]
     return [one for one in identities if not {f"vector_{one}", f"vector_{one}_chunk"} <= names]
