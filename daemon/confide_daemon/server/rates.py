@@ -75,7 +75,7 @@ class TokenBucket:
 
     @property
     def is_full(self) -> bool:
-        """True if no token is missing, so that the bucket equals a new one."""
+        """True if no token is missing, so that the bucket could be replaced by a new one."""
         self._refill()
         return self._tokens >= self._burst
 

@@ -45,7 +45,7 @@ class SpacePart:
         """
 
     def start(self) -> None:
-        """Start the add-on's background work in the space."""
+        """Start the add-on's background work in this space."""
 
     async def close(self) -> None:
         """Stop the add-on's background work in the space. The database is still open."""

@@ -134,7 +134,7 @@ class SpaceShared:
 
     @property
     def models(self) -> Sequence[LoadedModel]:
-        """The models, the preferred one first."""
+        """The embedding models, the preferred one first."""
         return [self.embedder] if isinstance(self.embedder, LoadedModel) else self.embedder
 
 
@@ -271,8 +271,8 @@ class Space:
 
     @property
     def outbox(self) -> ReplicationOutbox | None:
-        """Sends writes to the space's log in the shared store before they are committed here; None
-        if there is no log.
+        """The object that sends writes to the space's log in the shared store before they are
+        committed here; None if there is no log.
         """
         return self.file.store.outbox
 

@@ -249,8 +249,8 @@ class Forgetting:
             await self._lift(hashes)
 
     async def undo(self, project: str, asked: Sequence[str]) -> int:
-        """Accept forgotten names of a project again, with the texts in their records; return how
-        many names that were. `asked`: paths and folders; empty for the whole project.
+        """Accept forgotten names of a project again, with the texts in their records; return the
+        number of these names. `asked`: paths and folders; empty for the whole project.
         """
 
         def work(store: Store) -> tuple[frozenset[bytes], int]:

@@ -99,7 +99,7 @@ class Leases(Protocol):
     failure: Any
 
     def start(self) -> None:
-        """Begin to renew this node's sign of life in the store; continue until `close`."""
+        """Begin to report regularly to the store that this node is alive; continue until `close`."""
 
     async def close(self) -> None:
         """Release all leases of this node."""

@@ -64,7 +64,7 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         NotFoundError: one of the notes does not exist.
         ToolError: the relation is invalid, or the note's front matter cannot be changed.
         StorageError: the database cannot be written.
-        OperationError: the id of the call was used for another change.
+        OperationError: the id of the call was used for another change before.
     """
     kind, is_mutual = arguments["relation"], arguments["bidirectional"]
     if arguments["id"] == arguments["relatedId"]:

@@ -123,7 +123,8 @@ DEFINITION = Definition(
 
 
 async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Store a text. A caller with access to some projects only sees the index queue of those.
+    """Store a text in a file or a note. The result has the number of chunks that wait for a vector,
+    counted only in projects that the caller may access.
 
     Raises:
         GrantError: the caller may not write there.

@@ -27,7 +27,7 @@ unreadable.
 
 
 class Refusals:
-    """Counters of refused connections, logged once a minute."""
+    """Counts refused connections by kind, and logs the counts once a minute."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -247,7 +247,7 @@ class Conversation:
             await asyncio.Event().wait()
 
     async def receive(self, message: Message) -> None:
-        """Accept a parsed message. A response that belongs to no request is ignored."""
+        """Accept a parsed message. A message without a method, such as a response, is ignored."""
         await self._is_running.wait()
         assert self._group is not None
         method, params, key = message.get("method"), message.get("params"), message.get("id")

@@ -155,7 +155,7 @@ def toolsets() -> Mapping[str, tuple[Tool, ...]]:
 
 @cache
 def changing() -> frozenset[str]:
-    """Return the names of the tools that may change documents, without long-running ones."""
+    """Return the names of all tools that may change documents, except long-running ones."""
     known = [tool.definition for group in toolsets().values() for tool in group]
     return frozenset(one.name for one in known if not (one.read_only or one.is_long))
 

@@ -52,8 +52,8 @@ class Control:
         self._asking: set[asyncio.Task[Any]] = set()
 
     def add(self, name: str, answer: Answer, *, deadline_s: float = ANSWER_S) -> None:
-        """Add a verb and the function that answers it. Work that takes longer than `deadline_s` is
-        cancelled, and the command gets an error.
+        """Add a verb (a kind of request) and the function that answers it. Work that takes longer
+        than `deadline_s` is cancelled, and the command gets an error.
         """
         assert name not in self._verbs, name
         self._verbs[name] = Verb(answer, deadline_s)

@@ -62,8 +62,11 @@ class WatchdogService:
         self._tell("STOPPING=1")
 
     async def run(self, status: Callable[[], str], writers: Writers) -> None:
-        """Send a status line and signs of life to systemd until cancelled. `writers`: returns, for
-        each open space, a function that returns once the space's writer thread has answered.
+        """Send a status line to systemd, and report regularly that the daemon is alive, until
+        cancelled.
+
+        `writers`: returns, for each open space, a function that returns once the space's writer
+        thread has answered.
         """
         if not self._address:
             return

@@ -466,7 +466,7 @@ class DocumentTable(Table):
 
     def forget_deleted(self, before: float, *, limit: int) -> int:
         """Remove the texts of up to `limit` documents that were deleted before a time (seconds
-        since 1970); return how many documents that were.
+        since 1970). Return the number of these documents.
 
         The row of each document stays, without text or hash. It keeps the number of the newest
         revision, so that a number which a device remembers never identifies another text.
@@ -600,7 +600,9 @@ class ProjectTable(Table):
 
 
 class OperationTable(Table):
-    """Changes recorded by an id that the device chose, so that a retry does not repeat them."""
+    """Changes recorded by the id that the device gave them, so that a retry does not repeat a
+    change.
+    """
 
     def find(self, identity: str) -> OperationRow | None:
         """Return the change recorded with this id, or None if there is none within the last

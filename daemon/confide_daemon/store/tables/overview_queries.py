@@ -54,7 +54,8 @@ class OverviewTable(Table):
         zone_s: int,
         limit: int,
     ) -> list[DayRow]:
-        """Count the changes and the recalls of each day, newest day first, at most `limit` rows.
+        """Count the changes of each day and the recalls (texts shown to an agent), newest day
+        first, at most `limit` rows.
 
         In a time zone that is not a whole number of hours from UTC, the hour around midnight counts
         for the day in which it begins.
@@ -80,8 +81,9 @@ class OverviewTable(Table):
     def ages(
         self, projects: frozenset[str] | None, sources: frozenset[str] | None, *, now: float
     ) -> list[tuple[int | None, int]]:
-        """Return how often documents were recalled, grouped by the age of their last change: (at
-        most this many days, recalls). The last group (None) has the older documents.
+        """Return how often documents were recalled (shown to an agent), grouped by the days since
+        their last change: (at most this many days, number of recalls). The last group (None) has
+        the older documents.
         """
         (reached, names), (chosen, more) = within("p.name", projects), within("d.source", sources)
         spans = " ".join(f"WHEN d.updated_at > ? - {span * 86400} THEN {span}" for span in _SPANS)

@@ -99,7 +99,7 @@ def forget_damaged(path: Path, before: float) -> bool:
 
 
 def count_damaged_copies(path: Path) -> int:
-    """Count the damaged files that are kept beside this database."""
+    """Count the damaged files that were replaced and are kept beside this database."""
     return sum(kept.exists() for kept in _damaged_paths(path))
 
 
