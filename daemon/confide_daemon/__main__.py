@@ -1,7 +1,7 @@
-"""The command `confided`, also `python -m confide_daemon`.
+"""The entry point of the command `confided` and of `python -m confide_daemon`.
 
-It is light on purpose: it sets environment variables that native libraries read when loaded, and
-`cli` loads the heavy parts only in commands that need them.
+This module imports little. It sets environment variables that native libraries read when they are
+loaded, and `cli` imports the large modules only for the commands that need them.
 """
 
 from __future__ import annotations

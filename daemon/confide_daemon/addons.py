@@ -1,9 +1,9 @@
-"""The add-on interface: what an add-on gives the daemon, what it may use, and what both promise
-(docs/addons.md).
+"""The interface between the daemon and its add-ons (docs/addons.md): the classes that an add-on
+extends, and the objects of the daemon that it may use.
 
-An add-on is a capability in a folder of its own, which the core never names. The daemon finds it by
-the entry points of the group `confide.addons.daemon`, each a subclass of `Addon`. Its tables of
-daemon.toml are in `TABLES` of its package's `settings.py`.
+An add-on is an optional feature in a package of its own, which the daemon's own code never names.
+The daemon finds it by the entry point group `confide.addons.daemon`, where each entry is a subclass
+of `Addon`. The add-on's tables of daemon.toml are in `TABLES` of its package's `settings.py`.
 """
 
 from __future__ import annotations
@@ -40,49 +40,57 @@ from confide_memory.wire.operation import Answerer, Operation
 
 
 class SessionHost(Protocol):
-    """The interface of a device's session that add-ons use."""
+    """The session of one connected device, as an add-on may use it."""
 
     @property
     def connection(self) -> Connection:
-        """The channel, whose `session_id` names the session."""
+        """The encrypted connection of this session; its `session_id` identifies the session."""
 
     @property
     def desk(self) -> RosterDesk:
-        """The device rosters of all spaces."""
+        """The service that keeps each space's roster: the signed list of the space's devices."""
 
     @property
     def registry(self) -> Registry:
-        """The registry of keys that may connect."""
+        """The registry, which lists the public keys that may connect."""
 
     @property
     def grants(self) -> Grants:
-        """The caller's current rights; empty once its access has ended."""
+        """The current rights of the connected device; no rights once its access has ended."""
 
     def caller_now(self) -> Caller:
-        """Return the caller with its current rights. Raises GrantError if its access has ended."""
+        """Return the connected device as the registry has it now. Raises GrantError if its access
+        has ended.
+        """
 
     async def epoch_for(self, key: bytes) -> int | None:
-        """Return the newest key epoch of the space if `key` is one of its devices, else None."""
+        """Return the newest key epoch of the space if the public key `key` belongs to one of its
+        devices, or None if it does not.
+        """
 
     async def ask(self, operation: Operation[Any, Any], body: Carried, timeout_s: float) -> Any:
-        """Send a request to the device and return its answer, for `Operation.ask_machine`."""
+        """Send a request to the device and return its answer. Pass this method to
+        `Operation.ask_machine`, which checks the answer.
+        """
 
     def publish_here_too(self, change: DocumentChange) -> None:
-        """Announce a new revision to all devices of the space, including this one."""
+        """Notify all devices of the space, including this one, of a document's new revision."""
 
     async def close_others(self) -> None:
-        """Close the other sessions of the space and wait until their tasks have ended. Raises
-        RequestError on timeout.
+        """Close all other sessions of the space, and wait until their tasks have ended. Raises
+        RequestError if they have not ended in time.
         """
 
 
 class SessionPart:
-    """Base class of an add-on's part in each session.
+    """Base class of the requests and background work that an add-on adds to each session.
 
     Attributes:
-        operations: requests it answers once the space is open, from `Operation.by`. They name their projects themselves.
-        early: requests it answers even while the space is locked.
-        changing: the operations that change documents; they run to completion even if the connection ends.
+        operations: handlers, made by `Operation.by`, for requests that need the open space. Each
+            request names its project itself.
+        early: handlers for requests that are answered even while the space is locked.
+        changing: names of the operations that change documents. They run to completion even if the
+            connection ends.
     """
 
     operations: Mapping[str, Answerer] = MappingProxyType({})
@@ -90,15 +98,15 @@ class SessionPart:
     changing: Collection[str] = ()
 
     def use(self, space: Space) -> None:
-        """Use this space from now on; called again if it was closed and reopened."""
+        """Receive the session's open space. Called again if the space was closed and reopened."""
 
     async def run(self) -> None:
-        """Run the session's background work until cancelled."""
+        """Run the add-on's background work of this session until it is cancelled."""
 
 
 class Verbs(Protocol):
-    """The verbs of the control socket, for operator commands
-    (`confide_daemon.datadir.control_client`).
+    """The commands that the daemon accepts on its control socket, over which the operator's
+    commands reach it (`confide_daemon.datadir.control_client`).
     """
 
     def add(
@@ -108,22 +116,26 @@ class Verbs(Protocol):
         *,
         deadline_s: float = ...,
     ) -> None:
-        """Answer `name` from now on; after `deadline_s` the command gets an error."""
+        """Register `answer` as the handler of the command `name`. The client gets an error if the
+        handler takes longer than `deadline_s`.
+        """
 
 
 class Gauges(Protocol):
-    """The daemon's metrics."""
+    """The gauges that the daemon publishes in its Prometheus metrics."""
 
     def add(self, name: str, says: str, value: Callable[[], float | None]) -> None:
-        """Add a gauge without labels; `name` excludes the prefix."""
+        """Publish a gauge without labels. `name` excludes the common prefix, `says` is its help
+        text, and `value` returns the current value, or None if there is none now.
+        """
 
 
 class DaemonHost(Protocol):
-    """The interface of the running daemon that add-ons use."""
+    """The running daemon, as an add-on may use it."""
 
     @property
     def state(self) -> RegistryState:
-        """The opened data folder."""
+        """The open data folder: its keys and its registry."""
 
     @property
     def config(self) -> DaemonConfig:
@@ -135,117 +147,131 @@ class DaemonHost(Protocol):
 
     @property
     def is_on_demand(self) -> bool:
-        """True if the proxy of this computer started the daemon."""
+        """True if a proxy on this computer started the daemon when it needed one."""
 
     @property
     def spaces(self) -> Spaces:
-        """All spaces."""
+        """All spaces that this daemon serves."""
 
     @property
     def registry(self) -> Registry:
-        """The registry of keys that may connect."""
+        """The registry, which lists the public keys that may connect."""
 
     @property
     def peers(self) -> Peers:
-        """Other daemons that serve the same spaces; set once the daemon runs."""
+        """The connections to other daemons that serve the same spaces. Set once the daemon runs."""
 
     @property
     def verbs(self) -> Verbs:
-        """The verbs of the control socket."""
+        """The commands that the daemon accepts on its control socket."""
 
     @property
     def gauges(self) -> Gauges:
-        """The daemon's metrics."""
+        """The gauges that the daemon publishes in its metrics."""
 
     async def is_cut_off(self) -> bool:
-        """Return True if changes by other nodes may be unknown here; no new caller is then
-        admitted.
+        """Return True if this node may have missed changes made by other nodes. It then accepts no
+        new connection.
         """
 
     def announce(self, space_id: str, change: DocumentChange) -> None:
-        """Announce a revision that no device made to all devices of a space and all services."""
+        """Notify all devices of a space, and all services, of a revision that the daemon itself
+        made.
+        """
 
 
 class ListeningSocket(Protocol):
-    """A listening socket of the daemon."""
+    """A TCP socket on which the daemon accepts connections."""
 
     async def open(self, host: str, port: int) -> None:
-        """Accept connections from now on. Raises ListenError."""
+        """Start accepting connections. Raises ListenError if the address cannot be bound."""
 
     async def close(self) -> None:
-        """Stop accepting connections."""
+        """Stop accepting connections; those that are open continue."""
 
 
 class PeersHost(DaemonHost, Protocol):
-    """The interface of the running daemon that `Peers` uses."""
+    """The running daemon, as `Peers` uses it."""
 
     @property
     def callers(self) -> CallerAuthorization:
-        """The check that decides which keys may connect."""
+        """The check that decides which public keys may connect."""
 
     @property
     def timers(self) -> Timers:
-        """The timers for its channels."""
+        """The timeouts for connections to other nodes."""
 
     @property
     def revocations(self) -> Revocations | None:
-        """The record of ended keys outside the data folder, if one is configured."""
+        """The record of revoked keys that is kept outside the data folder; None if no place for it
+        is configured.
+        """
 
     @property
     def answers_callers(self) -> bool:
-        """True if a service answers callers that another node forwards."""
+        """True if a service of this daemon answers requests of HTTP clients that another node
+        forwards.
+        """
 
     @property
     def is_stopping(self) -> bool:
-        """True once the daemon is stopping; nothing new may begin."""
+        """True once the daemon is stopping. No new work may begin then."""
 
     def keys(self) -> Keys:
-        """Return the daemon keys that are in force."""
+        """Return the daemon's valid identity keys: the current one and, during a rotation, the
+        previous one.
+        """
 
     def listener(self, authorize: Authorize, on_open: Callable[[Connection], Awaitable[None]]) -> ListeningSocket:
-        """Return a separate listening socket for the keys that `authorize` accepts."""
+        """Return a listening socket for peers whose key `authorize` accepts; `on_open` is called
+        with each new connection.
+        """
 
     async def let_in(self, connection: Connection, *, is_passed_on: bool = False, is_by_http: bool = False) -> None:
-        """Serve an opened channel until it ends, with the rights of its current caller."""
+        """Serve an open connection until it ends, with the current rights of its client."""
 
     def stop(self) -> None:
-        """Stop the daemon in good order."""
+        """Shut the daemon down cleanly."""
 
 
 class RemoteSpace(Protocol):
-    """A channel to the node that holds a space, for one caller."""
+    """A connection, on behalf of one HTTP client, to the node that holds the client's space."""
 
     @property
     def connection(self) -> Connection:
-        """The channel."""
+        """The encrypted connection to that node, which holds the space."""
 
     @property
     def node(self) -> int:
-        """The number of that node."""
+        """The number of the node that holds the space."""
 
 
 class Ways(Protocol):
-    """Routes for HTTP callers of this node to the nodes that hold their spaces."""
+    """Opens connections from this node to the nodes that hold the spaces of its HTTP clients."""
 
     async def reach_by_http(self, caller: Caller, session_id: str) -> RemoteSpace | None:
-        """Return a channel to the node that holds the caller's space, or None if this node must
-        serve it.
+        """Return a connection to the node that holds the client's space, or None if this node
+        itself must serve the client.
 
-        Raises EngineError if the holder cannot be determined, DeniedError or ConnectionLost if that
-        node refuses.
+        Raises EngineError if the node that holds the space cannot be determined; DeniedError or
+        ConnectionLost if that node refuses the connection.
         """
 
     def relying_on(self, far: Any) -> AbstractContextManager[None]:
-        """Cut the channel when its node loses the space, and in any case at the end of the context."""
+        """Close the connection `far` as soon as its node loses the space, and at the latest when
+        the `with` block ends.
+        """
 
 
 class Peers:
-    """Base class for knowledge of other daemons that serve the same spaces. This one knows of none.
+    """Connects a daemon with the other nodes that serve the same spaces. This base class is for a
+    daemon without other nodes.
 
     Attributes:
-        goodbye: the close code for sessions when the daemon ends.
-        ways: the routes to other nodes; None without any.
-        failure: the error with which the daemon ends, so that other nodes take over; None without one.
+        goodbye: the close code that sessions get when the daemon stops.
+        ways: opens connections to other nodes; None if there are none.
+        failure: the error for which the daemon must stop, so that another node takes over; None as
+            long as it may run.
     """
 
     goodbye = "shutdown"
@@ -253,56 +279,65 @@ class Peers:
     failure: ConfideError | None = None
 
     async def confirm(self) -> None:
-        """Load the changes of other nodes, before any caller is admitted."""
+        """Load the changes that other nodes have made, before the daemon accepts any connection."""
 
     async def open(self) -> None:
-        """Accept connections of other nodes and follow their changes. Raises ListenError."""
+        """Accept connections from other nodes, and follow their changes. Raises ListenError if the
+        address cannot be bound.
+        """
 
     async def leave(self) -> None:
-        """End the sessions forwarded to other nodes."""
+        """End all sessions that this node forwards to other nodes."""
 
     async def close(self) -> None:
-        """End everything; the spaces are closed already."""
+        """Close all connections to other nodes. Called after the spaces are closed."""
 
     async def is_cut_off(self) -> bool:
-        """Return True if changes by other nodes may be unknown here; no new caller is then
-        admitted.
+        """Return True if this node may have missed changes made by other nodes. It then accepts no
+        new connection.
         """
         return False
 
     def why_unready(self) -> str | None:
-        """Return why this node should get no clients, as one word; None if it should."""
+        """Return a word that says why a load balancer should send no clients to this node, or None
+        if it is ready.
+        """
 
     def health_problems(self) -> set[str]:
-        """Return its current problems, as `/health` names them."""
+        """Return the current problems with other nodes, by their names in the `/health` response."""
         return set()
 
     async def pass_on(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
-        """Forward a caller's session to the node that holds its space, until it ends; return False
-        if this node must serve it.
+        """Forward a device's session to the node that holds its space, until the session ends.
+        Return True then, or False if this node itself must serve the session.
         """
         return False
 
     @property
     def forwarded_keys(self) -> set[bytes]:
-        """The keys of callers with forwarded sessions."""
+        """The public keys of the devices whose sessions this node forwards to others."""
         return set()
 
     def shut_out(self, key: bytes, word: str) -> None:
-        """End the forwarded sessions of a caller."""
+        """End all forwarded sessions of the device with this public key; `word` is the reason that
+        it gets.
+        """
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Return True if a caller's session with this id is being forwarded."""
+        """Return True if this node forwards a session with this id for the device with this public
+        key.
+        """
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCopy:
-    """A copy of a space that an add-on has made, and which may hold a forgotten text.
+    """A copy of a space that an add-on has made, such as a backup. It may contain a text that a
+    user asked to forget.
 
     Attributes:
-        place, name: of what kind it is, and which one.
-        level: what becomes of it, as a receipt says it (PROTOCOL.md 9.11).
+        place, name: the kind of copy, and its name.
+        level: how the copy is handled, in the words of a forget receipt (PROTOCOL.md 9.11).
     """
 
     place: str
@@ -311,65 +346,72 @@ class HeldCopy:
 
 
 class Service:
-    """Base class of an add-on's work outside of sessions, for as long as the daemon runs.
+    """Base class of work that an add-on does outside of sessions, for as long as the daemon runs.
 
     Attributes:
-        answers_callers: True if it answers callers that another node forwards (PROTOCOL.md 12.5).
+        answers_callers: True if the service answers requests of HTTP clients that another node
+            forwards (PROTOCOL.md 12.5).
     """
 
     answers_callers = False
 
     async def open(self) -> None:
-        """Start. Raises ConfideError to prevent the daemon's start."""
+        """Start the service. Raise ConfideError to prevent the daemon from starting."""
 
     async def close(self) -> None:
-        """Stop, before the spaces are closed."""
+        """Stop the service. Called before the spaces are closed."""
 
     @property
     def is_busy(self) -> bool:
-        """True if work is under way that the daemon's end would cut off."""
+        """True if the service is doing work that a stop of the daemon would interrupt."""
         return False
 
     @property
     def is_backed_up(self) -> bool | None:
-        """True if a recent verified backup exists; None if it does not handle backups."""
+        """True if a recent, verified backup exists, False if none does; None if this service makes
+        no backups.
+        """
         return None
 
     def health_problems(self) -> set[str]:
-        """Return its current problems, as `/health` names them."""
+        """Return the service's current problems, by their names in the `/health` response."""
         return set()
 
     def on_change(self, space_id: str, change: DocumentChange) -> None:
-        """Handle a document's new revision."""
+        """Handle a notification that a document of the space has a new revision."""
 
     def copies_of(self, space_id: str, before: float) -> Sequence[HeldCopy]:
-        """Return its copies of a space from before a time, in seconds since 1970. Blocks."""
+        """Return the copies of a space that this add-on made before a time (seconds since 1970).
+        Blocks while it looks.
+        """
         return ()
 
     async def drop_copies(self, space_id: str, before: float) -> Sequence[str]:
-        """Remove the space from the copies that `copies_of` returns, since a person had something
-        forgotten; return their names. Raises ConfideError: a copy cannot be changed.
+        """Delete the space from the copies that `copies_of` lists, because a user asked to forget a
+        text. Return the names of those copies. Raises ConfideError if a copy cannot be changed.
         """
         return ()
 
     def on_records_written(self, space_id: str) -> None:
-        """Handle a change of the records beside the space's database (`DataFolder.forgotten_file`)."""
+        """Handle a change of the file that records a space's forgotten texts
+        (`DataFolder.forgotten_file`).
+        """
 
     def on_space_lost(self, space_id: str) -> None:
-        """Handle the loss of a space to another node: clients that wait for its notifications must
-        reconnect.
+        """Handle the loss of a space to another node. Clients that wait for notifications of the
+        space must reconnect.
         """
 
     def on_revocations_written(self, files: Sequence[Path]) -> None:
-        """Handle the write of revoked keys of devices into these files."""
+        """Handle a notification that revoked keys were written to these files."""
 
     async def settle(self, space_id: str) -> None:
-        """Wait until everything begun in the space has ended; the space accepts nothing new
-        meanwhile.
+        """Wait until all work that the service has begun in the space is finished. The space
+        accepts no new work meanwhile.
         """
 
     async def serve(self, connection: Connection) -> None:
-        """Answer the requests that another node forwards on this channel, until it ends."""
+        """Answer the requests that another node forwards over this connection, until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +419,10 @@ class Check:
     """The result of one check of `confided doctor`.
 
     Attributes:
-        name: the name of the check, always the same.
-        problem: the problem found, or None; `hint` says what to do.
-        detail: the current state.
+        name: the name of the check, the same in every version.
+        problem: the problem that was found, or None if there is none.
+        hint: how to solve the problem, or None.
+        detail: the state that was found, such as a version or a number.
     """
 
     name: str
@@ -394,12 +437,14 @@ class Check:
 
 
 class Addon:
-    """Base class of an add-on's half in the daemon. A subclass overrides what it provides.
+    """Base class of the part of an add-on that runs in the daemon. A subclass overrides what it
+    provides.
 
     Attributes:
-        toolsets: its tools, by the groups that clients select.
+        toolsets: the tools of the add-on, by the groups that clients select.
         prompts: prompts for the client's menu.
-        views: pages that clients of other add-ons' services show beside results; without their tools, which are a device's.
+        views: HTML pages that clients connected through another add-on's service show beside
+            results. These clients do not get the add-on's tools, which only a device may call.
     """
 
     toolsets: ClassVar[Mapping[str, Sequence[Tool]]] = {}
@@ -407,65 +452,75 @@ class Addon:
     views: ClassVar[Sequence[ResultView]] = ()
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return its parts for a space that is being opened."""
+        """Return the add-on's objects for a space that is being opened."""
         return ()
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return its parts for a new session."""
+        """Return the add-on's objects for a new session of a device."""
         return ()
 
     def service(self, daemon: DaemonHost) -> Service | None:
-        """Return its service, or None if none is configured."""
+        """Return the add-on's service, or None if none is configured."""
 
     def peers(self, daemon: PeersHost) -> Peers | None:
-        """Return its `Peers`, or None if none are configured."""
+        """Return the object that connects this daemon with other nodes, or None if none are
+        configured.
+        """
 
     def files(self, config: DaemonConfig) -> int:
-        """Return how many files its service may hold open at once; reserving them keeps spaces from
-        failing to open.
+        """Return how many files the add-on's service may hold open at once. The daemon reserves
+        them, so that spaces can always open theirs.
         """
         return 0
 
     def files_of_session(self, config: DaemonConfig) -> int:
-        """Return how many files besides its connection each session may hold open."""
+        """Return how many files the add-on may hold open for each session, in addition to its
+        connection.
+        """
         return 0
 
     def revocation_folders(self, config: DaemonConfig) -> Mapping[str, str]:
-        """Return folders outside the data folder that record ended keys, by the names of their
-        options.
+        """Return the folders outside the data folder in which revoked keys are recorded, by the
+        names of the options that set them.
 
-        A folder whose option ends with `to` may be absent for a while.
+        A folder whose option name ends with `to` may be missing for a while, such as a detached
+        backup disk.
         """
         return {}
 
     def snapshots_to(self, config: DaemonConfig) -> str:
-        """Return where `snapshot` would copy the data folder; empty for nowhere."""
+        """Return the place to which `snapshot` would copy the data folder, or "" if it would make
+        no copy.
+        """
         return ""
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str | None:
-        """Copy the data folder before its upgrade; return the copy's name, or None if it makes no
-        copies.
+        """Copy the data folder before its upgrade. Return the name of the copy, or None if this
+        add-on makes no copies.
 
-        No daemon serves the folder meanwhile. Raises ConfideError if it cannot be copied.
+        No daemon serves the folder meanwhile. Raises ConfideError if the folder cannot be copied.
         """
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Yield its checks of this computer's configuration and data folder. `follow` is called
-        with each step.
+        """Yield the results of the add-on's checks for `confided doctor`: of the configuration, the
+        data folder and this computer. Call `follow` with the name of each step.
         """
         return ()
 
 
 def revocation_folders(config: DaemonConfig) -> dict[str, str]:
-    """Return the folders that record ended keys, by the names of their options."""
+    """Return the folders in which revoked keys are recorded, of all add-ons, by the names of the
+    options that set them.
+    """
     return {option: place for addon in installed() for option, place in addon.revocation_folders(config).items()}
 
 
 @cache
 def installed() -> tuple[Addon, ...]:
-    """Return the installed add-ons in the order of their names.
+    """Return the installed add-ons, sorted by name.
 
-    Raises AddonError if one cannot be loaded. The daemon refuses to run without it: a space that
-    has moved away, for instance, would be used again.
+    Raises AddonError if one cannot be loaded. The daemon refuses to run without an add-on that is
+    installed, since it could do harm: without the add-on for moving spaces, for instance, it would
+    use a space again that has moved to another server.
     """
     return tuple(addon() for addon in load_group(ADDONS))

@@ -1,7 +1,7 @@
 """The daemon's configuration: one frozen dataclass, read from `daemon.toml`.
 
-`configs/daemon.toml` shows every option at its default, and a test keeps it so. Secrets are files
-with mode 0600, never values in here.
+`configs/daemon.toml` lists every option with its default, and a test keeps the file in step with
+this module. Secrets are not in daemon.toml; it names files of mode 0600 that contain them.
 """
 
 from __future__ import annotations
@@ -71,17 +71,20 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """Ranking weights of a search, and defaults for what the agent leaves out.
+    """Ranking weights of a search, and defaults for arguments that the agent leaves out.
 
     Attributes:
-        ranking: `confide`, or `original`: the original plan's 0.7 of the cosine and 0.3 by the rank of the keyword leg.
-        vector_weight, keyword_weight: of the two legs in the ranking `confide`.
-        exact_weight, dated_weight, sessions_weight: factors of a chunk's relevance for exact names, for days that the query names, and for
-            transcripts beside notes.
-        half_life_days: age at which recency is half.
-        usage_full: number of reads and showings that makes a usage of 1.
-        balanced_score and those after it: of each factor in the rank `balanced`.
-        reranker: the folder of a cross-encoder (`model.onnx` and `tokenizer.json`) that reranks the best hits; "" for none.
+        ranking: `confide`, or `original` for the first formula: 0.7 times the cosine similarity
+            plus 0.3 divided by the rank in the keyword search.
+        vector_weight, keyword_weight: weights of the vector search and of the keyword search in the
+            ranking `confide`.
+        exact_weight, dated_weight, sessions_weight: factors of a chunk's relevance for exact names,
+            for days that the query names, and for transcripts when notes are searched too.
+        half_life_days: age in days at which the recency factor is one half.
+        usage_full: number of reads and appearances in results at which the usage factor reaches 1.
+        balanced_score and those after it: weight of each factor in the rank `balanced`.
+        reranker: the folder of a cross-encoder (`model.onnx` and `tokenizer.json`) that reranks the
+            best hits; "" for none.
     """
 
     min_score: float = 0.25
@@ -126,8 +129,8 @@ class ChunkSettings:
 
     @classmethod
     def parse(cls, name: str) -> ChunkSettings:
-        """Parse a name (`small`, `original`) or numbers such as `48/0`. Raises ValueError with a
-        sentence if they are invalid.
+        """Parse the name of a preset (`small`, `original`) or two numbers such as `48/0`. Raises
+        ValueError, with a message for the user, if the text is neither.
         """
         if name in CHUNKINGS:
             return cls(*CHUNKINGS[name])
@@ -139,21 +142,25 @@ class ChunkSettings:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig(EmbeddingSettings):
-    """The configured models, with each provider's options at their defaults."""
+    """The configured embedding models, including the default options of each provider."""
 
     sections: Mapping[str, Any] = field(default_factory=providers.default_settings)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryConfig:
-    """Retention of history: all revisions of existing documents, and deleted ones for some days."""
+    """Settings for history: how long the texts of deleted documents are kept. All revisions of
+    existing documents are kept.
+    """
 
     deleted_days: int = 90
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaConfig:
-    """Limits of one space; 0 is no limit. The defaults are far above what people and agents write."""
+    """Limits of one space; 0 means no limit. The defaults are far above what people and agents
+    write.
+    """
 
     space_mib: int = 10_240  # of its database: texts with all their revisions, and the index. 10,251 pieces have 26 MB
     documents: int = 1_000_000  # that are not deleted
@@ -161,7 +168,7 @@ class QuotaConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpacesConfig:
-    """Limits on the resources that all spaces of a daemon take together."""
+    """Limits on the resources that all spaces of a daemon use together."""
 
     close_after_s: int = 900  # a space unused for so long is closed, and reopened on demand
     max_open_spaces: int = (
@@ -172,7 +179,7 @@ class SpacesConfig:
 
 @dataclass(frozen=True, slots=True)
 class NotesConfig:
-    """Settings for the hints that the answer to a stored note contains."""
+    """Settings for the hints in the response to a stored note, such as similar notes."""
 
     # least similarity for a note to be reported as a duplicate: a cosine, or the share of equal
     # words
@@ -181,7 +188,7 @@ class NotesConfig:
 
 @dataclass(frozen=True, slots=True)
 class AtRestConfig:
-    """Settings for the custody of database keys."""
+    """Settings for who keeps the keys of the encrypted databases."""
 
     # of spaces that are made from now on: `server`, `caller`, or `auto`: `SHARED_CUSTODY`, and
     # `server` for a daemon that was started on demand, whose machine is its only caller
@@ -191,7 +198,9 @@ class AtRestConfig:
     lock_after_s: int = 43_200
 
     def keeper(self, *, on_demand: bool) -> Keeper:
-        """Return who keeps the key of a new space: the server, or its devices."""
+        """Return who keeps the database key of a new space: the server, or the devices of the
+        space. `on_demand` is True for a daemon that a proxy on this computer started.
+        """
         if self.custody == AUTO:
             return "server" if on_demand else SHARED_CUSTODY
         return "caller" if self.custody == "caller" else "server"
@@ -199,7 +208,9 @@ class AtRestConfig:
 
 @dataclass(frozen=True, slots=True)
 class VaultConfig:
-    """A HashiCorp Vault or OpenBao whose KV v2 engine keeps the sealed records."""
+    """Settings for a HashiCorp Vault or OpenBao server that stores the sealed records in its KV v2
+    engine.
+    """
 
     url: str = ""  # its address; "" keeps the records in the spaces' databases
     mount: str = "secret"  # where its KV v2 engine is
@@ -215,8 +226,8 @@ class VaultConfig:
     timeout_s: float = 5.0  # for one record to be kept or fetched, a login and further tries included
 
     def problem(self) -> tuple[str, str] | None:
-        """Return the first invalid option and what it takes, never its value, which may be a pasted
-        token.
+        """Return the name of the first invalid option and a description of valid values, or None if
+        all are valid. The result never contains the value, which may be a pasted token.
         """
         if self.url and (problem := _vault_url_problem(self.url)):
             return "url", problem
@@ -248,7 +259,7 @@ def _vault_url_problem(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Settings of the Prometheus endpoint; `confided status --watch` needs none of it."""
+    """Settings of the Prometheus endpoint. `confided status --watch` does not need it."""
 
     listen: str = ""  # host and port of a socket for metrics alone; "" for no socket
     # of mode 0600, with the token alone that a scraper sends; where it is "",
@@ -257,7 +268,9 @@ class MetricsConfig:
     per_space: bool = False  # whether the largest spaces have series of their own, under their ids
 
     def problem(self) -> tuple[str, str] | None:
-        """Return the first invalid option, as `VaultConfig.problem`."""
+        """Return the name of the first invalid option and a description of valid values, or None if
+        all are valid.
+        """
         if self.listen:
             try:
                 if not parse_listen(self.listen)[1] or self.listen.count(":") == 0:
@@ -270,13 +283,13 @@ class MetricsConfig:
 
 
 class AddonTable(Protocol):
-    """Base class of an add-on's table: a frozen dataclass whose defaults apply if the file lacks
-    the table.
+    """Base class of an add-on's table in daemon.toml: a frozen dataclass of options. Its defaults
+    apply if the file lacks the table.
     """
 
     def problem(self, config: DaemonConfig) -> tuple[str, str] | None:
-        """Return the first invalid option, as `VaultConfig.problem`; `config` is the whole
-        configuration.
+        """Return the name of the first invalid option and a description of valid values, or None if
+        all are valid. `config` is the whole configuration.
         """
 
 
@@ -285,7 +298,11 @@ _Table = TypeVar("_Table", bound=AddonTable)
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """The whole configuration. `tables` has the add-ons' tables that the file contains, by name."""
+    """The daemon's whole configuration.
+
+    Attributes:
+        tables: the add-ons' tables that daemon.toml contains, by name.
+    """
 
     server: ServerConfig = field(default_factory=ServerConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -301,7 +318,9 @@ class DaemonConfig:
     tables: Mapping[str, AddonTable] = field(default_factory=dict)
 
     def table(self, kind: type[_Table]) -> _Table:
-        """Return an add-on's table, with its defaults if the file lacks it."""
+        """Return the options of an add-on's table, or their defaults if daemon.toml lacks the
+        table.
+        """
         return next((one for one in self.tables.values() if isinstance(one, kind)), None) or kind()
 
 
@@ -335,8 +354,8 @@ def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Return host and port of `host:port`, `[v6]:port`, `host` or `:port`. Raises ValueError for an
-    invalid port or an empty host.
+    """Return host and port from `host:port`, `[v6]:port`, `host` or `:port`. Raises ValueError if
+    the port is invalid or the host is empty.
     """
     host, port = text.strip(), str(DEFAULT_PORT)
     if host.startswith("["):
@@ -390,8 +409,8 @@ def _build(path: Path, default: Any, table: dict[str, Any], prefix: str) -> Any:
 
 @cache
 def addon_tables() -> Mapping[str, type[AddonTable]]:
-    """Return the tables of the installed add-ons by their names in the file: `TABLES` of each
-    package's `settings.py`.
+    """Return the dataclass of each table that an installed add-on defines, by the table's name in
+    daemon.toml. They come from `TABLES` in each package's `settings.py`.
     """
     found: dict[str, type[AddonTable]] = {}
     for entry in entries(ADDONS):
@@ -502,7 +521,7 @@ def _check_values(path: Path, config: DaemonConfig) -> None:
 
 
 def within(least: float, most: float) -> str:
-    """Return the bounds of a number as a phrase."""
+    """Return a phrase that names the least and the most allowed value, for error messages."""
     return f"it is at least {least} and at most {most:,}"
 
 

@@ -1,4 +1,4 @@
-"""Entry points of the installed packages."""
+"""Finds and loads the entry points of installed packages, by which add-ons register."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ ADDONS: Final = "confide.addons.daemon"
 
 
 def entries(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group by name. One whose package is missing, as in a copy
-    without add-ons, does not count.
+    """Return the entry points of a group, sorted by name. Skip entries whose package is missing, as
+    in a copy without add-ons.
     """
     found = sorted(entry_points(group=group), key=lambda entry: entry.name)
     return [entry for entry in found if find_spec(entry.module.partition(".")[0]) is not None]
 
 
 def load_group(group: str) -> list[Any]:
-    """Load the entry points of a group. Raises AddonError if one cannot be loaded."""
+    """Load all objects that are registered in an entry point group. Raises AddonError if one cannot
+    be loaded.
+    """
     found = []
     for entry in entries(group):
         try:

@@ -72,16 +72,18 @@ class StorageError(ConfideError):
 
 
 class DamagedError(StorageError):
-    """A part of a database is unreadable: derived data is rebuilt, a document's text may be lost."""
+    """A part of a database is unreadable. Derived data can be rebuilt; the text of a document may
+    be lost.
+    """
 
 
 class WrongKeyError(StorageError):
-    """The key is not the one that the database was written with, or the file is not a database."""
+    """The key does not open the database, or the file is not a database."""
 
 
 class OvertakenError(StorageError):
-    """A newer version of Confide wrote the registry that all nodes share, which this version cannot
-    read any more.
+    """A newer version of Confide wrote the registry that all nodes share, and this version cannot
+    read it any more.
     """
 
 
@@ -97,14 +99,14 @@ class EngineError(StorageError):
 
 
 class FencedError(EngineError):
-    """Another node holds or has taken the space: nothing of the request is stored."""
+    """Another node holds or has taken over the space. Nothing of the request was stored."""
 
 
 class SpaceFullError(ConfideError):
-    """A space has reached its quota; queued changes stay queued on their device, as with a full
-    disk.
+    """A space has reached its quota. As with a full disk, changes wait on their device until there
+    is room.
 
-    `option` names the limit in `[quota]` of daemon.toml.
+    `option` is the name of the limit in the table `[quota]` of daemon.toml.
     """
 
     code = "storage_full"
@@ -170,11 +172,12 @@ class EmbedderError(ConfideError):
 
 
 class ProviderDownError(EmbedderError):
-    """The embedding provider is unreachable, overloaded or returns nonsense: a later retry may
-    succeed.
+    """The embedding provider is unreachable, overloaded or returns invalid responses. A later retry
+    may succeed.
 
     Attributes:
-        retry_after_s: the pause it requested (Retry-After, RFC 9110 10.2.3), or None.
+        retry_after_s: the seconds to wait that the provider requested (Retry-After, RFC 9110
+            10.2.3), or None.
     """
 
     exit_code = EXIT_UNREACHABLE
@@ -185,17 +188,19 @@ class ProviderDownError(EmbedderError):
 
 
 class QuotaError(EmbedderError):
-    """The embedding provider refuses until a person acts: the quota is exhausted, the key is
-    refused, the model is unknown.
+    """The embedding provider refuses until a person acts, because the quota is exhausted, the key
+    is refused, or the model is unknown.
 
-    An automatic retry is useless and may cost money, so Confide never does it.
+    Confide never retries by itself then: that could not succeed, and might cost money.
     """
 
     exit_code = EXIT_CONFIG
 
 
 class BudgetError(QuotaError):
-    """A space has used up its embedding tokens of a month, such as 2026-11 (`month`)."""
+    """A space has used up its monthly budget of embedding tokens; `month` is that month, such as
+    2026-11.
+    """
 
     def __init__(self, provider: str, limit: int, month: str) -> None:
         super().__init__(
@@ -224,8 +229,8 @@ class DataFolderError(ConfideError):
 
 
 class UpgradeNeededError(ConfideError):
-    """The data folder is of an older version, and stays unchanged until this version's daemon
-    starts.
+    """The data folder was written by an older version. It stays unchanged until this version's
+    daemon starts and upgrades it.
     """
 
     exit_code = EXIT_CONFIG
@@ -261,7 +266,7 @@ class SnapshotError(ConfideError):
 
 
 class HookError(ConfideError):
-    """An operator's program that runs with a snapshot failed."""
+    """A program that the operator configured to run with each snapshot has failed."""
 
     def __init__(self, program: str, problem: str) -> None:
         super().__init__(
@@ -330,7 +335,9 @@ class AlreadyServedError(ConfideError):
 
 
 class NotServedError(ConfideError):
-    """A command needs the running daemon; `problem` says why a running one does not answer."""
+    """A command needs the running daemon, and none answers. If one is running, `problem` says why
+    it does not answer.
+    """
 
     exit_code = EXIT_UNREACHABLE
 

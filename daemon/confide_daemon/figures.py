@@ -1,8 +1,9 @@
-"""Counters and timers of the daemon, as objects of the metrics library under their published names.
+"""The daemon's counters and timers: objects of the Prometheus client library, with the names under
+which they are published.
 
-Each package records its events here; `server.operator.metrics` publishes them with the current
-values. They belong to the process, as loggers do. No label takes a name from outside, and each
-takes few values, so that metrics reveal nothing that is stored and stay small: 450 series at most.
+Every package counts its events here, and `server.operator.metrics` publishes the values. There is
+one set for the whole process. No label contains a name from outside, and each label has few values.
+So metrics reveal no stored text, and there are at most 450 time series.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _pairs_lock = threading.Lock()
 
 
 def count_failure(tool: str, code: str) -> None:
-    """Count a failed call of a tool."""
+    """Count a failed call of a tool in the metrics, by the tool's name and the error code."""
     with _pairs_lock:
         if len(_pairs) < MOST_PAIRS:
             _pairs.add((tool, code))

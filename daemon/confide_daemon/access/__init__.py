@@ -1,1 +1,1 @@
-"""Access control: callers, invites, grants and the audit log."""
+"""Access control: which keys may connect and with which rights, invites, and the audit log."""

@@ -1,12 +1,13 @@
-"""The audit log in the registry's file: connections, refusals, and changes to callers.
+"""The audit log: a table in the registry's file that records connections, refusals, and changes to
+devices and their rights.
 
 A change by an operator is recorded in the same transaction. Events of the running daemon go through
 `AuditLog`, whose single writer works in batches beside the event loop, so no handshake waits for
-it. The log is limited for each kind of row separately, and refusals are counted rather than listed,
-so a flood cannot push out other rows. Nor can one caller that invites, rotates its key or
-reconnects without end: it may fill a quarter of a full kind at most.
+it. Each kind of event has a limit of its own, and refusals are counted rather than listed. So a
+flood of one kind cannot push out the others. One device that keeps inviting, rotating its key or
+reconnecting can fill at most a quarter of a kind.
 
-The log holds no content, no address, and no text chosen by an unauthenticated peer.
+The log contains no stored text, no network address, and no text chosen by an unauthenticated peer.
 """
 
 from __future__ import annotations
@@ -92,10 +93,10 @@ def record(
     detail: str | None = None,
     by: bytes | None = None,
 ) -> int:
-    """Write a row inside the caller's transaction, delete one row if over the limit, and return the
-    new row's number.
+    """Write a row within the caller's transaction and return its number. Delete one old row if the
+    log is then over its limit.
 
-    `by`: the key of the caller that caused the event; None: the operator.
+    `by`: the public key of the device that caused the event; None for the operator.
     """
     kind = _KINDS.get(event, "change")
     words = fingerprint_words(public_key) if public_key else None
@@ -113,7 +114,7 @@ def record(
 
 
 def hand_over(database: apsw.Connection, key: bytes, successor: bytes) -> None:
-    """Assign the rows that a caller caused to its new key, inside the caller's transaction."""
+    """Reassign the rows that a device caused to its new key, within the caller's transaction."""
     for kind in KEPT:
         database.execute("UPDATE audit SET actor = ? WHERE kind = ? AND actor = ?", (successor, kind, key))
         handed_over = database.changes()
@@ -167,8 +168,8 @@ def _first_inviter(database: apsw.Connection, key: bytes) -> bytes:
 def select_entries(
     database: apsw.Connection, since: float, *, alias: str | None, public_key: bytes | None
 ) -> list[AuditEntry]:
-    """Return the rows since a time (seconds since the epoch), oldest first; of one caller by its
-    name or key.
+    """Return the rows since a time (seconds since 1970), oldest first. `alias` or `public_key`
+    selects the rows of one device; None selects all.
     """
     words = fingerprint_words(public_key) if public_key else None
     rows = database.execute(
@@ -190,8 +191,8 @@ class _Seen:
 
 
 class AuditLog:
-    """The queue of the running daemon's events. `run` writes them; the other methods only queue and
-    never wait.
+    """A queue of audit events of the running daemon. `run` writes them to the database; the other
+    methods only add to the queue and return at once.
     """
 
     def __init__(
@@ -217,15 +218,15 @@ class AuditLog:
         self._add("connected", alias, public_key, session, None)
 
     def log_end(self, alias: str, public_key: bytes, session: str, word: str) -> None:
-        """Log the end of a session; `word` is one of ours: done, lost, revoked, …"""
+        """Log that a session has ended; `word` is the reason: done, lost, revoked, and so on."""
         self._add("ended", alias, public_key, session, word)
 
     def log_refusal(self, public_key: bytes, reason: str) -> None:
-        """Log that an authenticated key was refused."""
+        """Log that a peer was refused although it has proven that it holds this key."""
         self._add("refused", None, public_key, None, reason)
 
     async def run(self) -> None:
-        """Write queued events until cancelled; `flush` writes the rest."""
+        """Write queued events to the database until cancelled. Then call `flush` for the rest."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -233,7 +234,7 @@ class AuditLog:
             await asyncio.sleep(self._pause_s)
 
     async def flush(self) -> None:
-        """Write the remaining events within a few seconds."""
+        """Write the events that are still queued. Gives up after a few seconds."""
         try:
             async with asyncio.timeout(FLUSH_DEADLINE_S):
                 if self._under_way is not None:

@@ -36,42 +36,44 @@ MAX_LINE_BYTES = 4096
 
 
 class Gate:
-    """The live connections of a daemon, as authorization sees them; this base class has none and no
-    limits.
+    """Knowledge about the daemon's live connections that authorization needs. This base class knows
+    of no connections and sets no limits.
 
-    `CallerAuthorization` calls it on the event loop.
+    `CallerAuthorization` calls its methods on the event loop.
     """
 
     @property
     def is_full(self) -> bool:
-        """True if no further connection is accepted."""
+        """True if the daemon has as many connections as it accepts."""
         return False
 
     def sessions_of(self, _key: bytes) -> int:
-        """Return the number of live connections of a key."""
+        """Return the number of live connections that use this public key."""
         return 0
 
     def is_live(self, _key: bytes, _session_id: str) -> bool:
-        """Return True if the key has a live session with this id."""
+        """Return True if the device with this public key has a live session with this id."""
         return False
 
     async def is_cut_off(self) -> bool:
-        """Return True if changes by other nodes may be missing here, so that no new connection may
-        be accepted.
+        """Return True if this node may have missed changes made by other nodes. No new connection
+        may be accepted then.
         """
         return False
 
     async def pass_connection(self, _key: bytes) -> bool:
-        """Wait for the key's turn to connect; return False if it connects too often."""
+        """Wait until this key may connect again under its rate limit. Return True then, or False if
+        it connects too often.
+        """
         return True
 
     def log_refusal(self, key: bytes, reason: str) -> None:
-        """Record that a key was refused, and why."""
+        """Record in the audit log that the peer with this key was refused, and why."""
 
 
 class CallerAuthorization:
-    """Implements the channel's two lookups: the secret of an invite, and the admission of a proven
-    key.
+    """Answers the two questions that the handshake asks: the secret of an invite, and whether a
+    peer that has proven its key may connect.
     """
 
     def __init__(self, registry: Registry, authorized: Path, gate: Gate, *, max_sessions: int) -> None:
@@ -85,18 +87,19 @@ class CallerAuthorization:
         self._drop_in_cache: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
 
     def invite_psk(self, invite_id: bytes) -> bytes | None:
-        """Return the one-time secret of an invite, or None if there was never such an invite."""
+        """Return the one-time secret (pre-shared key) of an invite, or None if there was never such
+        an invite.
+        """
         return self._invites.psk(invite_id)
 
     async def admit(self, public_key: bytes, hello: Mapping[str, object], invite_id: bytes | None) -> dict[str, object]:
-        """Return the welcome for this key. Of the hello, only the session to be replaced is read
-        (PROTOCOL.md 7.9).
+        """Return the welcome message for a peer that has proven this key. Of the peer's hello
+        message, only `replaces` is read: the session that the new one replaces (PROTOCOL.md 7.9).
 
-        A key that reconnects again and again is delayed: a peer that waits for the welcome gets no
-        more than its rate, and one that does not wait has cost one handshake.
+        A key that reconnects again and again is delayed by a rate limit.
 
-        Raises DeniedError: unknown, revoked, not approved yet, expired, too many connections, or an
-        invite that admits no one; BusyError: the key connects too often.
+        Raises DeniedError if the key is unknown, revoked, not approved yet, expired or has too many
+        connections, or if the invite admits no one; BusyError if the key connects too often.
         """
         if not await self._gate.pass_connection(public_key):
             raise BusyError
@@ -107,8 +110,9 @@ class CallerAuthorization:
             raise
 
     async def admit_by_http(self, key: bytes) -> dict[str, object]:
-        """Return the welcome for a caller that connected to another node by HTTP (PROTOCOL.md
-        12.5). Raises DeniedError.
+        """Return the welcome message for an HTTP client that is connected to another node, which
+        forwards its requests (PROTOCOL.md 12.5). `key` is the SHA-256 of its token. Raises
+        DeniedError if the client may not connect.
         """
         await self._require_room(key)
         caller = await asyncio.to_thread(self._registry.sought, lambda: self._registry.gateway_client(key))
@@ -119,31 +123,32 @@ class CallerAuthorization:
         return {"caller": caller.alias, "space": caller.space, "scope": caller.scope, "daemonVersion": __version__}
 
     def most_sessions(self, public_key: bytes, hello: Mapping[str, object]) -> int:
-        """Return the limit of the key's connections, this one included: one more while it replaces
-        a live session of the same key.
+        """Return how many connections the key may have, the new one included. It may have one more
+        while the new one replaces a live session of the same key.
         """
         replaced = hello.get("replaces")
         return self._max_sessions + (isinstance(replaced, str) and self._gate.is_live(public_key, replaced))
 
     def current(self, public_key: bytes) -> Caller | None:
-        """Return the caller with this key as the registry has it now, or None if it may not
-        connect.
+        """Return the device with this public key with its current rights, or None if it may not
+        connect now.
         """
         caller = self._registry.machine(public_key)
         return None if caller is None or caller.refusal_reason(self._registry.clock()) else caller
 
     def changes_since(self, number: int, connected: Collection[bytes]) -> tuple[int, dict[bytes, Caller | None]]:
-        """Return the number of the newest change of the registry, and the callers that changed since
-        change `number`: by key, None for a caller that may no longer connect.
+        """Return the number of the registry's newest change, and the devices that changed after
+        change `number`. They are given by public key, each with its current state, or with None if
+        it may no longer connect.
 
-        If some of those changes are no longer recorded, return all keys in `connected`.
+        If some of those changes are no longer recorded, all keys in `connected` are returned.
         """
         last, changed = self._registry.changes_since(number)
         return last, {key: self.current(key) for key in (connected if changed is None else changed)}
 
     def close_reason(self, public_key: bytes) -> str:
-        """Return the reason in the CLOSE of a session whose caller may no longer connect
-        (PROTOCOL.md 7.6).
+        """Return the reason for the CLOSE message of a session whose device may no longer connect:
+        rotated, expired or revoked (PROTOCOL.md 7.6).
         """
         caller = self._registry.caller(public_key)
         why = caller.refusal_reason(self._registry.clock()) if caller else None
@@ -267,7 +272,9 @@ def _marks(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def drop_ins(folder: Path) -> list[tuple[bytes, str]]:
-    """Return the (public key, name) lines in `folder` that only its owner can have written."""
+    """Return (public key, name) of each key line in the `.pub` files of `folder`. Skip files that
+    anyone but their owner could have written.
+    """
     found: list[tuple[bytes, str]] = []
     try:
         paths = sorted(folder.glob("*.pub"))[:MAX_DROP_INS]
@@ -303,8 +310,8 @@ def _line(path: Path) -> str | None:
 
 
 def denied_error(reason: str, public_key: bytes, why: str | None = None) -> DeniedError:
-    """Build the refusal that is sent, sealed, to a peer that has proven its key; `why` replaces the
-    usual hint.
+    """Build the refusal for a peer that has proven this key. It is sent encrypted; `why` replaces
+    the usual hint.
     """
     return DeniedError(reason, fingerprint_words(public_key), hint=why)
 

@@ -1,8 +1,9 @@
-"""Callers, their grants, and the rows about each key, read and written inside the registry's
-transactions.
+"""The clients that are enrolled in the registry (devices, and apps that connect by HTTP), and their
+rights. All functions run within the registry's transactions.
 
-Grants are checked inside every operation against the registry's current state, never once at
-connection time: a revoked grant applies from the next step on, also to a running operation.
+Rights are checked inside every operation against the registry's current state, never only when a
+client connects. So the loss of a right takes effect at the next step, also within a running
+operation.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _COLUMNS = """public_key, alias, space, spaces.id, scope, projects, sources, add
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """The rights of a caller: a scope, and the projects and sources that it may access.
+    """The rights of a client: a scope, and the projects and sources that it may access.
 
     A refusal names the command with which the daemon's operator grants the right.
     """
@@ -54,12 +55,12 @@ class Grants:
 
     @property
     def may_write(self) -> bool:
-        """True if the scope allows writing, in any project that the caller reaches."""
+        """True if the scope allows writing, in the projects that the client may access."""
         return self.scope != "read"
 
     @property
     def reaches_all(self) -> bool:
-        """True if the caller may access all projects and all sources."""
+        """True if the client may access all projects and all sources."""
         return self.projects is None and self.sources is None
 
     def has_project(self, project: str) -> bool:
@@ -72,50 +73,54 @@ class Grants:
         return self.has_project(project) and self.has_source(source_of(path))
 
     def limit(self, projects: frozenset[str] | None, *, may_write: bool) -> Self:
-        """Return these grants limited to the projects, and without writing unless `may_write`."""
+        """Return these rights limited to the given projects (None adds no limit), and read-only
+        unless `may_write` is True.
+        """
         both = projects if self.projects is None else self.projects if projects is None else self.projects & projects
         return replace(self, scope=self.scope if may_write else "read", projects=both, is_bounded=True)
 
     def without_any(self) -> Self:
-        """Return the grants of the same caller after its access has ended: none."""
+        """Return empty rights for the same client, for use after its access has ended."""
         return replace(self, scope="read", projects=frozenset(), sources=frozenset())
 
     def require_scope(self) -> None:
-        """Raise GrantError if the caller is read-only."""
+        """Raise GrantError if the client may only read."""
         if not self.may_write:
             raise self._missing("may read the memory but not write it", "scope", ["write"])
 
     def require_project(self, project: str) -> None:
-        """Raise GrantError if the caller may not access the project."""
+        """Raise GrantError if the client may not access the project."""
         if not self.has_project(project):
             shown = printable(project[:MAX_SHOWN_CHARS])
             raise self._missing(f"has no grant for the project '{shown}'", "projects", [*(self.projects or ()), shown])
 
     def require_every_project(self, what: str) -> None:
-        """Raise GrantError unless the caller may access all projects, which `what` concerns."""
+        """Raise GrantError if the client may not access all projects. The error says that `what`
+        concerns all of them.
+        """
         if self.projects is not None:
             raise self._missing(f"has no grant for all projects, which {what} concerns", "projects", ["all"])
 
     def require_source(self, source: str) -> None:
-        """Raise GrantError if the caller may not access the source."""
+        """Raise GrantError if the client may not access the source."""
         if not self.has_source(source):
             raise self._missing(f"has no grant for the source '{source}'", "sources", [*(self.sources or ()), source])
 
     def require_read(self, project: str, path: str) -> None:
-        """Raise GrantError if the caller may not read the document."""
+        """Raise GrantError if the client may not read the document at this path."""
         self.require_project(project)
         self.require_source(source_of(path))
 
     def require_write(self, project: str, path: str) -> None:
-        """Raise GrantError if the caller may not write the document."""
+        """Raise GrantError if the client may not write the document at this path."""
         self.require_scope()
         self.require_read(project, path)
 
     def projects_among(self, wanted: Iterable[str] | None) -> frozenset[str] | None:
-        """Return the wanted projects that the caller may access; None stands for all projects, as
-        argument and as result.
+        """Return those of the wanted projects that the client may access. None stands for all
+        projects, both as argument and as result.
 
-        Raises GrantError if projects are wanted and none of them is accessible.
+        Raises GrantError if projects are wanted and the client may access none of them.
         """
         if wanted is None:
             return self.projects
@@ -137,7 +142,9 @@ class Grants:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An enrolled key. All times are seconds since the epoch."""
+    """A client that is enrolled in the registry: a device with its public key, or an app with a
+    token. All times are in seconds since 1970.
+    """
 
     public_key: bytes
     alias: str
@@ -163,7 +170,7 @@ class Caller:
         return self.grants.scope
 
     def refusal_reason(self, now: float) -> Closed | None:
-        """Return why this key may not connect, or None if it may."""
+        """Return why this client may not connect at the time `now`, or None if it may."""
         if self.revoked_at is not None:
             return "revoked" if self.successor is None else "rotated"
         if self.approved_at is None:
@@ -173,8 +180,8 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class EndedKey:
-    """A key that may no longer connect, the time when it ended, and the key that replaced it, if
-    any.
+    """A public key that may no longer connect, the time when it ended, and the key that replaced
+    it, if any.
     """
 
     key: bytes
@@ -183,7 +190,9 @@ class EndedKey:
 
 
 def select_callers(database: apsw.Connection, where: str, *values: Any) -> list[Caller]:
-    """Return callers; `where` is a literal, never data."""
+    """Return the clients that match an SQL condition. `where` is a literal of the source code,
+    never input.
+    """
     query = f"SELECT {_COLUMNS} FROM callers JOIN spaces ON spaces.name = space {where}"  # noqa: S608
     return [_caller(row) for row in database.execute(query, values)]
 
@@ -199,14 +208,14 @@ def caller_by_name(database: apsw.Connection, alias: str) -> Caller | None:
 
 
 def require_free(database: apsw.Connection, alias: str) -> None:
-    """Raise TakenError if a caller has the name."""
+    """Raise TakenError if an enrolled client already has this name."""
     if caller_by_name(database, alias):
         hint = f"choose another name, or: confided device rm {alias}"
         raise TakenError(f"there is a caller named {alias} already", hint=hint)
 
 
 def new_space_id() -> str:
-    """Return a random id, so that no two spaces ever share one."""
+    """Return a random id for a new space."""
     return secrets.token_hex(SPACE_ID_BYTES)
 
 
@@ -223,7 +232,9 @@ def insert_caller(
     invited_by: bytes | None = None,
     gateway: Gateway | None = None,
 ) -> Caller:
-    """Enroll a key, and create its space if needed."""
+    """Enroll a public key with these rights, and create its space if it does not exist. Return the
+    new client.
+    """
     database.execute("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", (space, new_space_id(), now))
     drop_invites_by(database, public_key)  # into the space that it was in before
     known = caller_now(database, public_key)
@@ -258,10 +269,10 @@ def insert_caller(
 
 
 def end_caller(database: apsw.Connection, ended: EndedKey) -> None:
-    """Revoke a caller's key; its successor, if any, replaces it.
+    """Revoke a client's key, and record the key that replaces it, if any.
 
-    The old row stays as a revoked one, so that a line in `authorized/` does not enroll the key
-    again.
+    The row stays in the registry as a revoked one, so that a line in `authorized/` does not enroll
+    the key again.
     """
     database.execute(
         "UPDATE callers SET revoked_at = ?, successor = ? WHERE public_key = ?", (ended.at, ended.successor, ended.key)
@@ -283,8 +294,8 @@ def end_caller(database: apsw.Connection, ended: EndedKey) -> None:
 
 
 def insert_ended(database: apsw.Connection, ended: EndedKey) -> None:
-    """Record a key that was never a caller here as ended, so that a line in `authorized/` does not
-    enroll it.
+    """Record a key that was never enrolled here as revoked, so that a line in `authorized/` does
+    not enroll it.
     """
     database.execute(
         """INSERT INTO callers (public_key, alias, space, scope, added_by, added_at, revoked_at, successor)
@@ -296,11 +307,12 @@ def insert_ended(database: apsw.Connection, ended: EndedKey) -> None:
 def end_access_through(
     database: apsw.Connection, key: bytes, *, space_id: str, kept: Collection[bytes], now: float
 ) -> list[Caller]:
-    """Revoke a key and all callers of the space that have access through it; return those that had
-    access until then.
+    """Revoke a key and every client of the space that got access because of it. Return the clients
+    that had access until then.
 
-    Through it came its successor, those whom its invites and approvals let in, those whom these let
-    in, and so on, except the keys in `kept` and those whom these let in.
+    A client got access because of a key if it is the key's successor, if the key invited or
+    approved it, or if another such client did. Keys in `kept` keep their access, and so do the
+    clients that they let in.
     """
     found: dict[bytes, Caller | None] = {}
     waiting = [key]
@@ -322,12 +334,14 @@ def end_access_through(
 
 
 def drop_invites_by(database: apsw.Connection, public_key: bytes) -> None:
-    """Delete the invites that a caller has created; they would give rights that it no longer has."""
+    """Delete the open invites that a client has created, because they would grant rights that it no
+    longer has.
+    """
     database.execute("DELETE FROM invites WHERE invited_by = ?", (public_key,))
 
 
 def describe(grants: Grants, expires_at: float | None) -> str:
-    """Format the rights as a line for the audit log."""
+    """Format rights and expiry as one line for the audit log."""
     parts = [f"scope {grants.scope}"]
     parts += [f"projects {', '.join(sorted(grants.projects))}"] if grants.projects is not None else []
     parts += [f"sources {', '.join(sorted(grants.sources))}"] if grants.sources is not None else []
@@ -336,12 +350,16 @@ def describe(grants: Grants, expires_at: float | None) -> str:
 
 
 def to_json(names: frozenset[str] | None) -> str | None:
-    """Encode names as a sorted JSON list, for a column of the registry; None stays None."""
+    """Encode names as a sorted JSON list for a column of the registry. None, which means all, stays
+    None.
+    """
     return None if names is None else json.dumps(sorted(names), ensure_ascii=False)
 
 
 def from_json(text: str | None) -> frozenset[str] | None:
-    """Decode names from a column. Raises StorageError if they cannot be read."""
+    """Decode names from a column of the registry; None means all. Raises StorageError if the text
+    is not valid.
+    """
     if text is None:
         return None
     try:

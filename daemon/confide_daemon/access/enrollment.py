@@ -1,7 +1,7 @@
-"""Enrollment by the operator: create an invite, wait for its join, add a pasted key line, change
-grants.
+"""Enrollment of devices by the operator: invite a device and wait until it joins, add a pasted
+public key, change rights.
 
-Also checks the names of callers and spaces, which appear in logs, in lists and beside notes.
+Also checks the names of devices and spaces, which appear in logs, in lists and beside notes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ MAX_PROJECTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Options of a command that change a caller's rights, as typed; None: option not given."""
+    """The options of a command that set a device's rights, as typed. None means that the option was
+    not given.
+    """
 
     scope: str | None = None
     # projects, sources: comma-separated names, or `all`
@@ -46,9 +48,10 @@ class Rights:
         return self == Rights()
 
     def upon(self, grants: Grants, expires_at: float | None, *, now: float) -> tuple[Grants, float | None]:
-        """Return the grants and their expiry with the given options applied.
+        """Return the rights and the expiry that result from applying the given options to existing
+        ones.
 
-        Raises BadNameError: an invalid scope, source, project or time.
+        Raises BadNameError if a scope, source, project or time is invalid.
         """
         if self.scope is not None:
             grants = replace(grants, scope=check_scope(self.scope))
@@ -63,7 +66,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class MadeInvite:
-    """An invite that was just created, with its token."""
+    """An invite that was just created, with its token, which is shown only once."""
 
     invite: Invite  # holds the secret; only `to_string` shows it
     entry: OpenInvite  # what the registry keeps of it
@@ -79,12 +82,12 @@ def make_invite(
     url: str,
     needs_approval: bool | None = None,
 ) -> MadeInvite:
-    """Create an invite for a device that will be called `alias`, into a new or existing space of
-    that name.
+    """Create an invite for a device that will be called `alias`, into a new or existing space named
+    `space`.
 
-    Without `needs_approval`, only a caller with scope `admin` needs approval. Raises BadNameError,
-    InviteError: an invalid name, right or address; TakenError if the name is taken, or there is no
-    such space.
+    By default (`needs_approval=None`), only a device with scope `admin` needs the operator's
+    approval. Raises BadNameError or InviteError if a name, right or address is invalid; TakenError
+    if the name is taken, or there is no such space.
     """
     check_name(alias, "device")
     grants, expires_at = rights.upon(Grants(alias), None, now=state.registry.clock())
@@ -103,7 +106,9 @@ def make_invite(
 
 
 def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], float] = time.time) -> UsedInvite | None:
-    """Return who used the invite as soon as it is used; None once it has expired or was deleted."""
+    """Wait until the invite is used, and return who used it. Return None if it expires or is
+    deleted first.
+    """
     invites, version = Invites(registry), None
     while True:
         with suppress(StorageError):  # it is asked again
@@ -122,10 +127,10 @@ def wait_for_join(registry: Registry, made: MadeInvite, *, clock: Callable[[], f
 
 
 def add_line(registry: Registry, line: str, *, name: str | None, space: str | None, rights: Rights) -> Caller:
-    """Enroll the key of a line that `confide device key show` printed.
+    """Enroll the public key of a line that `confide device key show` printed.
 
-    Raises KeyTextError if it is no such line; BadNameError, TakenError if the name, a right or the
-    space is invalid.
+    Raises KeyTextError if the text is not such a line; BadNameError or TakenError if the name, a
+    right or the space is not valid.
     """
     public_key, written = parse_public_key(line)
     alias = name or written
@@ -139,9 +144,9 @@ def add_line(registry: Registry, line: str, *, name: str | None, space: str | No
 
 
 def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
-    """Change a caller's rights; options that are not given stay.
+    """Change a device's rights. Options that are not given keep their values.
 
-    Raises BadNameError, TakenError if a right is invalid, or there is no such caller.
+    Raises BadNameError if a right is invalid; TakenError if there is no such device.
     """
     # Check before looking up the caller and outside the transaction: a mistyped right is an error
     # either way.
@@ -153,32 +158,32 @@ def grant(registry: Registry, alias: str, rights: Rights) -> Caller:
 
 
 def approve(registry: Registry, caller: Caller) -> Caller:
-    """Approve a waiting caller whose words the operator has compared. Raises TakenError if it is no
-    longer a caller.
+    """Approve a device that waits for approval, after the operator has compared its six words.
+    Raises TakenError if it is no longer enrolled.
     """
     return _require_found(registry, caller.alias, registry.approve(caller.public_key))
 
 
 def rename(registry: Registry, alias: str, wanted: str) -> Caller:
-    """Rename a caller. Raises BadNameError, TakenError if the name is invalid or taken, or there is
-    no such caller.
+    """Rename a device. Raises BadNameError if the new name is invalid; TakenError if it is taken,
+    or there is no such device.
     """
     check_name(wanted, "device")
     return _require_found(registry, alias, registry.rename(alias, wanted))
 
 
 def revoke(registry: Registry, alias: str) -> Caller:
-    """Revoke a caller. Raises TakenError if there is no such caller."""
+    """Revoke a device's key. Raises TakenError if there is no such device."""
     return _require_found(registry, alias, registry.revoke(alias))
 
 
 def require_caller(registry: Registry, alias: str) -> Caller:
-    """Return the caller with this name. Raises TakenError if no caller has it."""
+    """Return the device with this name. Raises TakenError if there is no such device."""
     return _require_found(registry, alias, registry.caller_named(alias))
 
 
 def take_back(registry: Registry, alias: str) -> OpenInvite:
-    """Delete the open invite for this name. Raises TakenError if no invite is open for it."""
+    """Delete the open invite for this name, and return it. Raises TakenError if there is none."""
     gone = Invites(registry).remove(alias)
     if gone is None:
         waiting = [entry.alias for entry in Invites(registry).open_ones()]
@@ -191,7 +196,9 @@ def take_back(registry: Registry, alias: str) -> OpenInvite:
 
 
 def check_scope(text: str) -> Scope:
-    """Return `text` as a scope; `r` and `rw` are accepted. Raises BadNameError if it is no scope."""
+    """Return the text as a scope, where `r` and `rw` are short forms. Raises BadNameError if it is
+    not a scope.
+    """
     wanted = {"r": "read", "rw": "write"}.get(text, text)
     for scope in SCOPES:
         if wanted == scope:
@@ -202,8 +209,8 @@ def check_scope(text: str) -> Scope:
 
 
 def parse_projects(text: str) -> frozenset[str] | None:
-    """Parse comma-separated project names; None for `all`. Raises BadNameError if there are none,
-    or one is invalid.
+    """Parse comma-separated project names; return None for `all`. Raises BadNameError if the list
+    is empty or a name is invalid.
     """
     if text.strip() == EVERYTHING:
         return None
@@ -217,7 +224,9 @@ def parse_projects(text: str) -> frozenset[str] | None:
 
 
 def parse_sources(text: str) -> frozenset[str] | None:
-    """Parse comma-separated sources; None for `all`. Raises BadNameError if one is no source."""
+    """Parse comma-separated sources; return None for `all`. Raises BadNameError if a name is not a
+    source.
+    """
     if text.strip() == EVERYTHING:
         return None
     names = [name.strip() for name in text.split(",")]
@@ -230,10 +239,10 @@ def parse_sources(text: str) -> frozenset[str] | None:
 
 
 def public_url(state: RegistryState, config: DaemonConfig, given: str | None) -> str:
-    """Return the address that devices connect to: as given, else as configured, else the daemon's
-    listening address.
+    """Return the address that devices connect to. It is the given one, else the configured one,
+    else the address on which the daemon listens.
 
-    Raises InviteError if it is not a valid address.
+    Raises InviteError if the address is not valid.
     """
     if given or config.server.public_url:
         url = given or config.server.public_url
@@ -291,10 +300,10 @@ RESERVED_NAMES = ("ls", "rm")
 
 
 def check_name(text: str, what: str) -> str:
-    """Return `text` if it is a valid name for a caller or a space.
+    """Return the text if it is a valid name for a device or a space.
 
-    Raises BadNameError: empty, too long, with characters other than letters, digits, dots, hyphens
-    and underscores, or the name of a command.
+    Raises BadNameError if it is empty, too long, contains other characters than letters, digits,
+    dots, hyphens and underscores, or is the name of a command.
     """
     if what == "device" and text in RESERVED_NAMES:
         raise BadNameError(
@@ -310,7 +319,9 @@ def check_name(text: str, what: str) -> str:
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
-    """Return a valid name like `wanted` that is not taken: cleaned, and numbered if needed."""
+    """Return a valid name similar to `wanted` that is not among `taken`. Invalid characters are
+    replaced, and a number is added if needed.
+    """
     clean = _FOREIGN.sub("-", wanted).strip("-._")[: MAX_NAME_CHARS - 4] or "machine"
     names = set(taken)
     number = 1
@@ -322,14 +333,16 @@ def free_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` is most likely a typing error for."""
+    """Return the known name that `name` is most likely a misspelling of, or None if none is
+    similar.
+    """
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return found[0] if found else None
 
 
 def parse_ttl(text: str) -> float:
-    """Parse a duration such as `15m`, `1h` or `2d` to seconds. Raises BadNameError if it is invalid
-    or over 30 days.
+    """Parse a duration such as `15m`, `1h` or `2d`, and return it in seconds. Raises BadNameError
+    if it is invalid or longer than 30 days.
     """
     seconds = _span(text)
     if not 0 < seconds <= LONGEST_TTL_S:
@@ -338,8 +351,8 @@ def parse_ttl(text: str) -> float:
 
 
 def parse_span(text: str) -> float:
-    """Parse a duration such as `1h`, `2d` or `90d`, up to ten years, to seconds. Raises
-    BadNameError if it is invalid.
+    """Parse a duration such as `1h`, `2d` or `90d`, and return it in seconds. Raises BadNameError
+    if it is invalid or longer than ten years.
     """
     seconds = _span(text)
     if not 0 < seconds <= LONGEST_SPAN_S:

@@ -1,10 +1,10 @@
-"""Jobs for the running daemon: check a space, rebuild its index, recompute its vectors, change its
-key.
+"""A queue of jobs for the running daemon, such as to check a space, rebuild its index, recompute
+its vectors or change its key.
 
-A command writes a row into the registry, as every command does that changes a running daemon. The
-daemon notices the change within a moment, runs the jobs one after the other, and writes their
-progress into the rows. A process that can write the registry belongs to the owner of the data
-folder and has its master key, so jobs need no further authorization.
+A command writes a row into the registry. The daemon notices it within a moment, runs the jobs one
+after the other, and writes their progress into the rows. A process that can write the registry
+belongs to the owner of the data folder and has its master key, so jobs need no further
+authorization.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS: Final = "id, kind, space, asked_at, state, step, done, total, outcome"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job. `state`: asked, running, done, failed, cancelled."""
+    """A job of the queue. `state` is one of asked (queued), running, done, failed and cancelled."""
 
     id: int
     kind: Kind
@@ -45,7 +45,7 @@ class Jobs:
         self._registry = registry
 
     def ask(self, kind: Kind, space_id: str) -> int:
-        """Queue a job and return its id."""
+        """Add a job to the queue and return its id."""
         with self._registry.writing_here() as database:
             database.execute("DELETE FROM jobs WHERE id <= (SELECT max(id) FROM jobs) - ?", (KEPT,))
             sql = "INSERT INTO jobs (kind, space, asked_at) VALUES (?, ?, ?) RETURNING id"
@@ -55,11 +55,11 @@ class Jobs:
         return self._first("WHERE id = ?", identity)
 
     def next(self) -> Job | None:
-        """Return the oldest job that has not begun."""
+        """Return the oldest job that has not begun, or None if there is none."""
         return self._first("WHERE state = 'asked' ORDER BY id LIMIT 1")
 
     def first_open(self) -> int | None:
-        """Return the id of the running job, or of the next one."""
+        """Return the id of the running job, or else of the next one; None if the queue is empty."""
         found = self._first("WHERE state IN ('asked', 'running') ORDER BY id LIMIT 1")
         return found.id if found is not None else None
 
@@ -70,7 +70,7 @@ class Jobs:
         return {str(state): int(count) for state, count in rows}
 
     def cancel(self, identity: int) -> None:
-        """Cancel a job that its requester no longer waits for."""
+        """Cancel a job because the command that queued it no longer waits for it."""
         self._write("UPDATE jobs SET state = 'cancelled' WHERE id = ? AND state IN ('asked', 'running')", identity)
 
     def begin(self, identity: int) -> None:
@@ -80,12 +80,12 @@ class Jobs:
         self._write("UPDATE jobs SET step = ?, done = ?, total = ? WHERE id = ?", step, done, total, identity)
 
     def end(self, identity: int, state: str, outcome: dict[str, object]) -> None:
-        """Record that a job has ended; a cancelled one stays cancelled."""
+        """Record the final state and the outcome of a job. A cancelled job stays cancelled."""
         sql = "UPDATE jobs SET state = ?, outcome = ? WHERE id = ? AND state = 'running'"
         self._write(sql, state, json.dumps(outcome), identity)
 
     def end_all(self) -> None:
-        """End the open jobs of an earlier daemon, which has ended."""
+        """Mark jobs as failed that an earlier daemon process left open when it ended."""
         outcome = json.dumps({"error": "the daemon ended before it was done", "hint": "ask again"})
         self._write("UPDATE jobs SET state = 'failed', outcome = ? WHERE state IN ('asked', 'running')", outcome)
 

@@ -1,15 +1,17 @@
-"""The registry: callers, their invites and their spaces; and the data folder that holds it.
+"""The registry: an encrypted database of the clients that may connect, their invites and their
+spaces. Also opens the data folder that contains it.
 
-An encrypted SQLite file that several processes use at once: the daemon, and each `confided invite`,
-`enrolled_callers` or `revoke` that an operator runs beside it. Every change is one transaction,
-including its row in the audit log. A process that follows changes polls `version`. Invites have a
-module of their own, `confide_daemon.access.registry_invites`.
+The registry is an SQLite file that several processes use at once: the daemon, and commands such as
+`confided invite` that an operator runs beside it. Every change is one transaction, which includes
+its row in the audit log. A process that follows changes polls `version`. Invites are in the module
+`confide_daemon.access.registry_invites`.
 
-If `[store]` is set, the file is a copy: every change first goes to the registry's log, which all
-nodes follow (`store.log.shared`).
+If `[store]` is set in daemon.toml, the file is a local copy. Every change first goes to the
+registry's log in the shared store, which all nodes follow (`store.log.shared`).
 
-This module also creates and opens the folder with the daemon's identity, the master key and the
-registry. As ssh does, it refuses files that others could read or write, before it reads a key.
+This module also creates and opens the data folder with the daemon's identity key, the master key
+and the registry. As ssh does, it refuses files that others could read or write, before it reads a
+key.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ _T = TypeVar("_T")
 
 
 class Registry:
-    """The open registry. Safe for several threads and, through the file, for several processes."""
+    """The open registry. It may be used by several threads at once and, through the file, by
+    several processes.
+    """
 
     def __init__(
         self,
@@ -97,17 +101,19 @@ class Registry:
         as_it_is: bool = False,
         store: LogStore | None = None,
     ) -> Registry:
-        """Open the file; create it and its tables if they are missing.
+        """Open the registry's file. Create it and its tables if they are missing.
 
         Args:
-            may_upgrade: whether a file of an older version may be migrated.
-            snapshot: the snapshot made before the upgrade.
-            as_it_is: leave the file at its version; then only its spaces may be read.
-            store: the store that holds its log; None: no store.
+            may_upgrade: True if a file of an older version may be migrated.
+            snapshot: the name of the snapshot made before the upgrade, if any.
+            as_it_is: True to leave a file of another version unmigrated. Only its spaces may be
+                read then.
+            store: the shared store that holds the registry's log; None if there is no store.
 
         Raises:
-            StorageError: not writable, disk full, wrong key, or written by a newer version.
-            UpgradeNeededError: written by an older version, and `may_upgrade` is false.
+            StorageError: if the file is not writable, the disk is full, the key is wrong, or a
+                newer version wrote the file.
+            UpgradeNeededError: if an older version wrote the file and `may_upgrade` is False.
         """
         writer = connect(path, key, writer=True)
         try:
@@ -124,7 +130,7 @@ class Registry:
             raise
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the registry's file and its store."""
         with self._read_lock, self._write_lock:
             self._reader.close()
             self._database.close()
@@ -134,10 +140,11 @@ class Registry:
     # Its log in a store
 
     def join_store(self) -> str | None:
-        """Synchronize the file with its log before use; return what was done (`RegistryLog.begin`),
-        or None if there is no log.
+        """Synchronize the file with its log in the shared store, before the registry is used.
+        Return a description of what was done (`RegistryLog.begin`), or None if there is no store.
 
-        Raises StorageError, EngineError: as that.
+        Raises StorageError if the file cannot be synchronized; EngineError if the store is
+        unavailable.
         """
         if self.shared is None:
             return None
@@ -145,15 +152,16 @@ class Registry:
             return self.shared.begin(self._database, holds=_holds)
 
     def is_copy(self) -> bool:
-        """True if the file is a copy of a log."""
+        """Return True if the file is a local copy of a log in a shared store."""
         with self.reading() as database:
             return is_copy(database)
 
     def follow(self, *, asked_at: float | None = None) -> bool:
-        """Apply the changes of other nodes; return True if there were any. Raises StorageError,
-        EngineError.
+        """Apply the changes that other nodes have made. Return True if there were any. Raises
+        StorageError if the file cannot be written; EngineError if the store is unavailable.
 
-        `asked_at`: on the monotonic clock; nothing is done if the log was read since then.
+        `asked_at`: a time on the monotonic clock. Nothing is done if the log was read since then;
+        None always reads it.
         """
         if self.shared is None:
             return False
@@ -166,10 +174,10 @@ class Registry:
             return was_new
 
     def sought(self, look: Callable[[], _T | None]) -> _T | None:
-        """Return the result of `look`; if it finds nothing, apply the changes of other nodes and
-        call it once more.
+        """Return the result of `look`. If it finds nothing (None), apply the changes of other nodes
+        and call `look` once more.
 
-        Raises StorageError, EngineError: the changes of other nodes are not available.
+        Raises StorageError or EngineError if the changes of other nodes cannot be read.
         """
         asked_at = time.monotonic()
         found = look()
@@ -182,14 +190,14 @@ class Registry:
 
     @property
     def is_put_back(self) -> bool:
-        """True if the store was restored to an earlier state and the operator has not accepted
-        that: no new caller may be enrolled.
+        """True if the shared store was restored to an earlier state, and the operator has not
+        accepted that yet. No new client may be enrolled meanwhile.
         """
         return self.shared is not None and bool(self.shared.kept_files)
 
     def require_accepted(self) -> None:
-        """Refuse to enroll a new caller after a rollback. Raises TakenError: the operator has not
-        accepted the restored store.
+        """Raise TakenError if the shared store was restored and the operator has not accepted that
+        yet. No new client may be enrolled meanwhile.
         """
         if self.is_put_back:
             raise TakenError(
@@ -198,8 +206,9 @@ class Registry:
             )
 
     def leave_store(self) -> None:
-        """Detach the file from its store and delete its log, while no daemon serves. Raises
-        StorageError, EngineError.
+        """Detach the file from its shared store and delete its log there. No daemon may serve
+        meanwhile. Raises StorageError if the file cannot be written; EngineError if the store is
+        unavailable.
         """
         if self.shared is not None:
             with self._write_lock, storage_errors("write to the registry"):
@@ -208,14 +217,18 @@ class Registry:
                 self.shared = None
 
     def stand_alone(self) -> None:
-        """Mark the file as a copy of no log, after a restore. Raises StorageError."""
+        """Mark the file as no longer a copy of a log in a shared store, after a restore. Raises
+        StorageError if it cannot be written.
+        """
         with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
             stand_alone(self._database)
 
     def version(self) -> int:
         """Return a number that changes whenever any process, this one included, changes the
-        registry. It costs a few microseconds. Raises StorageError, also where the file was deleted
-        or replaced: what the daemon knows then is not what its folder has.
+        registry. Costs a few microseconds.
+
+        Raises StorageError if the file cannot be read, or if it was deleted or replaced since it
+        was opened.
         """
         self._require_file()
         with self.reading() as database:
@@ -224,54 +237,61 @@ class Registry:
     # Callers
 
     def caller(self, public_key: bytes) -> Caller | None:
-        """Return the caller with this key, even if it may not connect (any more)."""
+        """Return the client with this public key, even if it may no longer connect; None if it was
+        never enrolled.
+        """
         return self._first("WHERE public_key = ?", public_key)
 
     def caller_named(self, alias: str) -> Caller | None:
-        """Return the caller with this name that is not revoked."""
+        """Return the client with this name that is not revoked, or None."""
         return self._first("WHERE alias = ? AND revoked_at IS NULL", alias)
 
     def predecessor(self, public_key: bytes) -> Caller | None:
-        """Return the caller whose key this one may replace."""
+        """Return the client that has announced this public key as its next one, or None."""
         return self._first("WHERE successor = ? AND revoked_at IS NULL", public_key)
 
     def earlier_keys(self, public_key: bytes) -> list[bytes]:
-        """Return the caller's previous keys, the latest first (PROTOCOL.md 7.10)."""
+        """Return the previous public keys of the client with this key, the latest first
+        (PROTOCOL.md 7.10).
+        """
         sql = """WITH RECURSIVE way(key) AS (SELECT ? UNION SELECT public_key FROM callers JOIN way ON successor = key
                    WHERE revoked_at IS NOT NULL) SELECT key FROM way LIMIT -1 OFFSET 1"""
         with self.reading() as database:
             return [bytes(row[0]) for row in database.execute(sql, (public_key,))]
 
     def callers(self) -> list[Caller]:
-        """Return all devices that are not revoked, by name."""
+        """Return all devices that are not revoked, sorted by name."""
         with self.reading() as database:
             return select_callers(database, "WHERE revoked_at IS NULL AND gateway IS NULL ORDER BY alias")
 
     def gateway_clients(self) -> list[Caller]:
-        """Return all HTTP callers that are not revoked, by name, including those with an expired
-        token.
+        """Return all HTTP clients that are not revoked, sorted by name, including those with an
+        expired token.
         """
         with self.reading() as database:
             return select_callers(database, "WHERE revoked_at IS NULL AND gateway IS NOT NULL ORDER BY alias")
 
     def gateway_client(self, digest: bytes) -> Caller | None:
-        """Return the HTTP caller whose token has this SHA-256, even if it may not connect (any
-        more).
+        """Return the HTTP client whose token has this SHA-256, even if it may no longer connect;
+        None if there is none.
         """
         return self._first("WHERE public_key = ? AND gateway IS NOT NULL", digest)
 
     def machine(self, public_key: bytes) -> Caller | None:
-        """Return the device with this key, even if it may not connect (any more)."""
+        """Return the device with this public key, even if it may no longer connect; None if it was
+        never enrolled.
+        """
         return self._first("WHERE public_key = ? AND gateway IS NULL", public_key)
 
     def last_change(self) -> int:
-        """Return the number of the newest change of a caller's rights or access."""
+        """Return the number of the newest change of a client's rights or access."""
         with self.reading() as database:
             return _last_change(database)
 
     def changes_since(self, number: int) -> tuple[int, frozenset[bytes] | None]:
-        """Return the number of the newest change, and the callers whose rights or access changed
-        since `number`; None: some of those changes are no longer recorded.
+        """Return the number of the newest change, and the public keys of the clients whose rights
+        or access changed after change `number`. The keys are None if some of those changes are no
+        longer recorded.
         """
         with self.reading() as database:
             last = _last_change(database)
@@ -281,12 +301,13 @@ class Registry:
         return last, frozenset(found) if len(found) == last - number else None
 
     def brought_in_by(self, keys: Iterable[bytes], added_by: Mapping[bytes, bytes]) -> list[Caller]:
-        """Return the callers that have access because of one caller: by its invites, by those of
-        devices that it has invited, and so on; by name.
+        """Return the clients that got access because of one client: through its invites, through
+        the invites of devices that it invited, and so on. Sorted by name.
 
         Args:
-            keys: the caller's key and its previous keys.
-            added_by: the signer of each device of the roster (`Roster.added_by`), which counts like an invite.
+            keys: the client's public key and its previous ones.
+            added_by: the device that signed each device into the roster (`Roster.added_by`). This
+                counts like an invite.
         """
         with self.reading() as database:
             known = select_callers(database, "ORDER BY alias")
@@ -304,11 +325,11 @@ class Registry:
     def add_caller(
         self, public_key: bytes, grants: Grants, *, space: str, added_by: str, expires_at: float | None = None
     ) -> Caller:
-        """Enroll a key under the name in its grants, creating its space if needed. A revoked key is
-        enrolled again.
+        """Enroll a public key under the name in `grants`, and create its space if needed. A revoked
+        key is enrolled again.
 
-        Raises TakenError if the key is enrolled already, the name is taken, or the store was
-        restored.
+        Raises TakenError if the key is enrolled already, the name is taken, or the operator has not
+        accepted a restored store.
         """
         self.require_accepted()
         with self.transaction() as database:
@@ -327,10 +348,10 @@ class Registry:
     def add_gateway_client(
         self, digest: bytes, grants: Grants, *, space: str, gateway: Gateway, expires_at: float
     ) -> Caller:
-        """Enroll an HTTP caller by the SHA-256 of its token, into an existing space, under the name
-        in the grants.
+        """Enroll an HTTP client in an existing space, under the name in `grants`. `digest` is the
+        SHA-256 of its token.
 
-        Raises TakenError: a caller has that name, or the store was restored.
+        Raises TakenError if the name is taken, or the operator has not accepted a restored store.
         """
         self.require_accepted()
         with self.transaction() as database:
@@ -351,13 +372,15 @@ class Registry:
             return made
 
     def note_used(self, used: Mapping[bytes, float]) -> None:
-        """Record when tokens were last used, by their SHA-256, in seconds since the epoch."""
+        """Record when tokens were last used. The keys are the SHA-256 of the tokens, the values
+        seconds since 1970.
+        """
         with self.transaction() as database:
             for digest, at in used.items():
                 database.execute("UPDATE callers SET last_seen_at = ? WHERE public_key = ?", (at, digest))
 
     def revoke(self, alias: str) -> Caller | None:
-        """Revoke a caller for good; return None if no caller has this name."""
+        """Revoke a client for good. Return it, or None if there is no client of this name."""
         with self.transaction() as database:
             caller = caller_by_name(database, alias)
             if caller is None:
@@ -375,10 +398,10 @@ class Registry:
             return caller
 
     def approve(self, public_key: bytes) -> Caller | None:
-        """Approve the key if it waits for approval; return its caller, or None if it is no caller's
-        (any more).
+        """Approve the client with this public key if it waits for approval. Return it, or None if
+        the key is not enrolled or is revoked.
 
-        Takes a key and not a name: the operator has compared the words of this key.
+        Takes a key and not a name, because the operator has compared the words of this key.
         """
         with self.transaction() as database:
             caller = caller_now(database, public_key)
@@ -391,8 +414,8 @@ class Registry:
             return caller_now(database, public_key)
 
     def rename(self, alias: str, wanted: str) -> Caller | None:
-        """Rename a caller; return None if no caller has this name. Raises TakenError if another
-        caller has the wanted name.
+        """Rename a client. Return it, or None if there is no client of this name. Raises TakenError
+        if another client has the wanted name.
         """
         with self.transaction() as database:
             caller = caller_by_name(database, alias)
@@ -405,8 +428,8 @@ class Registry:
             return caller_by_name(database, wanted)
 
     def grant(self, alias: str, change: Callable[[Caller], tuple[Grants, float | None]]) -> Caller | None:
-        """Set the grants and expiry that `change` returns for a caller; return None if no caller
-        has this name.
+        """Set a client's rights and expiry to the result of `change`. Return the client, or None if
+        there is no client of this name.
         """
         with self.transaction() as database:
             caller = caller_by_name(database, alias)
@@ -427,10 +450,11 @@ class Registry:
     # A caller's new key (PROTOCOL.md 7.10)
 
     def name_successor(self, public_key: bytes, successor: bytes, *, session: str) -> None:
-        """Record the key that may replace this one, instead of any recorded before.
+        """Record the next public key of a device, which may later replace the present one. It
+        replaces any key recorded before.
 
-        Raises TakenError if the successor is or was a caller itself, or is another caller's
-        successor; or if this key is no longer a caller's.
+        Raises TakenError if the next key was ever enrolled itself or is announced by another
+        device, or if the present key is no longer valid.
         """
         with self.transaction() as database:
             caller = caller_now(database, public_key)
@@ -444,8 +468,8 @@ class Registry:
             record(database, now, "rotating", alias=caller.alias, public_key=public_key, session=session, by=public_key)
 
     def note_trust(self, public_key: bytes, content: str, *, session: str) -> None:
-        """Record in the audit log that the user of this caller's device trusts a text, identified
-        by its hash alone.
+        """Record in the audit log that the user of this device has trusted a text. The text is
+        identified by its hash alone.
         """
         with self.transaction() as database:
             caller = caller_now(database, public_key)
@@ -454,7 +478,7 @@ class Registry:
             record(database, self.clock(), "trusted", detail=f"text {content[:16]}", **fields)  # type: ignore[arg-type]
 
     def note_proxy_version(self, public_key: bytes, version: str) -> None:
-        """Record the version of confide on a caller's device."""
+        """Record which version of `confide` runs on a device."""
         caller = self.caller(public_key)
         if caller is None or caller.proxy_version == version:
             return
@@ -462,8 +486,8 @@ class Registry:
             database.execute("UPDATE callers SET proxy_version = ? WHERE public_key = ?", (version, public_key))
 
     def succeed(self, successor: bytes) -> Caller | None:
-        """Replace the caller's key by its successor, which ends the old key; return None if no
-        caller has this successor.
+        """Complete a key rotation: the public key `successor` replaces the device's present key,
+        which ends. Return the device with its new key, or None if no device has announced this key.
         """
         with self.transaction() as database:
             rows = select_callers(database, "WHERE successor = ? AND revoked_at IS NULL", successor)
@@ -477,17 +501,19 @@ class Registry:
     # Ended keys, for the record outside the data folder (`revocations.py`)
 
     def ended_keys(self) -> list[EndedKey]:
-        """Return the keys that were revoked or replaced, in that order of time."""
+        """Return the public keys that were revoked or replaced, sorted by the time when that
+        happened.
+        """
         sql = "SELECT public_key, revoked_at, successor FROM callers WHERE revoked_at IS NOT NULL ORDER BY revoked_at"
         with self.reading() as database:
             return [EndedKey(*row) for row in database.execute(sql)]
 
     def take_ended(self, ended: Iterable[EndedKey]) -> list[str]:
-        """Revoke these keys, which ended after this registry was written; return the names that
-        lost their access.
+        """Revoke these public keys, which ended after this copy of the registry was made. Return
+        the names of the clients that lost their access.
 
-        A caller that was enrolled again since then keeps its access. All open invites are deleted:
-        one may belong to such a key, whatever the clocks said.
+        A client that was enrolled again since then keeps its access. All open invites are deleted,
+        since one of them may belong to such a key.
         """
         names = []
         with self.transaction() as database:
@@ -507,7 +533,7 @@ class Registry:
         return names
 
     def drop_invites(self) -> int:
-        """Delete all open invites after a restore, since they may have been used meanwhile; return
+        """Delete all open invites after a restore, since they may have been used meanwhile. Return
         their number.
         """
         with self.transaction() as database:
@@ -517,7 +543,7 @@ class Registry:
     # Spaces
 
     def spaces(self) -> dict[str, str]:
-        """Return the id of every space, by name."""
+        """Return the ids of all spaces, by their names."""
         with self.reading() as database:
             rows: list[Any] = database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
             return dict(rows)
@@ -525,8 +551,8 @@ class Registry:
     # The audit log
 
     def audit_entries(self, *, since: float = 0.0, alias: str | None = None) -> list[AuditEntry]:
-        """Return the rows since a time (seconds since the epoch), oldest first; of one caller also
-        those under its previous names.
+        """Return the rows of the audit log since a time (seconds since 1970), oldest first. With
+        `alias`, only those of one client, including those under its previous names.
         """
         with self.reading() as database:
             known = caller_by_name(database, alias) if alias else None
@@ -536,16 +562,17 @@ class Registry:
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """Yield the connection for reads; SQLite's errors become StorageError."""
+        """Yield the connection for reads. Errors of SQLite are raised as StorageError."""
         with self._read_lock, storage_errors("read the registry"):
             yield self._reader
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
-        """Yield the connection for writes, in one transaction. SQLite's errors become StorageError.
+        """Yield the connection for writes, within one transaction. Errors of SQLite are raised as
+        StorageError.
 
-        Raises EngineError: the store is unavailable, or may or may not have the change; the local
-        file does not have it then.
+        Raises EngineError if the shared store is unavailable. The store may or may not have stored
+        the change then; the local file has not.
         """
         self._require_file()
         with self._write_lock, storage_errors("write to the registry"):
@@ -565,8 +592,8 @@ class Registry:
 
     @contextmanager
     def writing_here(self) -> Iterator[apsw.Connection]:
-        """Yield a transaction like `transaction` for data about this node alone, which is in no log
-        (`truths.REGISTRY_DERIVED`).
+        """Yield a transaction like `transaction`, for tables that concern this node alone
+        (`truths.REGISTRY_DERIVED`). These are not written to the shared log.
         """
         self._require_file()
         with self._write_lock, storage_errors("write to the registry"), transaction(self._database):
@@ -612,7 +639,7 @@ def _last_change(database: apsw.Connection) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """An open data folder; `keys` are as they were when it was opened."""
+    """An open data folder: its keys as they were when it was opened, and its registry."""
 
     folder: DataFolder
     keys: Keys
@@ -628,13 +655,13 @@ class RegistryState:
 
 
 def create(folder: DataFolder) -> bool:
-    """Create the folder, its keys and its registry if they are missing; return True if the keys are
-    new.
+    """Create the data folder, its keys and its registry if they are missing. Return True if new
+    keys were created, False if they existed.
 
     Raises DataFolderError if there are databases without the key that opens them; KeyFileError if
-    the folder or a key in it is open to others, has another owner, or is not writable; StorageError
-    if the registry cannot be created or opened; UpgradeNeededError if an older version has created
-    the folder.
+    the folder or a key in it is accessible to others, has another owner, or is not writable;
+    StorageError if the registry cannot be created or opened; UpgradeNeededError if an older version
+    created the folder.
     """
     for place in (folder.root, folder.spaces, folder.authorized):
         make_private_dir(place)
@@ -656,18 +683,21 @@ def open_state(
     as_it_is: bool = False,
     store: LogStore | None = None,
 ) -> RegistryState:
-    """Open a folder that `create` has made.
+    """Open a data folder that `create` has made.
 
     Args:
-        may_upgrade: whether to migrate a folder of an older version. Commands beside the daemon do not: the running daemon may be
-            that older version, and an upgrade begins with a snapshot.
-        snapshot: the name of that snapshot.
-        as_it_is: leave the folder at its version, if only its keys and the names of its spaces are needed.
-        store: the store that holds the registry's log. Without it, such a registry is read-only.
+        may_upgrade: True to migrate a folder of an older version. Commands beside the daemon pass
+            False, because the running daemon may be that older version, and an upgrade begins with
+            a snapshot.
+        snapshot: the name of that snapshot, if one was made.
+        as_it_is: True to leave the folder at its version, if only its keys and the names of its
+            spaces are needed.
+        store: the shared store that holds the registry's log. Without it, a registry that has a log
+            is read-only.
 
-    Raises DataFolderError if the folder is not set up; KeyFileError if the folder or a key is open
-    to others, has another owner, or is damaged; StorageError if the registry cannot be opened;
-    UpgradeNeededError if it needs an upgrade and `may_upgrade` is false.
+    Raises DataFolderError if the folder is not set up; KeyFileError if the folder or a key is
+    accessible to others, has another owner, or is damaged; StorageError if the registry cannot be
+    opened; UpgradeNeededError if it needs an upgrade and `may_upgrade` is False.
     """
     master = open_master(folder)
     keys = load_keys(folder)
@@ -685,8 +715,8 @@ def open_state(
 
 
 def open_master(folder: DataFolder) -> MasterKey:
-    """Return the master key of a folder that `create` has made. Raises DataFolderError: the folder
-    is not set up; KeyFileError: a key is open to others or damaged.
+    """Return the master key of a data folder that `create` has made. Raises DataFolderError if the
+    folder is not set up; KeyFileError if a key is accessible to others or damaged.
     """
     if not (folder.master.exists() or credential(MASTER)):
         _require_empty(folder)
@@ -697,8 +727,11 @@ def open_master(folder: DataFolder) -> MasterKey:
 
 
 def look_at_upgrade(folder: DataFolder) -> UpgradePreview:
-    """Return the upgrade that the folder needs. Writes nothing in the folder, with or without a
-    running daemon. Raises DataFolderError, KeyFileError, StorageError.
+    """Return a preview of the upgrade that the data folder needs. Writes nothing in the folder, and
+    works beside a running daemon.
+
+    Raises DataFolderError if the folder is not set up; KeyFileError if a key cannot be used;
+    StorageError if the registry cannot be read.
     """
     key = open_master(folder).registry_key()
     if not folder.registry.exists():

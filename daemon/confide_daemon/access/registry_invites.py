@@ -1,4 +1,4 @@
-"""Invites in the registry: created by the operator, or by a caller for its own space; each enrolls
+"""Invites in the registry. The operator creates them, or a device for its own space; each enrolls
 one device.
 
 The token itself is not stored, only the invite's public id and its one-time secret (PROTOCOL.md
@@ -38,7 +38,7 @@ MAX_OPEN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class OpenInvite:
-    """An invite that is not used yet, without its secret. Times are seconds since the epoch."""
+    """An invite that is not used yet, without its secret. Times are in seconds since 1970."""
 
     invite_id: bytes
     grants: Grants  # what the caller will have, and its name
@@ -50,13 +50,13 @@ class OpenInvite:
 
     @property
     def alias(self) -> str:
-        """The name that the device will have."""
+        """The name that the invited device will have."""
         return self.grants.alias
 
 
 @dataclass(frozen=True, slots=True)
 class UsedInvite:
-    """A used invite: the time, and the key that used it."""
+    """An invite that was used: when, and by which public key."""
 
     alias: str
     public_key: bytes
@@ -65,15 +65,15 @@ class UsedInvite:
 
 @dataclass(frozen=True, slots=True)
 class JoinedInvite:
-    """A successful join; the caller may still need approval."""
+    """The result of a successful join. The device may still need the operator's approval."""
 
     caller: Caller
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A failed join: the invite was used (`used_invite`: by which key), is `expired`, or its name is
-    `taken`.
+    """The result of a failed join. The invite was used before (`used_invite` says by which key),
+    has `expired`, or its name is `taken`.
     """
 
     reason: Literal["used", "expired", "taken"]
@@ -86,7 +86,7 @@ _COLUMNS = (
 
 
 class Invites:
-    """The registry's invites. As thread-safe as the registry itself."""
+    """The invites in the registry. Like the registry, it may be used by several threads."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -102,8 +102,8 @@ class Invites:
         caller_expires_at: float | None = None,
         needs_approval: bool = False,
     ) -> OpenInvite:
-        """Store an invite, replacing an unused one for the same name. Raises TakenError if a caller
-        has this name.
+        """Store an invite by the operator. It replaces an unused one for the same name. Raises
+        TakenError if an enrolled client has this name.
         """
         with self._registry.transaction() as database:
             require_free(database, grants.alias)
@@ -116,14 +116,17 @@ class Invites:
     def add_for(
         self, inviter: bytes, invite_id: bytes, psk: bytes, *, alias: str, scope: Scope, ttl_s: float
     ) -> OpenInvite:
-        """Store an invite that a caller creates: into its own space, with at most its own rights,
-        for no longer than it has them.
+        """Store an invite that a device creates: into its own space, with at most its own rights,
+        and for no longer than it has them.
 
         The invite ends with the inviter's access, and with any change of its rights. It replaces an
         unused one by the same inviter for the same name. If a device of another space has the name,
-        it is numbered without notice: callers must not learn who else uses this daemon. Raises
-        GrantError if the caller may not write, or has less than the invite would give; TakenError
-        if the name is taken in its space, or the caller has `MAX_OPEN` open invites.
+        a number is added to it without notice, because a device must not learn who else uses this
+        daemon.
+
+        Raises GrantError if the inviter may not write, or has fewer rights than the invite would
+        give; TakenError if the name is taken in its space, or the inviter has `MAX_OPEN` open
+        invites.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -206,12 +209,12 @@ class Invites:
         record(database, made.created_at, "invited", alias=made.alias, detail=detail, by=by)
 
     def open_ones(self) -> list[OpenInvite]:
-        """Return the open invites, by name."""
+        """Return the open invites, sorted by name."""
         with self._registry.reading() as database:
             return _select(database, "WHERE expires_at > ? ORDER BY alias", self._registry.clock())
 
     def remove(self, alias: str) -> OpenInvite | None:
-        """Delete the open invite for this name and return it, or None if no invite is open for it."""
+        """Delete the open invite for this name. Return it, or None if there is none."""
         with self._registry.transaction() as database:
             now = self._registry.clock()
             found = _select(database, "WHERE alias = ? AND expires_at > ?", alias, now)
@@ -222,10 +225,11 @@ class Invites:
             return found[0]
 
     def psk(self, invite_id: bytes) -> bytes | None:
-        """Return the secret of an invite, also of a used or expired one.
+        """Return the one-time secret (pre-shared key) of an invite, or None if there was never such
+        an invite. Used and expired invites count too.
 
-        The handshake succeeds only with the secret, so only its holder learns (sealed) what
-        happened to the invite; `join` enforces that each enrolls one key.
+        The handshake succeeds only with this secret, so only its holder learns what happened to the
+        invite. `join` ensures that each invite enrolls one key.
         """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(
@@ -241,11 +245,11 @@ class Invites:
             return _select_used(database, invite_id, self._memory_start())
 
     def join(self, invite_id: bytes, public_key: bytes) -> JoinedInvite | Refused:
-        """Spend the invite and enroll the key, in one transaction: of two concurrent joins, exactly
-        one succeeds.
+        """Use the invite and enroll the public key, in one transaction. Of two joins at the same
+        time, exactly one succeeds.
 
-        The key that has used an invite may present it again, since the first answer may have been
-        lost.
+        The key that has used an invite may present it again, since it may not have received the
+        first answer.
         """
         with self._registry.transaction() as database:
             found = _select(database, "WHERE invite_id = ?", invite_id)

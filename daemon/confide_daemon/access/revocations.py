@@ -1,14 +1,14 @@
-"""Revoked keys, recorded outside the data folder, so that a data folder restored from an older copy
-does not accept them again.
+"""A record of revoked keys outside the data folder. With it, a data folder that is restored from an
+older copy does not accept these keys again.
 
-The record is one file of JSON lines, which the daemon and commands beside it only append to: a
-public key, the time when it ended, and the key that replaced it, if any, signed by the daemon's
-identity. Nothing in it is secret.
+The record is a file of JSON lines, to which the daemon and commands beside it only append. Each
+line contains a public key, the time when it ended, and the key that replaced it, if any. The daemon
+signs each line with its identity key. Nothing in the file is secret.
 
 A line can only take access away. So a line with a foreign signature is ignored if its key has ended
 anyway; such lines exist from before a rotation of the daemon's own key. If the key has not ended,
-the daemon cannot know if an attacker wrote the line or the daemon itself did, later than the copy.
-Then it does not start.
+the line was written by an attacker, or by the daemon itself after the restored copy was made. The
+daemon cannot know which, and does not start.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _RevocationLine:
 
 
 class Revocations:
-    """The files in which a daemon records revocations: in a folder of their own, at the target of
+    """The files in which a daemon records revoked keys: in a folder of their own, in the folder of
     its backups, or both.
     """
 
@@ -52,10 +52,10 @@ class Revocations:
 
     @classmethod
     def from_folders(cls, places: Mapping[str, str], state: RegistryState) -> Revocations | None:
-        """Return the files of a data folder; None if no place is configured. Raises StorageError: a
-        place is in the data folder.
+        """Return the revocation files that the options name, or None if no option is set. Raises
+        StorageError if a folder is within the data folder.
 
-        `places`: folders, by the options that name them (`Addon.revocation_folders`).
+        `places`: the folders, by the options that name them (`Addon.revocation_folders`).
         """
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
         identities = (state.identity, *previous)
@@ -74,30 +74,33 @@ class Revocations:
 
     @classmethod
     def from_backup_folder(cls, folder: Path, state: RegistryState) -> Revocations:
-        """Return the file in a folder of backups, for the restore of one of them."""
+        """Return the revocation file in a folder of backups, for restoring one of them."""
         previous = () if state.keys.rotation is None else (state.keys.rotation.old,)
         return cls([_RevocationFile(folder, (state.identity, *previous), may_be_away=True)])
 
     def apply(self, registry: Registry) -> list[str]:
-        """Synchronize the registry and the files in both directions; return the names that lost
-        their access.
+        """Synchronize the registry and the files in both directions. Return the names of the
+        clients that lost their access.
 
-        Raises StorageError: a file cannot be read or written, or a relevant line is not signed by
-        this daemon.
+        Raises StorageError if a file cannot be read or written, or if a line that matters was not
+        signed by this daemon.
         """
         gone = self.take(registry)
         self.keep(registry)
         return gone
 
     def take(self, registry: Registry) -> list[str]:
-        """Revoke in the registry what the files list; return the names that lost their access.
-        Raises StorageError: as `apply`.
+        """Revoke the keys that the files list in the registry. Return the names of the clients that
+        lost their access.
+
+        Raises StorageError if a file cannot be read, or if a line that matters was not signed by
+        this daemon.
         """
         return [name for file in self._files for name in file.take(registry)]
 
     def keep(self, registry: Registry) -> list[Path]:
-        """Append revocations that the files lack; return the files that changed. Raises
-        StorageError: as `apply`.
+        """Append revocations from the registry that the files lack. Return the files that were
+        changed. Raises StorageError if a file cannot be read or written.
         """
         return [path for file in self._files if (path := file.keep(registry)) is not None]
 

@@ -1,8 +1,9 @@
-"""Removal of a space: its name then stands for a new, empty space; the old data is deleted.
+"""Removes a space. Its data is deleted, and its name may then be used for a new, empty space.
 
-The removal has three steps, and the process may be killed between any two: a marker beside the
-database, the registry, the files. The next process that opens the spaces completes it (`finish`):
-if the registry still has the space it deletes the marker, otherwise the files.
+The removal writes a marker beside the database, then changes the registry, then deletes the files.
+The process may be killed between any two of these steps. The next process that opens the spaces
+completes the removal (`finish`): if the registry still contains the space it deletes the marker,
+otherwise the files.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ _KEPT_OF: Final = ("roster_entries", "pairings", "unsealed")
 
 
 def remove(state: RegistryState, name: str) -> int:
-    """Remove a space that no device may enter; return the number of bytes freed.
+    """Remove a space that no device may use. Return the number of bytes that were freed.
 
-    A serving process keeps its open files until it closes them; no device can reach them any more.
+    A daemon that serves the space keeps its open files until it closes them; no device can use them
+    any more.
 
-    Raises BadNameError: there is no such space; TakenError: devices may still connect to it, or are
-    invited to it; StorageError.
+    Raises BadNameError if there is no such space; TakenError if devices may still connect to it or
+    are invited to it; StorageError if the registry or the files cannot be changed.
     """
     finish(state)
     space_id = state.registry.spaces().get(name)
@@ -63,7 +65,7 @@ def remove(state: RegistryState, name: str) -> int:
 
 
 def finish(state: RegistryState) -> None:
-    """Complete interrupted removals. Raises StorageError: the registry cannot be read."""
+    """Complete removals that were interrupted. Raises StorageError if the registry cannot be read."""
     marks = sorted(state.folder.spaces.glob(f"*{_MARK}"))
     if not marks:
         return
@@ -76,11 +78,11 @@ def finish(state: RegistryState) -> None:
 
 
 def finish_elsewhere(state: RegistryState) -> None:
-    """Delete this node's files of spaces that were removed on another node. Raises StorageError:
+    """Delete this node's files of spaces that were removed by another node. Raises StorageError if
     the registry cannot be read.
 
-    A space that is merely missing from the registry stays: a store that lost data may return with
-    an older registry.
+    The files of a space that is merely missing from the registry are kept, because a store that has
+    lost data may have returned an older registry.
     """
     with state.registry.reading() as database:
         removed = {str(space_id) for (space_id,) in database.execute("SELECT id FROM removed_spaces")}
@@ -90,8 +92,8 @@ def finish_elsewhere(state: RegistryState) -> None:
 
 
 def files(folder: DataFolder, space_id: str) -> list[Path]:
-    """Return all files of a space: its database with SQLite's additional files, and the file that
-    says which key it has.
+    """Return the paths of all files of a space: its database, the additional files of SQLite, and
+    the file that says which key encrypts it.
     """
     return sorted(path for path in folder.spaces.glob(f"{space_id}.*") if path.suffix != _MARK)
 

@@ -1,3 +1,3 @@
-"""A registry compared with an earlier state: an older version of Confide (`upgrades`), or a store
-that was restored (`rollback`).
+"""Compares the registry with an earlier state: written by an older version of Confide (`upgrades`),
+or restored in the shared store (`rollback`).
 """

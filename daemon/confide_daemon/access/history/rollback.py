@@ -1,11 +1,11 @@
-"""Compares the registry in the store with the local copy, and keeps a restored store from giving
-back access that was taken away.
+"""Detects that the registry in the shared store was restored to an earlier state, and keeps that
+from giving back access that was revoked.
 
-The operator of the PostgreSQL can forge no entry, but can restore its log to an earlier state.
-Revoked access would return with it. So everything that takes access away is carried over from the
-local copy, whatever the store holds: ended keys, used and deleted invites, narrowed rights, ended
-sign-ins and applications, removed devices and spaces. Callers that the local copy does not know
-need the operator's approval.
+The operator of the PostgreSQL server cannot forge an entry, but can restore the registry's log to
+an earlier state. Revoked access would then return. So everything that takes access away is copied
+over from this node's local copy, whatever the store contains: ended keys, used and deleted invites,
+narrowed rights, ended sign-ins and applications, removed devices and spaces. Clients that the local
+copy does not contain need the operator's approval.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ _OF_A_SPACE: Final = ("roster_entries", "pairings", "unsealed")
 
 
 def goes_on(shown: apsw.Connection, own: apsw.Connection) -> bool:
-    """Return True if the store's registry continues the local copy: it has the newest row of the
-    copy's audit log.
+    """Return True if the registry in the store is a continuation of the local copy, and not an
+    earlier state. This is so if it contains the newest row of the copy's audit log.
 
-    It also continues if it has gone so far that it has dropped that row, and all rows as old, from
-    its audit log.
+    It is also so if the store's audit log has grown so long that this row was dropped as old.
     """
     newest = own.execute("SELECT id, at, event, kind FROM audit ORDER BY id DESC LIMIT 1").fetchone()
     if newest is None:
@@ -58,13 +57,13 @@ def goes_on(shown: apsw.Connection, own: apsw.Connection) -> bool:
 
 
 def carry_over(shown: apsw.Connection, own: apsw.Connection, *, now: float) -> None:
-    """Reduce the access in a restored registry to what the local copy gives, inside the caller's
-    transaction.
+    """Limit the access that a restored registry gives to what the local copy gives, within the
+    caller's transaction.
 
     Args:
-        shown: the registry with the rows of the store; it is changed.
-        own: the local copy from before.
-        now: for the audit log, in seconds since the epoch.
+        shown: the registry as restored from the store; it is changed.
+        own: the local copy from before the restore.
+        now: the time for the audit log, in seconds since 1970.
     """
     _carry_spaces(shown, own, now)
     _carry_ends(shown, own, now)

@@ -1,9 +1,9 @@
-"""The migrations that the databases of a data folder still need to reach this version, as its
-registry records it.
+"""Finds the migrations that the databases of a data folder need for this version, and runs those of
+the registry.
 
-The registry is migrated when the folder is upgraded, each space when it is next opened: a locked
+The registry is migrated when the folder is upgraded, each space when it is next opened. A locked
 space may be migrated weeks later. So the registry records the migration level of both, the version
-that migrated them, and the snapshot made before. An older program thereby detects a newer folder
+that migrated them, and the snapshot made before. This lets an older program detect a newer folder
 before it changes anything.
 """
 
@@ -26,7 +26,7 @@ _PACKAGE: Final = "confide_daemon.access"
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The numbers of migrations that an upgrade to this version takes."""
+    """The number of migrations that an upgrade to this version runs."""
 
     program: str  # the version that has written the folder
     registry: int  # how many steps its registry takes
@@ -35,7 +35,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class UpgradePreview:
-    """The state of a folder before an upgrade."""
+    """The state of a data folder before an upgrade, and the migrations that the upgrade would run."""
 
     pending: Pending | None  # None: there is nothing to do
     spaces: dict[str, str]  # ids, by their names
@@ -45,8 +45,8 @@ class UpgradePreview:
 
 
 def outlook(database: apsw.Connection) -> UpgradePreview:
-    """Return the upgrade that a registry needs, whichever version has written it. Raises
-    StorageError: a newer version.
+    """Return a preview of the upgrade that a registry needs. Raises StorageError if a newer version
+    wrote it.
     """
     found = pending(database)
     spaces: list[Any] = database.execute("SELECT name, id FROM spaces ORDER BY name").fetchall()
@@ -58,8 +58,8 @@ def outlook(database: apsw.Connection) -> UpgradePreview:
 
 
 def pending(database: apsw.Connection) -> Pending | None:
-    """Return the migrations to run, or None if there are none or the registry is new. Raises
-    StorageError: a newer version wrote it.
+    """Return the number of migrations to run, or None if there are none or the registry is new.
+    Raises StorageError if a newer version wrote the registry.
     """
     present = int(database.pragma("user_version"))
     newest, spaces_newest = _newest()
@@ -76,9 +76,9 @@ def pending(database: apsw.Connection) -> Pending | None:
 
 
 def take(database: apsw.Connection, *, now: float, snapshot: str | None = None) -> None:
-    """Migrate the registry and record it. Call inside a transaction.
+    """Migrate the registry, and record the new migration level in it. Call within a transaction.
 
-    `snapshot`: the snapshot made before the upgrade.
+    `snapshot`: the name of the snapshot made before the upgrade, or None if none was made.
     """
     present = int(database.pragma("user_version"))
     newest, spaces = _newest()
@@ -95,7 +95,7 @@ def take(database: apsw.Connection, *, now: float, snapshot: str | None = None) 
 
 
 def newest() -> int:
-    """Return the number of the newest migration of the registry that this version knows."""
+    """Return the number of the newest registry migration that this version knows."""
     return _newest()[0]
 
 
