@@ -1,1 +1,3 @@
-"""The command line of `confided`, one module per family of commands. Only this package prints."""
+"""The command line of `confided`, one module for each family of commands. Only this package prints
+to the terminal.
+"""

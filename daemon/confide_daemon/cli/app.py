@@ -1,8 +1,9 @@
-"""The command line of `confided`, for operators: its commands with their summaries, and the exit
+"""The command line of `confided`, for operators: all commands with their summaries, and the exit
 code of each failure.
 
-Data goes to stdout and everything for the person to stderr, so commands can be piped; with `--json`
-the data is JSON. Each command is imported when it is asked for. Exit codes: docs/commands.md.
+Data is printed on stdout and all messages on stderr, so commands can be piped; with `--json` the
+data is JSON. Each command's module is imported only when the command is used. Exit codes:
+docs/commands.md.
 """
 
 from __future__ import annotations
@@ -161,7 +162,9 @@ GROUP: Final = "confide.commands.daemon"
 
 
 def addon_commands() -> tuple[list[Command], OtherWords]:
-    """Return the commands of the installed add-ons, without further words for them."""
+    """Return the commands that installed add-ons define, together with an empty table of further
+    words for them.
+    """
     return [command for commands in load_group(GROUP) for command in commands], {}
 
 
@@ -178,7 +181,9 @@ app = group.app(
 
 
 def main() -> NoReturn:
-    """Run the command line; every failure ends with its sentence, a hint and its exit code."""
+    """Run the command line. Every failure prints its message and a hint, and ends the process with
+    its exit code.
+    """
     sys.exit(command_runner.run(app, "confided", remark, _as_known_error))
 
 

@@ -1,9 +1,9 @@
-"""The command `confided space bench`: measure hit rates and latencies of an index with the owner's
-own questions.
+"""The command `confided space bench` measures how often searches find the expected document and how
+long they take, with the owner's own questions.
 
-It works while the daemon serves the space: it only reads the database, through a connection of its
-own. Questions go to the configured model and nowhere else; they appear in no log and in no result.
-Modules that load the store are imported when the command runs.
+It works while the daemon serves the space, because it only reads the database, through a connection
+of its own. Questions are sent to the configured embedding model and nowhere else; they appear in no
+log and in no result. Modules that load the store are imported when the command runs.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _percentile(times: list[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BenchQuestion:
-    """A question, and the path of the expected document, if known."""
+    """A question, and the path of the document that should be found, if known."""
 
     text: str
     path: str | None = None
@@ -168,7 +168,9 @@ class BenchQuestion:
 
 @dataclass(slots=True)
 class BenchResult:
-    """The measurements. `times` has a list of milliseconds for each step, one for each question."""
+    """The measurements of one run. `times` contains, for each step of a search, one duration per
+    question in milliseconds.
+    """
 
     questions: int = 0
     answers: int = 0
@@ -180,7 +182,7 @@ class BenchResult:
 
 
 def read_questions(path: Path) -> list[BenchQuestion]:
-    """Read one question per line without duplicates; the expected path may follow after a tab.
+    """Read one question per line, without duplicates. The expected path may follow after a tab.
 
     Raises BadNameError if the file cannot be read, is not text, is too large, or contains no
     question.
@@ -208,8 +210,8 @@ def read_questions(path: Path) -> list[BenchQuestion]:
 
 
 def own_questions(store: Store, count: int = QUESTIONS) -> list[BenchQuestion]:
-    """Return a random sample of headings of the space's notes, with their documents as expected
-    results.
+    """Return a random sample of headings from the space's notes as questions. The expected result
+    of each is the document that contains the heading.
 
     Only headings that occur in a single document are used.
     """
@@ -234,7 +236,9 @@ def measure(
     min_score: float,
     follow: Callable[[str, int, int], None],
 ) -> BenchResult:
-    """Ask all questions one after the other, after warming up the vectors and the model."""
+    """Search for all questions, one after the other, and return the measurements. First loads the
+    vectors and the model, so that this time is not measured.
+    """
     live = next((one for one in store.vectors.generations() if one.live), None)
     handle = _model_of(live, handles)
     while handle is not None and live is not None and store.vectors.warm(live.id):

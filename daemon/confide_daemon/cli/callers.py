@@ -1,5 +1,5 @@
-"""`confided device`: list the devices that may connect; add, approve, rename, limit and remove
-them.
+"""The command `confided device`: list the devices that may connect; add, approve, rename, limit and
+remove them.
 """
 
 from __future__ import annotations
@@ -268,12 +268,12 @@ def _is_to_go(gone: Caller, one: Caller) -> bool:
 
 
 def confirm(caller: Caller, given: str | None = None) -> None:
-    """Ask for the words that the device shows, unless they are `given`.
+    """Ask the operator for the six words that the device shows, unless they are `given`.
 
-    They are not shown for comparison: people compare the first and the last word, and an attacker
-    finds a key with these two in minutes (docs/decisions/).
+    The words are not shown for comparison. People would compare only the first and the last word,
+    and an attacker finds a key with these two in minutes (docs/decisions/).
 
-    Raises ConfideError: the words are wrong, or there is no terminal to ask at.
+    Raises ConfideError if the words are wrong, or if there is no terminal to ask at.
     """
     if given is None and not can_ask():
         raise ConfideError(
@@ -301,7 +301,7 @@ def confirm(caller: Caller, given: str | None = None) -> None:
 
 
 def rights_json(grants: Grants) -> dict[str, object]:
-    """Return the rights of a device or of an invite, as --json shows them; null is all."""
+    """Return the rights of a device or of an invite as `--json` shows them; null stands for all."""
     return {
         "scope": grants.scope,
         "projects": None if grants.projects is None else sorted(grants.projects),
@@ -310,8 +310,8 @@ def rights_json(grants: Grants) -> dict[str, object]:
 
 
 def facts(caller: Caller) -> dict[str, object]:
-    """Return a device as --json shows it. Times are seconds since 1970; null is all, never, or not
-    yet.
+    """Return a device as `--json` shows it. Times are in seconds since 1970; null stands for all,
+    never, or not yet.
     """
     return {
         "name": caller.alias,

@@ -1,4 +1,4 @@
-"""Options, paths and output that the commands share: data goes to stdout, the rest to stderr."""
+"""Options, paths and output that all commands share. Data is printed on stdout, the rest on stderr."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Expires = Annotated[str | None, typer.Option("--expires", help="When its access 
 
 
 def rights_of(scope: str | None, projects: str | None, sources: str | None, expires: str | None) -> Rights:
-    """Return the rights that the options of a command name."""
+    """Return the rights that a command's options specify."""
     from confide_daemon.access.enrollment import Rights
 
     return Rights(scope, projects, sources, expires)
@@ -47,21 +47,25 @@ def rights_of(scope: str | None, projects: str | None, sources: str | None, expi
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """The paths of the daemon's files, from the options of a command."""
+    """The paths of the daemon's files, as the options of a command specify them."""
 
     paths: paths.DaemonPaths
     must_have_config: bool  # the user named the configuration file
     is_quiet: bool  # for programs: no bars, no questions
 
     def config(self) -> config.DaemonConfig:
-        """Read daemon.toml. Raises ConfigError."""
+        """Read daemon.toml and return the configuration. Raises ConfigError if it cannot be read or
+        is invalid.
+        """
         return config.load(self.paths.config, must_exist=self.must_have_config)
 
     def open_state(self, *, as_it_is: bool = False) -> contextlib.closing[RegistryState]:
-        """Open the data folder's state, for a command that runs beside the daemon.
+        """Open the keys and the registry in the data folder, for a command that runs beside the
+        daemon.
 
-        `as_it_is` as for `open_state`. Raises DataFolderError, KeyFileError, StorageError,
-        UpgradeNeededError.
+        `as_it_is`: True to leave a folder of an older version unmigrated. Raises DataFolderError if
+        the folder is not set up; KeyFileError if a key cannot be used; StorageError if the registry
+        cannot be opened; UpgradeNeededError if an older version wrote the folder.
         """
         from confide_daemon.access.registry import open_state
 
@@ -71,7 +75,7 @@ class CommandContext:
         return contextlib.closing(state)
 
     def progress(self) -> Progress:
-        """Return a progress bar for the terminal; use it in a `with` statement."""
+        """Return a progress bar for the terminal. Use it in a `with` statement."""
         from confide_memory.commands.progress import (
             Progress,
         )  # rich takes 40 ms, and a daemon on demand must start fast
@@ -79,8 +83,8 @@ class CommandContext:
         return Progress(name="", is_quiet=self.is_quiet)
 
     def store(self) -> LogStore | None:
-        """Return the store of the registry's log, or None if the folder has no copy of one. Raises
-        ConfigError.
+        """Return the shared store that holds the registry's log, or None if this folder's registry
+        is not in a store. Raises ConfigError if daemon.toml is invalid.
         """
         from confide_daemon.store.logs import log_store
 
@@ -97,7 +101,8 @@ command = commands({"config_file": (Config, None), "data": (Data, None)}, _conte
 
 
 def spaces_of(found: paths.DaemonPaths, space: str | None) -> dict[str, str]:
-    """Return the ids of the spaces that have a database, by name; only the named one, if given.
+    """Return the ids of the spaces that have a database, by name. If `space` is given, return only
+    that one.
 
     Raises BadNameError if that space does not exist.
     """

@@ -1,6 +1,6 @@
-"""Checks of the daemon, its data folder and its spaces, from a command that runs beside the daemon.
+"""Checks of the daemon, its data folder and its spaces, for commands that run beside the daemon.
 
-Importing this module loads the store, so commands import it late.
+Importing this module loads the store, so commands import it only when they need it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,17 @@ Follow = Callable[[str, int, int], None]
 
 
 def answers(address_file: Path) -> bool:
-    """Return True if the daemon that wrote this address file responds, healthy or not."""
+    """Return True if the daemon that wrote this address file responds, even if it reports a
+    problem.
+    """
     return answer(address_file) is not None
 
 
 def answer(address_file: Path) -> str | None:
-    """Return the health that the daemon of this address file reports, or None if none responds.
+    """Return the health status that the daemon of this address file reports, or None if it does not
+    respond.
 
-    A killed daemon leaves the file behind.
+    The file may belong to a daemon that was killed, which leaves it behind.
     """
     found = instance.read(address_file)
     if found is None:
@@ -112,11 +115,12 @@ def examine(
     space: str | None = None,
     follow: Follow = lambda _step, _done, _total: None,
 ) -> list[Check]:
-    """Run all checks of `confided doctor`; skip those whose prerequisite has failed.
+    """Run all checks of `confided doctor` and return their results. Skip a check if another one
+    that it depends on has failed.
 
     Args:
-        space: check only this space's database.
-        follow: called with the current step.
+        space: the only space whose database is checked; None checks all.
+        follow: called with the name of the current step, and with how much of it is done.
 
     Raises BadNameError if the space does not exist.
     """
@@ -249,9 +253,9 @@ def _check_stranded(found: DaemonPaths, name: str, space_id: str) -> Iterator[Ch
 
 
 def inspect(path: Path, key: bytes) -> Counter[str]:
-    """Count everything that is wrong in a space's database, by kind. Reads only.
+    """Count the faults in a space's database, by kind. Changes nothing.
 
-    Raises StorageError if it cannot be opened, and DamagedError if it cannot be read.
+    Raises StorageError if the database cannot be opened; DamagedError if it cannot be read.
     """
     with closing(Store.open(path, key, writer=False, now=0.0)) as store:
         wrong: Counter[str] = Counter()
@@ -341,10 +345,11 @@ class SpaceFacts:
 
 
 def facts_of(state: RegistryState, *, is_served: bool) -> dict[str, SpaceFacts]:
-    """Return the facts about every space, by name.
+    """Return the facts about every space's encryption at rest, by the names of the spaces.
 
-    `is_served`: a daemon responds. Otherwise its last report on the spaces is ignored: a killed
-    daemon leaves it behind. Raises StorageError if the registry cannot be read.
+    `is_served`: True if a daemon responds. If it is False, the daemon's last report on the spaces
+    is ignored, since a killed daemon leaves an old one behind. Raises StorageError if the registry
+    cannot be read.
     """
     rosters, counts = Rosters(state.registry), UnsealedCounts(state.registry)
     folder = state.folder
@@ -378,11 +383,10 @@ def facts_of(state: RegistryState, *, is_served: bool) -> dict[str, SpaceFacts]:
 
 
 def count_stranded(folder: DataFolder, space_id: str) -> int:
-    """Return the number of a space's sealed records that are in a vault which daemon.toml does not
-    name.
+    """Return how many of a space's sealed records are in a vault that daemon.toml does not name.
 
-    If devices keep the space's key, this is the number that the running daemon saw when it was
-    opened. Raises ConfideError if the folder cannot be read.
+    If the space's devices keep its key, this is the number that the running daemon counted when the
+    space was opened. Raises ConfideError if the data folder cannot be read.
     """
     state = open_state(folder)
     try:

@@ -1,5 +1,5 @@
-"""`confided invite`: make an invite and wait for the device that joins with it; list open invites;
-withdraw one.
+"""The command `confided invite`: create an invite and wait for the device that joins with it; list
+open invites; withdraw one.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def _withdraw(here: CommandContext, name: str) -> Output:
 
 
 def facts(entry: OpenInvite) -> dict[str, Any]:
-    """Return an invite as --json shows it, without its secret. Times are seconds since 1970; null
-    is all or never.
+    """Return an invite as `--json` shows it, without its secret. Times are in seconds since 1970;
+    null stands for all or never.
     """
     return {
         "name": entry.alias,

@@ -1,5 +1,5 @@
-"""Jobs in spaces (`access.job_queue`), done here or by the running daemon; `confided space key` and
-`confided vault move`.
+"""The commands `confided space key` and `confided vault move`, and the jobs that they and others
+run (`access.job_queue`). If a daemon is running, it runs the job, otherwise this process.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Space = Annotated[str | None, typer.Option("--space", help="Only this space.", s
 
 
 def work(here: CommandContext, kind: Kind, space: str | None) -> dict[str, dict[str, Any]]:
-    """Do a job in one space or all, here or in the running daemon; return the outcomes by the names
-    of the spaces.
+    """Run a job in one space or all, and return the outcomes by the names of the spaces. If a
+    daemon is running, it runs the job, otherwise this process.
 
-    Without a name, skips locked spaces and prints a line for each.
-    Raises LockedError: the named space is locked; ConfideError: the job failed.
+    Without `space`, locked spaces are skipped, with a printed line for each. Raises LockedError if
+    the given space is locked; ConfideError if the job failed.
     """
     done = _work(here, kind, space)
     locked = [name for name, outcome in done.items() if outcome.get("locked")]

@@ -1,4 +1,4 @@
-"""`confided key`: show the daemon's own key, give the daemon a new one, end the old one."""
+"""The command `confided key`: show the daemon's own key, create a new one, end the old one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON log format: one object per line with a few fixed members, and nothing else."""
+"""A log format in JSON: one object per line, with a few fixed members and nothing else."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ GIVEN: Final = ("session", "space", "duration")
 
 
 class LogObjects(JsonFormatter):
-    """Formats a record as `time` in UTC, `level`, `logger`, `event`, and the members of `GIVEN`
-    that it has.
+    """Formats a log record as a JSON object: `time` in UTC, `level`, `logger`, `event`, and those
+    members of `GIVEN` that the record has.
 
-    `event` is the text of the message, or the replacement that the record has if the text names a
-    device.
+    `event` is the text of the message. If that text names a device, the record carries a
+    replacement without the name.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,9 @@ class LogObjects(JsonFormatter):
         record: logging.LogRecord,
         message_dict: dict[str, object],  # noqa: ARG002
     ) -> None:
-        """Set only the intended members; the library would copy all attributes."""
+        """Set only the intended members of the object; the library would copy all attributes of the
+        record.
+        """
         log_data["time"] = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         log_data["level"] = record.levelname
         log_data["logger"] = record.name

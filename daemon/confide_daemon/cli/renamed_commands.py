@@ -1,7 +1,7 @@
-"""Commands of `confided` that were renamed in 0.3: they still work, and print the new name on
-stderr.
+"""Old names of commands of `confided` that were renamed in version 0.3. They still work, and print
+the new name on stderr.
 
-To remove them, delete this module and its use in `app`; an add-on lists its own in its
+To remove them, delete this module and its use in `app`. An add-on lists its own renamed commands in
 `Command.moved`.
 """
 

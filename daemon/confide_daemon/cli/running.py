@@ -1,4 +1,4 @@
-"""`confided stop`, and the log lines of `confided status --log`."""
+"""The command `confided stop`, and the log lines that `confided status --log` shows."""
 
 from __future__ import annotations
 
@@ -64,10 +64,11 @@ def stop(
 
 
 def log_lines(here: CommandContext, lines: int, *, follow: bool) -> Output | None:
-    """Return the last log lines of a daemon that was started on demand; otherwise run `journalctl`
-    for its systemd unit.
+    """Return the last lines of the log of a daemon that was started on demand. For another daemon,
+    run `journalctl` for its systemd unit.
 
-    For a reader at a terminal, it prints them itself. Raises ConfideError if there is no log.
+    At a terminal, the lines are printed here and None is returned. Raises ConfideError if there is
+    no log.
     """
     log = here.paths.data.log
     if not log.exists():

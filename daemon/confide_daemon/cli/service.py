@@ -1,7 +1,8 @@
-"""`confided init` and `serve`; and `catalogue`, from which the proxy's package is made.
+"""The commands `confided init`, `confided serve`, and `confided catalogue`, whose output is shipped
+with the proxy.
 
-Modules that load the store and the models are imported late: a daemon that is started on demand
-first looks at its lock.
+Modules that load the store and the models are imported late, because a daemon that is started on
+demand first checks whether another one holds the lock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class LogFormat(StrEnum):
-    """The format of a log line."""
+    """The format in which log lines are written: text or JSON."""
 
     TEXT = "text"
     JSON = "json"

@@ -1,4 +1,4 @@
-"""`confided space ls` and `rm`: list the spaces, delete one."""
+"""The commands `confided space ls` and `confided space rm`: list the spaces, delete one."""
 
 from __future__ import annotations
 

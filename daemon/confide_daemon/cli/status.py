@@ -1,4 +1,4 @@
-"""`confided status`, `doctor`, `space reindex` and `audit`."""
+"""The commands `confided status`, `confided doctor`, `confided space reindex` and `confided audit`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def doctor(
 
 
 def check_lines(checks: list[Check]) -> None:
-    """Print a line for each check, and a hint for each problem."""
+    """Print a line for each check, and a hint for each problem that was found."""
     for check in checks:
         said = check.problem or check.detail
         say(f"{'ok     ' if check.is_ok else 'problem'}  {check.name}{f': {said}' if said else ''}")
@@ -103,7 +103,7 @@ def check_lines(checks: list[Check]) -> None:
 
 
 def check_json(check: Check) -> dict[str, object]:
-    """Return a check as --json shows it."""
+    """Return the result of a check as `--json` shows it."""
     return {
         "check": check.name,
         "ok": check.is_ok,

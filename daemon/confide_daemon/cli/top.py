@@ -1,5 +1,5 @@
-"""`confided status --watch`: a live view of the running daemon, from its own metrics; it shows no
-names and no stored text.
+"""The command `confided status --watch`: a live view of the running daemon, made from its own
+metrics. It shows no names and no stored text.
 """
 
 from __future__ import annotations
@@ -27,20 +27,25 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A histogram of durations: by bound in seconds, the count of all that took at most as long."""
+    """A histogram of durations. For each bound in seconds, it has the number of operations that
+    took at most that long.
+    """
 
     count: float = 0.0
     bounds: Mapping[str, float] = field(default_factory=dict)
 
     def since(self, before: Times) -> Times:
-        """Return the counts added after `before`, an earlier histogram of the same daemon."""
+        """Return the operations that were added after `before`, an earlier histogram of the same
+        daemon.
+        """
         bounds = {bound: count - before.bounds.get(bound, 0.0) for bound, count in self.bounds.items()}
         return Times(self.count - before.count, bounds)
 
     def quantile(self, share: float) -> float | None:
-        """Return the seconds within which this share was done, or None for an empty histogram.
+        """Return the duration in seconds within which a share (0 to 1) of the operations ended, or
+        None if there were no operations.
 
-        Interpolates linearly between bounds, as Prometheus' `histogram_quantile`; above the last
+        Interpolates linearly between bounds, like Prometheus' `histogram_quantile`. Above the last
         bound it returns that bound.
         """
         if self.count <= 0:
@@ -54,7 +59,7 @@ class Times:
 
 
 class TopFigures:
-    """The daemon's response to `top`, for lookup by name and label."""
+    """The metrics that a running daemon reports, for lookup by name and label."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         """Raise KeyError, TypeError or ValueError if the response is malformed."""
@@ -65,11 +70,11 @@ class TopFigures:
             self._samples[str(name).removeprefix(_PREFIX)][tuple(sorted(labels.items()))] = float(value)
 
     def figure(self, name: str) -> float:
-        """Return a figure without labels, or 0 if it is unknown."""
+        """Return the value of a metric without labels, or 0 if the daemon does not report it."""
         return self._samples[name].get((), 0.0)
 
     def by(self, label: str, name: str) -> dict[str, float]:
-        """Return a figure by the values of one label, summed over the other labels."""
+        """Return the values of a metric by one of its labels, summed over its other labels."""
         found: dict[str, float] = defaultdict(float)
         for labels, value in self._samples[name].items():
             if (key := dict(labels).get(label)) is not None:
@@ -77,8 +82,8 @@ class TopFigures:
         return dict(found)
 
     def times(self, label: str, name: str) -> dict[str, Times]:
-        """Return the histograms of a metric by the values of one label, such as the tool; the key is ""
-        for samples without that label.
+        """Return the histograms of a metric by one of its labels, such as the tool. Samples without
+        that label have the key "".
         """
         bounds: dict[str, dict[str, float]] = defaultdict(dict)
         for labels, value in self._samples[f"{name}_bucket"].items():
@@ -88,10 +93,11 @@ class TopFigures:
 
 
 def top(here: CommandContext, *, once: bool, interval: float) -> Output | None:
-    """Show calls, searches, writes, spaces and disk of the running daemon until Ctrl-C, every
-    `interval` seconds.
+    """Show calls, searches, writes, spaces and disk of the running daemon every `interval` seconds,
+    until Ctrl-C.
 
-    Returns one view, since the daemon's start, for `once`, for programs and without a terminal.
+    If `once` is True, for programs and without a terminal, return a single view that covers the
+    time since the daemon's start.
     """
     console = Console(highlight=False)
     now = _fetch_figures(here)
@@ -122,7 +128,9 @@ def _fetch_figures(here: CommandContext) -> TopFigures:
 
 
 def facts(now: TopFigures) -> dict[str, object]:
-    """Return what `--json` prints: counts since the daemon's start, durations in seconds."""
+    """Return the view as `--json` shows it: counts since the daemon's start, and durations in
+    seconds.
+    """
 
     def durations(label: str, name: str) -> dict[str, object]:
         return {
@@ -165,8 +173,8 @@ def facts(now: TopFigures) -> dict[str, object]:
 
 
 def frame(now: TopFigures, before: TopFigures | None, took_s: float) -> RenderableType:
-    """Return the whole view for the time since `before`, `took_s` seconds ago, or since the
-    daemon's start.
+    """Return the whole view for the terminal. It covers the time since the metrics `before`, read
+    `took_s` seconds ago, or the time since the daemon's start if `before` is missing (None).
     """
     well = "well" if not now.health else f"not well: {', '.join(now.health)}"
     earlier = None if before is None else before.figure("process_cpu_seconds_total")

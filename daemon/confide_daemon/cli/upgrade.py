@@ -1,4 +1,6 @@
-"""`confided upgrade`: upgrade a data folder of an older version, or show what that would do."""
+"""The command `confided upgrade`: upgrade a data folder of an older version, or show what that
+would do.
+"""
 
 from __future__ import annotations
 

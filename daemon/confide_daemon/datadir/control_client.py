@@ -1,10 +1,10 @@
-"""The client side of the control socket of a data folder: a command sends one line of JSON, the
-daemon answers with one.
+"""The client of the daemon's control socket: a command sends one line of JSON, and the daemon
+answers with one line.
 
-Only users who may enter the folder (mode 0700) can reach the socket in it (mode 0600). A request is
-`{"do": VERB, …}`, a response `{"ok": {…}}` or `{"error": {"code": …, "message": …, "hint": …}}`,
-with the codes of PROTOCOL.md 7.2. Standard library only, so that a command can send a request
-before it loads anything heavy.
+Only users who may enter the data folder (mode 0700) can reach the socket in it (mode 0600). A
+request is `{"do": VERB, …}`. A response is `{"ok": {…}}` or `{"error": {"code": …, "message": …,
+"hint": …}}`, with the codes of PROTOCOL.md 7.2. The module uses the standard library only, so that
+a command can send a request before it loads anything large.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MOST_ADDRESS: Final = 103
 
 @contextmanager
 def address(path: Path) -> Iterator[str]:
-    """Yield a socket's path in a form that the system accepts, to bind it or to connect to it
-    within this block.
+    """Yield a form of a socket's path that the operating system accepts. Within the `with` block,
+    bind it or connect to it.
 
-    A path that is too long is replaced by a link to its folder, inside a temporary folder that
-    belongs to this user alone. Raises OSError if such a link cannot be created, or is too long
-    itself.
+    A path that is too long is replaced by a link to its folder, within a temporary folder that
+    belongs to this user alone. Raises OSError if such a link cannot be created, or is itself too
+    long.
     """
     if len(os.fsencode(path)) <= _MOST_ADDRESS:
         yield str(path)
@@ -58,8 +58,8 @@ def _short_folder() -> str | None:
 
 
 def is_answered(path: Path) -> bool:
-    """Return True if a process listens on the socket. The socket of a killed process remains
-    without a listener.
+    """Return True if a process listens on the socket. A killed process leaves its socket behind, to
+    which no process listens.
     """
     try:
         with address(path) as where, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -77,11 +77,13 @@ def ask(path: Path, verb: str, *, timeout_s: float = 10.0, **arguments: Any) -> 
 
     Args:
         path: `DataFolder.control`.
-        timeout_s: for the whole request; verbs that take longer say so where they are defined.
-        arguments: of the verb, as JSON values.
+        verb: the name of the requested operation.
+        timeout_s: limit for the whole request. Operations that take longer say so where they are
+            defined.
+        arguments: the arguments of the operation, as JSON values.
 
-    Raises NotServedError: no process listens, or it does not answer; RequestError: the daemon's
-    own.
+    Raises NotServedError if no process listens or it does not answer; RequestError if the daemon
+    answers with an error.
     """
     line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
     deadline = time.monotonic() + timeout_s

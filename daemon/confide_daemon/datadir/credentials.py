@@ -1,12 +1,12 @@
-"""Keys that the daemon receives in files, or from systemd as credentials: the master key, and those
-of embedding providers.
+"""Secret keys that the daemon reads from files or from systemd credentials: the master key, and the
+API keys of embedding providers.
 
-The key of every database in the data folder is derived from the master key: one file to guard and
-to back up apart from the data. Each database has a key of its own, so giving one space's key to
-another person (or a tool) reveals nothing about other spaces.
+The key of every database in the data folder is derived from the master key, so there is one file to
+guard, and to back up apart from the data. Each database has a key of its own, so revealing the key
+of one space reveals nothing about other spaces.
 
-A provider's key is read for each request, so that a new one applies at once. No key is printed or
-logged anywhere.
+A provider's API key is read for each request, so a new one takes effect at once. No key is printed
+or logged anywhere.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ MAX_KEY = 1024
 
 
 def credential(name: str) -> Path | None:
-    """Return the file of the systemd credential with that name (systemd.exec(5), LoadCredential=),
-    or None.
+    """Return the path of the systemd credential of that name (systemd.exec(5), LoadCredential=), or
+    None if there is none.
 
-    systemd gives the folder to the service alone and makes its files 0400; their owner may be root.
+    systemd gives the folder to the service alone and sets the mode of its files to 0400; they may
+    belong to root.
     """
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     path = Path(folder) / name if folder and name else None
@@ -45,7 +46,7 @@ def credential(name: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """The places where a key may be, in this order: a file of mode 0600, a systemd credential, an
+    """An API key, which is looked up in this order: a file of mode 0600, a systemd credential, an
     environment variable.
     """
 
@@ -56,10 +57,10 @@ class SecretKey:
     is_needed: bool = True  # whether the provider cannot be asked without one
 
     def read(self) -> str | None:
-        """Return the key, or None if there is no key and none is needed.
+        """Return the key, or None if there is none and the provider works without one.
 
-        Raises QuotaError if a needed key is missing, its file is open to others or cannot be read,
-        or it is not a key. The error never contains the key.
+        Raises QuotaError if a required key is missing, its file is accessible to others or cannot
+        be read, or the content is not a key. The error never contains the key.
         """
         found = self._from_file() or self._from_credential() or os.environ.get(self.variable, "")
         key = found.strip()
@@ -99,7 +100,9 @@ class SecretKey:
 
 
 class MasterKey:
-    """32 random bytes that never leave this object; only keys derived from them do."""
+    """The daemon's master key: 32 random bytes from which all database keys are derived. The bytes
+    themselves never leave this object.
+    """
 
     __slots__ = ("_key",)
 
@@ -111,9 +114,10 @@ class MasterKey:
 
     @classmethod
     def load(cls, path: Path) -> MasterKey:
-        """Read the key from the systemd credential, or else from `path`.
+        """Read the master key from the systemd credential if there is one, otherwise from `path`.
 
-        Raises KeyFileError: missing, readable by others, of another owner, or not 32 bytes long.
+        Raises KeyFileError if the file is missing, readable by others, owned by another user, or
+        not 32 bytes long.
         """
         handed = credential(MASTER)
         if handed is None:
@@ -132,7 +136,7 @@ class MasterKey:
 
     @classmethod
     def create(cls, path: Path) -> MasterKey:
-        """Create a key and write it to `path` with mode 0600; an existing file is never
+        """Create a master key and write it to `path` with mode 0600. An existing file is never
         overwritten.
 
         Raises FileExistsError if the file exists; KeyFileError if it cannot be written.
@@ -145,8 +149,8 @@ class MasterKey:
         return blake2b(key=self._key, person=_REGISTRY, digest_size=KEY_BYTES).digest()
 
     def space_key(self, space_id: str, generation: int = 0) -> bytes:
-        """Return the key of a space's database; each generation has another key, for `confided
-        space key --new`.
+        """Derive the key of a space's database. Each `generation` (a counter that `confided space
+        key --new` increases) has a different key.
         """
         if not generation:
             return blake2b(space_id.encode(), key=self._key, person=_SPACE, digest_size=KEY_BYTES).digest()

@@ -33,16 +33,19 @@ Stamp = tuple[tuple[int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The daemon's current identity, and the previous one while it is still accepted."""
+    """The daemon's current identity key and, during a rotation, the previous one, which is still
+    accepted.
+    """
 
     current: Identity
     rotation: KeyRotation | None = None
 
 
 def load(folder: DataFolder, *, now: float | None = None) -> Keys:
-    """Return the keys in force at `now` (seconds since 1970; default: the current time).
+    """Return the identity keys that are valid at `now` (seconds since 1970; None for the current
+    time).
 
-    Raises KeyFileError if a file is open to others, has another owner, or is damaged.
+    Raises KeyFileError if a file is accessible to others, has another owner, or is damaged.
     """
     # Read the current key first: a process that sees the new one also sees what was written before
     # it.
@@ -68,10 +71,11 @@ def load(folder: DataFolder, *, now: float | None = None) -> Keys:
 
 
 def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
-    """Create a new identity durably; the previous one stays accepted for `keep_s` seconds.
+    """Create a new identity key and store it durably. The previous one remains valid for `keep_s`
+    seconds.
 
-    Raises RotationError if a rotation is in progress; KeyFileError if a key cannot be read or
-    written.
+    Raises RotationError if a rotation is already in progress; KeyFileError if a key cannot be read
+    or written.
     """
     with _alone(folder):
         keys = load(folder)
@@ -92,10 +96,10 @@ def rotate(folder: DataFolder, *, keep_s: float) -> Keys:
 
 
 def retire(folder: DataFolder) -> str | None:
-    """End the old key now and delete its file; return its text form, or None if the file was
-    damaged.
+    """End the previous identity key now and delete its file. Return its text form, or None if the
+    file was damaged.
 
-    Raises RotationError if there is no old key; KeyFileError if a file cannot be deleted.
+    Raises RotationError if there is no previous key; KeyFileError if a file cannot be deleted.
     """
     with _alone(folder):
         if not folder.rotation.exists():
@@ -110,12 +114,12 @@ def retire(folder: DataFolder) -> str | None:
 
 
 def clock(moment: float) -> str:
-    """Format a time to the minute, for users."""
+    """Format a time (seconds since 1970) to the minute, for users."""
     return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(moment))
 
 
 class LiveKeys:
-    """The keys of a running daemon, which follow changes that commands make to the files."""
+    """The identity keys of a running daemon. It follows changes that commands make to the files."""
 
     def __init__(self, folder: DataFolder, keys: Keys) -> None:
         self._folder = folder
@@ -123,20 +127,24 @@ class LiveKeys:
         self._last_stamp: Stamp | None = None
 
     def in_force(self) -> Keys:
-        """Return the keys to use now. The object is always the same until a rotation's time ends or
-        `refresh` finds other keys.
+        """Return the identity keys that are valid now. Returns the same object until a rotation
+        ends or `refresh` finds other keys.
         """
         keys = self._keys
         return Keys(keys.current) if keys.rotation is not None and keys.rotation.is_over(time.time()) else keys
 
     def is_stale(self) -> bool:
-        """True if `refresh` has work. Costs four stat calls, some microseconds, and reads no file."""
+        """True if the files have changed or a key has expired, so that `refresh` must be called.
+        Costs four stat calls, and reads no file.
+        """
         return self._last_stamp != self._stamp() or self.in_force() is not self._keys
 
     def refresh(self) -> bool:
-        """Read the files again and delete an expired key; return True if the keys have changed.
+        """Read the files again and delete an expired key. Return True if the valid keys have
+        changed.
 
-        Raises KeyFileError if they cannot be used; the keys then stay as before, and stale.
+        Raises KeyFileError if the files cannot be used. The keys then stay as before, and
+        `is_stale` remains True.
         """
         before = self._keys
         seen: Stamp | None = self._stamp()

@@ -1,10 +1,10 @@
-"""Free space on the file system of the data folder: measured in one place, and checked by all work
-that can wait for it.
+"""Measures the free space on the disk of the data folder, for all work that can wait when the disk
+is nearly full.
 
-Documents do not check it: they are stored until the disk is full, and refused then. Derived and
-deferrable data stays off the last part of the disk: vectors and new generations of them, rewriting
-of whole databases, nightly snapshots. Each continues by itself when there is free space again, and
-until then the status shows that it waits (docs/operating.md).
+Writing a document does not check it: documents are stored until the disk is full, and refused then.
+Data that can be derived again or written later is not written to the last part of the disk:
+vectors, rewriting of whole databases, nightly snapshots. Each of these continues by itself when
+there is free space again. Until then the status shows that it waits (docs/operating.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ once.
 
 
 def least_free(total_bytes: int) -> int:
-    """Return the bytes to keep free on a disk of that size."""
+    """Return how many bytes to keep free on a disk of that size."""
     return max(LEAST_BYTES, min(MOST_BYTES, int(LEAST_SHARE * total_bytes)))
 
 
@@ -42,7 +42,9 @@ POSTPONED: Final[tuple[Postponed, ...]] = get_args(Postponed)
 
 
 class Disk:
-    """The free space of a daemon's disk. Until `look` is called, it counts as sufficient."""
+    """The free space of the daemon's disk. Until `look` has measured it, the space counts as
+    sufficient.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -52,7 +54,7 @@ class Disk:
         """True if less than `least_free` was free at the last check."""
 
     def look(self) -> None:
-        """Measure the free space. Blocks on the disk."""
+        """Measure the free space. Blocks until the operating system responds."""
         try:
             usage = shutil.disk_usage(self._folder)
         except OSError:
@@ -65,7 +67,9 @@ class Disk:
             log.info("there is room again where the data folder is, %.0f MB: what has waited goes on", usage.free / 1e6)
 
     async def watch(self) -> None:
-        """Measure until cancelled, and call the listeners when there is free space again."""
+        """Measure the free space repeatedly until cancelled. Call the listeners when there is
+        enough again.
+        """
         while True:
             try:
                 await self._look_once()
@@ -84,8 +88,8 @@ class Disk:
                 listener()
 
     def has_room_for(self, what: Postponed) -> bool:
-        """Return True if the data may be written now; otherwise record that it waits. Check again
-        later. Thread-safe.
+        """Return True if this kind of data may be written now. Otherwise record that it waits, and
+        return False; the caller checks again later. May be called from any thread.
         """
         if self.is_low:
             self._waiting.add(what)
@@ -93,13 +97,15 @@ class Disk:
 
     @property
     def waiting(self) -> list[Postponed]:
-        """The kinds of data that were refused and wait, by name."""
+        """The kinds of data that were refused and wait for free space, sorted by name."""
         return sorted(self._waiting.copy()) if self.is_low else []
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call the listener on the event loop whenever there is free space again."""
+        """Register a listener, which is called on the event loop whenever there is enough free
+        space again.
+        """
         self._listeners.add(listener)
 
     def forget(self, listener: Callable[[], None]) -> None:
-        """Remove the listener."""
+        """Remove a listener that `listen` has registered."""
         self._listeners.discard(listener)

@@ -1,11 +1,12 @@
-"""The single daemon of a data folder: its lock, and a small file with its address.
+"""The lock that makes a daemon the only one of its data folder, and a small file with the daemon's
+address.
 
-The kernel drops the lock when the process ends, however it ends. Sessions on the same computer find
-a daemon that was started on demand by the address. It can be stale (a killed process removes
-nothing), so a reader trusts it only after a connection.
+The kernel releases the lock when the process ends, however it ends. Proxies on the same computer
+use the address to find a daemon that was started on demand. The file may be stale, because a killed
+process does not delete it. So a reader trusts the address only after it has connected.
 
-Standard library only: a daemon started on demand takes the lock before it imports anything heavy,
-so that the second of two exits at once.
+The module uses the standard library only: a daemon that is started on demand takes the lock before
+it imports anything large, so that a second one exits at once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from confide_crypto import atomic
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The content of `daemon.address`."""
+    """The content of the file `daemon.address`."""
 
     url: str  # `confide://host:port`
     key: str  # the daemon's public key as `confide join --pin` takes it
@@ -32,17 +33,19 @@ class Address:
 
 
 def listen_address(url: str, host: str) -> str:
-    """Return the `host:port` on which a daemon with this `url`, bound to `host`, listens."""
+    """Return the `host:port` on which a daemon listens that has this `url` and is bound to `host`."""
     return f"{f'[{host}]' if ':' in host else host}:{url.rpartition(':')[2].strip('/')}"
 
 
 def write(path: Path, address: Address) -> None:
-    """Write the file atomically (mode 0600). Raises OSError if the folder is not writable or full."""
+    """Write the address file atomically, with mode 0600. Raises OSError if the folder is not
+    writable or the disk is full.
+    """
     atomic.write(path, json.dumps(asdict(address)).encode(), is_kept=False)
 
 
 def read(path: Path) -> Address | None:
-    """Return the last address written, or None if no readable one exists."""
+    """Return the content of the address file, or None if there is none or it cannot be read."""
     try:
         return Address(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -50,13 +53,13 @@ def read(path: Path) -> Address | None:
 
 
 def remove(path: Path) -> None:
-    """Delete the address, as the daemon's last step before it releases the lock."""
+    """Delete the address file. The daemon does this just before it releases the lock."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 
 
 class DaemonLock:
-    """The lock of a data folder, held until `release` or the end of the process."""
+    """The lock of a data folder. It is held until `release` is called or the process ends."""
 
     __slots__ = ("_handle",)
 
@@ -65,8 +68,8 @@ class DaemonLock:
 
     @classmethod
     def take(cls, path: Path) -> DaemonLock | None:
-        """Return the lock at `path`, or None while another process holds it. Raises OSError if the
-        file cannot be created or opened.
+        """Take the lock at `path` and return it, or return None if another process holds it. Raises
+        OSError if the file cannot be created or opened.
         """
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -80,7 +83,7 @@ class DaemonLock:
         return cls(handle)
 
     def release(self) -> None:
-        """Release the lock. The file stays: deleting it would let two processes lock different
-        files.
+        """Release the lock. The file is not deleted, because then two processes could lock
+        different files.
         """
         os.close(self._handle)

@@ -1,5 +1,5 @@
-"""The small file beside a space's database that says which key encrypts it. It holds no key, and
-nothing secret.
+"""The small file beside a space's database that says which key encrypts the database. It contains
+no key, and nothing secret.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KeyName:
 
 @dataclass(frozen=True, slots=True)
 class Custody:
-    """The holder of a space's key."""
+    """The record of who keeps a space's database key, and which key that is."""
 
     key: KeyName  # what its database is encrypted with
     # the next key during a change of the key; until the change ends, the database has one of the
@@ -39,15 +39,18 @@ class Custody:
 
     @property
     def names(self) -> tuple[KeyName, ...]:
-        """The keys of which one opens the database, the likelier first."""
+        """The keys of which one opens the database, the more likely one first. There are two while
+        the key is being changed.
+        """
         return (self.key,) if self.following is None else (self.key, self.following)
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Read the file; None if it does not exist, which stands for the server's first key.
+        """Read the record from its file. Return None if the file does not exist, which means that
+        the server keeps the key, and that it is the first one.
 
-        Raises KeyFileError if others could have written it, or it cannot be read; StorageError if
-        it is damaged, or a newer version has written it.
+        Raises KeyFileError if others could have written the file, or it cannot be read;
+        StorageError if it is damaged, or a newer version wrote it.
         """
         if not path.exists():
             return None
@@ -61,7 +64,9 @@ class Custody:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Parse the content of such a file. Raises ValueError: damaged, or of a newer version."""
+        """Parse the content of such a file. Raises ValueError if it is damaged, or a newer version
+        wrote it.
+        """
         try:
             return cls.of_json(json.loads(data))
         except RecursionError:
@@ -69,8 +74,8 @@ class Custody:
 
     @classmethod
     def of_json(cls, found: Any) -> Self:
-        """Build the object from the result of `to_json`. Raises ValueError: damaged, or of a newer
-        version.
+        """Build the record from the result of `to_json`. Raises ValueError if it is damaged, or a
+        newer version wrote it.
         """
         try:
             if found["version"] != 1 or found["wanted"] not in (None, *KEEPERS):
@@ -81,11 +86,13 @@ class Custody:
             raise ValueError from None
 
     def write(self, path: Path) -> None:
-        """Write the file durably and atomically. Raises KeyFileError if it cannot be written."""
+        """Write the record to its file durably and atomically. Raises KeyFileError if the file
+        cannot be written.
+        """
         write_private_file(path, json.dumps(self.to_json()).encode() + b"\n", replace=True)
 
     def to_json(self) -> dict[str, object]:
-        """Return the JSON form that `parse` reads."""
+        """Return the record as JSON values, in the form that `parse` reads."""
         named = {"key": _key_name_json(self.key), "following": self.following and _key_name_json(self.following)}
         return {"version": 1, **named, "wanted": self.wanted_keeper, "generation": self.generation}
 

@@ -17,7 +17,7 @@ FILES: Final = 3
 
 
 class LogFile(RotatingFileHandler):
-    """A rotating log of three files of 1 MiB, with mode 0600."""
+    """A log that consists of three rotating files of 1 MiB, with mode 0600."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=FILES - 1, encoding="utf-8", errors="replace")
@@ -29,8 +29,8 @@ class LogFile(RotatingFileHandler):
 
 
 def handler(path: Path) -> logging.Handler:
-    """Return the handler for the daemon's log: the file if stderr is redirected to it, else stderr
-    itself.
+    """Return the handler for the daemon's log. It writes to the file at `path` if stderr is
+    redirected to that file, otherwise to stderr itself.
     """
     try:
         ours, theirs = path.stat(), os.fstat(sys.stderr.fileno())

@@ -1,7 +1,8 @@
-"""The paths of the daemon's files. No other module knows their names.
+"""The paths of the daemon's files. No other module contains their names.
 
-If `CONFIDE_HOME` is set, everything is below it, so several daemons (and tests) fit on one
-computer; otherwise the platform's standard folders are used. `--data` and `--config` override both.
+If `CONFIDE_HOME` is set, all files are below that folder, so that several daemons (and tests) can
+run on one computer. Otherwise the platform's standard folders are used. The options `--data` and
+`--config` override both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class _PathName:
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """The daemon's data folder (mode 0700) and its files."""
+    """The daemon's data folder (mode 0700), and the paths of the files in it."""
 
     root: Path
 
@@ -76,33 +77,35 @@ class DataFolder:
         return self.spaces / f"{space_id}.db"
 
     def custody(self, space_id: str) -> Path:
-        """The JSON file that says who keeps the key of a space's database; absent while it is the
-        server's first key.
+        """Return the path of the JSON file that says who keeps the key of a space's database. There
+        is no file as long as the server keeps it and the key is the first one.
         """
         return self.spaces / f"{space_id}.custody"
 
     def forgotten_file(self, space_id: str) -> Path:
-        """The records of forgotten texts of a space, by which an older database forgets them again."""
+        """Return the path of the file that records a space's forgotten texts. After a restore of an
+        older database, these texts are forgotten again.
+        """
         return self.spaces / f"{space_id}.forgotten"
 
     def restore_marker(self, space_id: str) -> Path:
-        """Marks a restored space until it is next opened; then the restore is counted and revisions
-        get new numbers.
+        """Return the path of the file that marks a space as restored until it is next opened. The
+        restore is then counted, so that new revisions get new numbers.
         """
         return self.spaces / f"{space_id}.restored"
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonPaths:
-    """The data folder and the configuration file of a daemon."""
+    """The paths of a daemon's data folder and configuration file."""
 
     config: Path
     data: DataFolder
 
 
 def find(*, config: Path | None = None, data: Path | None = None) -> DaemonPaths:
-    """Return the daemon's paths for this user, or below `CONFIDE_HOME`; an argument overrides its
-    own path.
+    """Return the daemon's paths for this user, or below `CONFIDE_HOME`. A path that is given as an
+    argument replaces the standard one.
     """
     home = os.environ.get(HOME_VARIABLE)
     if home:
