@@ -1,8 +1,8 @@
-"""Stored entries that concern an action of an agent: an edit of a file, a command, a failure.
+"""Finds stored entries about actions of an agent: an edit of a file, a command, a failure.
 
-What an entry concerns is read from its text (`confide_memory.actions`), once for each revision, and
-kept in memory: the first question about a project reads its memory, later ones read what changed.
-Few entries name an action; more describe a failure.
+The action that an entry is about is read from its text (`confide_memory.actions`), once for each
+revision, and kept in memory. The first request for a project reads its whole memory, later ones
+only what has changed. Few entries name an action; more describe a failure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ MOST_TEXT: Final = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ActionNote:
-    """An entry, its document, the note that this is (None for a file), and the entry's class."""
+    """An entry about an action, with its document and its trust class. `id` identifies the note
+    that contains the entry; None if the document is not a note.
+    """
 
     row: DocumentRow
     id: str | None
@@ -62,15 +64,15 @@ class _Held:
 
 
 class ActionNotes:
-    """The entries of a space's projects that concern actions."""
+    """The entries about actions in a space's projects, cached in memory."""
 
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
         self._projects: dict[str, _Held] = {}
 
     async def of(self, project: str, *, limit: int) -> list[ActionNote]:
-        """Return a project's trusted entries, at most `limit` in their `order`, those of the last
-        changed documents first; none of a superseded note.
+        """Return a project's trusted entries about actions, at most `limit`, in the order of
+        `confide_memory.actions.triggers.order`. Superseded notes are left out.
         """
         held = self._projects.pop(project, None) or _Held()
         self._projects[project] = held

@@ -1,8 +1,8 @@
-"""Numbers by which clients name a change: each identifies a position in the sequence of a space's
-changes without revealing it.
+"""Encrypts the numbers by which clients refer to changes. Each number identifies a position in the
+sequence of a space's changes, and must not reveal that position.
 
-The sequence counts the changes of all projects, so in clear it would reveal the activity in other
-projects to a caller that reaches only one. So a number is encrypted by a permutation of 30 bits
+The sequence counts the changes of all projects. Unencrypted, it would reveal the activity in other
+projects to a client that may access only one. So a number is encrypted by a permutation of 30 bits
 under a key of the database: four Feistel rounds with BLAKE2b (Luby and Rackoff, 1988). A number
 reveals nothing about others, not even which of two is later.
 """
@@ -27,24 +27,25 @@ _ABOUT: Final = b"confide change"
 
 @dataclass(frozen=True, slots=True)
 class ChangeNumbers:
-    """The numbers of one space. `key`: 32 bytes of its database, the same in every copy of it."""
+    """Encrypts and decrypts the change numbers of one space. `key` has 32 bytes and is the same in
+    every copy of the space's database.
+    """
 
     key: bytes
 
     def to_client(self, number: int) -> int:
-        """Return the number that a client receives for the change with this number, which is at
-        least 1 and less than 2**30.
-        """
+        """Encrypt a change number (at least 1 and less than 2**30) for a client."""
         left, right = number >> _HALF_BITS, number & _HALF
         for step in range(_ROUNDS):
             left, right = right, left ^ self._mix(step, right)
         return _SHOWN + (left << _HALF_BITS | right)
 
     def from_client(self, shown: int, *, is_limited: bool) -> int:
-        """Return the change number that a client means; 0 is the beginning.
+        """Decrypt a change number that a client sent; 0 means the beginning.
 
-        A plain number counts as it is. For a caller that does not reach everything (`is_limited`)
-        it means the beginning, since the answers would reveal its position among others' changes.
+        Earlier versions sent unencrypted numbers. Such a number is accepted as it is, unless the
+        client may access only a part of the space (`is_limited`). Then it means the beginning,
+        since the answers would reveal its position among other projects' changes.
         """
         if not _SHOWN <= shown < _SHOWN + (1 << _BITS):
             return 0 if is_limited else shown

@@ -1,4 +1,4 @@
-"""A document's new revision, as the devices of its space are notified of it."""
+"""The notification about a document's new revision, which the devices of its space receive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from confide_daemon.documents.document_results import PutResult
 
 @dataclass(frozen=True, slots=True)
 class DocumentChange:
-    """A new revision of a document."""
+    """A new revision of a document, as devices are notified of it."""
 
     project: str
     path: str
@@ -20,5 +20,7 @@ class DocumentChange:
 
     @classmethod
     def of(cls, project: str, path: str, result: PutResult, before: str | None) -> DocumentChange:
-        """Describe the result of a write. `before`: the hash of the previous revision, or None."""
+        """Build the notification from the result of a write. `before` is the hash of the previous
+        revision, or None if there was none.
+        """
         return cls(project, path, result.revision, result.hash, before, result.text)

@@ -1,10 +1,12 @@
-"""History of documents: a space keeps every revision, and for a while those of deleted documents.
+"""The history of documents. A space keeps every revision and, for a limited time, the texts of
+deleted documents.
 
-Deleting keeps the texts, so that the document can be restored, until a daily sweep removes texts
-that were deleted too long ago. A deletion is sent to every device. Forgetting is different: it
-touches no device's file and keeps no text here. So that the next comparison of a device that has
-the file does not bring it back, the space keeps the forgotten names as they were given: a file, a
-folder or a glob, or a whole project.
+Deleting a document keeps its texts, so that it can be restored, until a daily sweep removes texts
+that were deleted too long ago. Devices are notified and delete their files.
+
+Forgetting is different: no device deletes its file, and the space keeps no text. So that a device
+that still has the file does not bring it back with its next comparison, the space keeps the
+forgotten names as the user gave them: a file, a folder or a glob, or a whole project.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ MAX_COMPARED_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A deleted document that can be restored. Times are seconds since 1970."""
+    """A deleted document that can be restored. Times are in seconds since 1970."""
 
     path: str
     last: RevisionEntry  # the newest revision with a text
@@ -54,7 +56,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A revision, and a one-line summary of its changes."""
+    """A revision of a document, with a one-line summary of its changes."""
 
     entry: RevisionEntry
     summary: str
@@ -69,18 +71,18 @@ class DocumentHistory:
         self._sweeping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Sweep now and then once a day, until closed."""
+        """Remove old deleted texts now and then once a day, until `close` is called."""
         self._sweeping = asyncio.create_task(self._sweep_daily(), name="confide-sweep")
 
     async def close(self) -> None:
-        """Stop the sweep after the current transaction."""
+        """Stop the daily sweep after its current transaction."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def revisions(self, project: str, path: str, *, limit: int) -> list[RevisionEntry]:
-        """Return the newest revisions of a document, newest first. Raises NotFoundError: it does
-        not exist, or was deleted too long ago.
+        """Return the newest revisions of a document, newest first. Raises NotFoundError if it never
+        existed or was deleted too long ago.
         """
 
         def work(store: Store) -> list[RevisionEntry]:
@@ -96,8 +98,8 @@ class DocumentHistory:
         return await self._threads.read(work)
 
     async def past(self, project: str, path: str, *, limit: int) -> list[Past]:
-        """Return the newest revisions of a document with a summary of each one's changes, newest
-        first. Raises NotFoundError: it does not exist, or was deleted too long ago.
+        """Return the newest revisions of a document, newest first, each with a summary of its
+        changes. Raises NotFoundError if it never existed or was deleted too long ago.
         """
 
         def work(store: Store) -> list[Past]:
@@ -119,7 +121,7 @@ class DocumentHistory:
         return await self._threads.read(work)
 
     async def list_deleted(self, project: str) -> list[Deleted]:
-        """Return the deleted documents of a project that can be restored, last deleted first; at
+        """Return the deleted documents of a project that can be restored, last deleted first, at
         most `MAX_DELETED`.
         """
         return await self._threads.read(lambda store: self._find_deleted(store, project))
@@ -138,16 +140,17 @@ class DocumentHistory:
         return found
 
     def restorable_until(self, deleted_at: float) -> float:
-        """Return the time until which a document deleted then can be restored, in seconds since
-        1970.
+        """Return the time until which a document can be restored that was deleted at this time.
+        Both are in seconds since 1970.
         """
         return deleted_at + self._keep_s
 
     async def sweep(self) -> int:
-        """Remove the texts of documents that were deleted too long ago, and expired cached vectors;
-        return the number of documents. Raises StorageError.
+        """Remove the texts of documents that were deleted too long ago, and expired cached vectors.
+        Return the number of these documents. Raises StorageError if the database cannot be written.
 
-        A document is removed only if the clock says so at two sweeps, a day apart.
+        A text is removed only if the clock says so at two sweeps, a day apart, in case the clock is
+        wrong.
         """
         now = self._clock()
 
@@ -212,8 +215,8 @@ MAX_NAME = 60
 
 @dataclass(frozen=True, slots=True)
 class RevisionDiff:
-    """Differences between two revisions; `fields` and `under` (headings) are the changed ones, in
-    order.
+    """The differences between two revisions: the numbers of added and removed lines, the changed
+    fields, and the headings under which lines changed (`under`).
     """
 
     added: int
@@ -229,8 +232,8 @@ class RevisionDiff:
 
 
 def compare(before: str, after: str) -> RevisionDiff | None:
-    """Return the differences, or None if the texts are too large. Lines are counted regardless of
-    their position, so a moved line is no difference.
+    """Return the differences between two texts, or None if they are too large. The position of a
+    line does not count, so a moved line is no difference.
     """
     if len(before) + len(after) > MAX_COMPARED:
         return None
@@ -276,8 +279,12 @@ _MARK: Final = "forgotten "
 
 @dataclass(frozen=True, slots=True)
 class ForgetStep:
-    """A step of forgetting. `documents`: the paths it removed (in a dry run: would remove);
-    `total`: the number of documents that the names match; `is_complete`: no document is left.
+    """The result of one step of forgetting documents.
+
+    Attributes:
+        documents: the paths that this step removed; in a dry run, the paths that it would remove.
+        total: the number of documents that match the names.
+        is_complete: True if no matching document is left.
     """
 
     documents: tuple[str, ...]
@@ -286,23 +293,23 @@ class ForgetStep:
 
 
 def forgotten_names(store: Store, project: str) -> list[str]:
-    """Return the names that a user asked to forget in a project; it accepts no document that
-    matches one.
+    """Return the names that a user asked to forget in a project. The project accepts no document
+    that matches one of them.
     """
     return [json.loads(mark.removeprefix(_MARK))[1] for mark in store.marks.names_with_prefix(_mark_name(project))]
 
 
 def is_forgotten(store: Store, project: str, path: str) -> bool:
-    """Return True if the project does not accept a document with this path."""
+    """Return True if a user asked to forget this path in the project, which then accepts no
+    document with it.
+    """
     return store.forgettings.has_name(project, path) or any(
         matches(path, name) for name in forgotten_names(store, project)
     )
 
 
 def check_not_forgotten(store: Store, project: str, path: str, text: str) -> None:
-    """Raise ForgottenError if the project does not accept a document with this path, or with this
-    text.
-    """
+    """Raise ForgottenError if a user asked to forget this path in the project, or this text."""
     if is_forgotten(store, project, path):
         raise ForgottenError
     if store.forgettings.has_text(text):
@@ -310,8 +317,8 @@ def check_not_forgotten(store: Store, project: str, path: str, text: str) -> Non
 
 
 def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
-    """Store names to forget, in the caller's transaction. Raises BadNameError: the project has too
-    many.
+    """Record the names that a user asked to forget, within the caller's transaction. Raises
+    BadNameError if the project then has too many.
     """
     known = {*forgotten_names(store, project), *map(normal, asked)}
     if len(known) > MOST_NAMES:
@@ -323,8 +330,8 @@ def note_forgotten(store: Store, project: str, asked: Sequence[str]) -> None:
 
 
 def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[str, ...]:
-    """Accept these names again, or all if the whole project is named; return the names that were
-    forgotten.
+    """Accept documents with these forgotten names again; the name of the whole project stands for
+    all. Return the names that had been forgotten.
     """
     wanted = set(map(normal, asked))
     with store.writing():
@@ -337,8 +344,8 @@ def undo_forgotten(store: Store, project: str, asked: Sequence[str]) -> tuple[st
 def documents_named(
     store: Store, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]
 ) -> list[DocumentRow]:
-    """Return the memory documents that match these names and have a text here, including deleted
-    ones; `reaches`: the paths that the caller may see.
+    """Return the memory documents that match these names, including deleted ones whose texts are
+    still stored. `reaches` returns True for the paths that the client may access.
     """
     rows = [row for row in store.documents.list_documents(frozenset((project,))) if row.source != "sessions"]
     found = [row for row in rows if reaches(row.path) and any(matches(row.path, name) for name in asked)]

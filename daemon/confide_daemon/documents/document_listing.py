@@ -1,4 +1,4 @@
-"""Lists of memory documents and recent changes, for users who browse without a query."""
+"""Lists of memory documents and of recent changes, for users who browse instead of searching."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ changed.
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A memory document in a list: `title` is a note's own, or else the beginning of the text;
-    `lines` is missing (None) if the text was not read.
+    """A memory document in a list. `title` is the title of a note, otherwise the beginning of the
+    text. `lines` is the number of lines, or None if the text was not read.
     """
 
     row: ListedRow
@@ -53,8 +53,8 @@ class Page:
 
     Attributes:
         total: the number of documents in the whole list.
-        offset: the number of documents before the page.
-        folders: the folders directly below, each with the number of its documents.
+        offset: the number of documents before this page.
+        folders: the folders directly below the listed one, each with the number of its documents.
     """
 
     documents: list[Listed]
@@ -68,9 +68,9 @@ class PastPage:
     """A page of a list of documents as they were at an earlier time.
 
     Attributes:
-        documents: each with True if it has the same text now.
+        documents: the documents, each with True if its text is still the same now.
         total: the number of documents in the whole list.
-        lost_documents: how many documents were deleted after that time and have no text any more.
+        lost_documents: how many documents of that time were deleted since and cannot be restored.
     """
 
     documents: list[tuple[Listed, bool]]
@@ -80,8 +80,8 @@ class PastPage:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRevision:
-    """A revision, and the first line that it added; "" if it added none, or the texts were not
-    read.
+    """A revision, and the first line that it added. The line is "" if it added none, or if the
+    texts were not read.
     """
 
     row: ChangeRow
@@ -90,11 +90,11 @@ class ChangedRevision:
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """Trusted chunks for the start of a session.
+    """Trusted chunks that an agent receives at the start of a session.
 
     Attributes:
-        head: the beginning of the project's `MEMORY.md`, then of the global project's.
-        newest: the last chunks of each of the project's last changed files, from the end.
+        head: the beginning of the project's `MEMORY.md`, followed by that of the global project.
+        newest: the last chunks of each file of the project that changed recently.
     """
 
     head: list[HitRow]
@@ -102,7 +102,7 @@ class Briefing:
 
 
 class Listing:
-    """Lists of documents and changes in an open space."""
+    """Lists the documents and changes of an open space."""
 
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
@@ -118,12 +118,14 @@ class Listing:
         around: str = "",
         with_folders: bool = False,
     ) -> Page:
-        """Return a page of the documents of a project's memory.
+        """Return a page of the documents in a project's memory.
 
         Args:
             below: a path, or the folder that contains the documents; "" for all.
             sort: `updated`, `path` or `size`.
-            around: a path. The page begins with the document before it in the order of paths.
+            around: a path; the page begins with the document that precedes it in the order of
+                paths.
+            with_folders: True to count the documents in each folder directly below.
         """
 
         def work(store: Store) -> Page:
@@ -141,7 +143,9 @@ class Listing:
         return await self._threads.read(work)
 
     async def documents_at(self, project: str, *, below: str, moment: float, limit: int, offset: int) -> PastPage:
-        """Return a page of a project's memory as it was at a time (seconds since 1970), by path."""
+        """Return a page of a project's memory as it was at a time (seconds since 1970), sorted by
+        path.
+        """
 
         def work(store: Store) -> PastPage:
             with store.reading():
@@ -158,8 +162,8 @@ class Listing:
     async def changes(
         self, project: str, *, below: str, since: float, limit: int, until: float = float("inf")
     ) -> list[ChangedRevision]:
-        """Return the newest revisions of a project's memory, newest first; `since` and `until` in
-        seconds since 1970.
+        """Return the newest revisions in a project's memory, newest first. `since` and `until` are
+        in seconds since 1970.
         """
 
         def work(store: Store) -> list[ChangedRevision]:
@@ -175,8 +179,8 @@ class Listing:
         return await self._threads.read(work)
 
     async def briefing(self, project: str, *, with_global: bool) -> Briefing:
-        """Return chunks for the start of a session. Notes are not included: they are listed by
-        their fields.
+        """Return the chunks that an agent receives at the start of a session. Notes are left out,
+        because the agent receives them as a list.
         """
 
         def work(store: Store) -> Briefing:
@@ -197,11 +201,11 @@ class Listing:
     async def changes_after(
         self, project: str, *, below: str, after: int, since: float, limit: int, is_limited: bool
     ) -> list[tuple[ChangedRevision, str | None]]:
-        """Return the documents of a project's memory that changed after the change `after`, in
-        order, in their current state.
+        """Return the documents in a project's memory that changed after the change number `after`,
+        in the order of their changes, in their current state.
 
-        Each comes with the id of the note that it is, or was before its deletion. `is_limited`: the
-        caller does not reach everything.
+        Each comes with the id of the note that it is, or was before its deletion; None if it is not
+        a note. `is_limited` is True if the client may access only a part of the space.
         """
 
         def work(store: Store) -> list[tuple[ChangedRevision, str | None]]:
@@ -222,8 +226,9 @@ class Listing:
     async def days(
         self, projects: frozenset[str] | None, sources: frozenset[str] | None, *, since: float, zone_s: int, limit: int
     ) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
-        """Return the changes and recalls by day, and the recalls by the age of their documents
-        (`OverviewTable`), within the caller's reach.
+        """Return the number of changes and of recalls by day, and the number of recalls by the age
+        of the recalled documents (`OverviewTable`). Only projects and sources that the client may
+        access are counted.
         """
 
         def work(store: Store) -> tuple[list[DayRow], list[tuple[int | None, int]]]:
@@ -234,7 +239,9 @@ class Listing:
         return await self._threads.read(work)
 
     async def relations(self, project: str, projects: frozenset[str] | None, *, limit: int) -> list[StatedRelation]:
-        """Return the relations of a project's notes to notes that the caller reaches."""
+        """Return the relations between a project's notes and other notes that the client may
+        access.
+        """
 
         def work(store: Store) -> list[StatedRelation]:
             with store.reading():
@@ -243,7 +250,9 @@ class Listing:
         return await self._threads.read(work)
 
     async def links(self, project: str, *, path: str, limit: int) -> list[LinkRow]:
-        """Return the wiki links of a project's memory, or those from and to the document at `path`."""
+        """Return the wiki links in a project's memory. With `path`, only the links from and to that
+        document.
+        """
 
         def work(store: Store) -> list[LinkRow]:
             with store.reading():

@@ -13,8 +13,8 @@ from confide_memory.classes import UNTRUSTED
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """Result of a write. `text` is the document's current text; it differs from the sent one if it
-    was `merged`.
+    """The result of a write. `text` is the document's current text. If it was `merged` with other
+    changes, it differs from the text that was sent.
     """
 
     revision: int
@@ -33,8 +33,8 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class RemoveResult:
-    """Result of a removal; if the document is newer than `base` it stays, and `text` is its
-    content.
+    """The result of a removal. If the document has changed since revision `base`, it is not
+    removed, and `text` is its current content.
     """
 
     revision: int
@@ -66,8 +66,8 @@ class DocumentText:
 
 @dataclass(frozen=True, slots=True)
 class SyncComparison:
-    """Actions that a device needs to agree with the space; see the `compare` request in
-    PROTOCOL.md.
+    """The actions that a device must take so that its files agree with the space (see the request
+    `compare` in PROTOCOL.md).
     """
 
     send: list[str] = field(default_factory=list)

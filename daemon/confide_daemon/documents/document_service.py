@@ -1,5 +1,5 @@
-"""The asynchronous service for the documents, transcripts and projects of a space: reads, writes on
-the writer's thread, use counts, and links between projects.
+"""The asynchronous service for the documents, transcripts and projects of a space. It runs reads
+and writes on the database's threads, counts uses, and links projects.
 """
 
 from __future__ import annotations
@@ -86,36 +86,40 @@ def _in_writer(
 
 
 class Indexing(Protocol):
-    """The index of a space, as far as documents notify it."""
+    """The interface of a space's index that the document service uses."""
 
     @property
     def derivation(self) -> Derives:
-        """Derives rows from a document within the transaction that changes it."""
+        """The object that derives the index rows of a document, within the transaction that changes
+        the document.
+        """
 
     def note_change(self) -> None:
-        """Wake the index after a change."""
+        """Notify the index that documents have changed."""
 
 
 class Derives(Protocol):
-    """Updates the rows derived from documents."""
+    """Updates the rows that are derived from documents, such as chunks."""
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
-        """Update a document's derived rows for its new text; None: it is deleted."""
+        """Update the derived rows of a document for its new text. None as the text means that the
+        document was deleted; its rows are then deleted too.
+        """
 
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
-        """Update a document's derived rows after text was appended to it."""
+        """Update the derived rows of a document after text was appended to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The documents of a space."""
+    """Reads and writes the documents of a space."""
 
     _threads: StoreThreads
     _writer: Writer
     _index: Indexing
 
     async def change(self, work: Callable[[], T]) -> T:
-        """Run a write on the writer's thread, and notify the index."""
+        """Run a function that writes on the writer's thread, then notify the index."""
         try:
             return await self._threads.write(lambda _store: work())
         finally:
@@ -133,7 +137,7 @@ class Documents:
     forget = _in_writer(Writer.forget)
 
     async def paths_to_forget(self, project: str, asked: Sequence[str], *, reaches: Callable[[str], bool]) -> list[str]:
-        """Return the paths of the documents that forgetting these names would remove."""
+        """Return the paths of the documents that would be removed if a user forgot these names."""
 
         def work(store: Store) -> list[str]:
             with store.reading():
@@ -142,11 +146,13 @@ class Documents:
         return await self._threads.read(work)
 
     async def take_again(self, project: str, asked: Sequence[str]) -> tuple[str, ...]:
-        """Accept forgotten names again; return those that were forgotten."""
+        """Accept documents with these forgotten names again. Return the names that had been
+        forgotten.
+        """
         return await self._threads.write(lambda store: document_history.undo_forgotten(store, project, asked))
 
     async def doubts(self, project: str, path: str) -> provenance.Doubts:
-        """Return the untrusted parts of a document. Raises NotFoundError."""
+        """Return the untrusted lines of a document. Raises NotFoundError if it does not exist."""
 
         def work(store: Store) -> provenance.Doubts:
             with store.reading():
@@ -155,14 +161,14 @@ class Documents:
         return await self._threads.read(work)
 
     async def read(self, project: str, path: str, *, revision: int | None = None) -> DocumentText:
-        """Return a document at its newest or an older revision. Raises NotFoundError, with similar
-        names as a hint.
+        """Return a document at a revision; None reads the newest. Raises NotFoundError, with
+        similar names as a hint, if the document or the revision does not exist.
         """
         return await self._threads.read(lambda store: _read(store, project, path, revision))
 
     async def newest_text(self, project: str, path: str) -> str | None:
-        """Return the current text of a document, or None if it does not exist; cheaper than `read`
-        for a missing one.
+        """Return the current text of a document, or None if it does not exist. In that case it is
+        cheaper than `read`, which searches for similar names.
         """
         return await self._threads.read(lambda store: _newest_text(store, project, path))
 
@@ -176,7 +182,9 @@ class Documents:
         return await self._threads.read(work)
 
     async def revision_with(self, project: str, path: str, content: str) -> int | None:
-        """Return the newest revision of a document whose text has this hash, or None."""
+        """Return the number of the newest revision of a document whose text has this hash, or None
+        if there is none.
+        """
 
         def work(store: Store) -> int | None:
             row = store.documents.find(project, path)
@@ -187,7 +195,7 @@ class Documents:
     async def list_documents(
         self, projects: frozenset[str] | None, *, sources: frozenset[str] | None
     ) -> list[DocumentRow]:
-        """Return the documents of these projects and sources (None: all), by name."""
+        """Return the documents of these projects and sources (None for all), sorted by name."""
 
         def work(store: Store) -> list[DocumentRow]:
             return [
@@ -201,16 +209,16 @@ class Documents:
     async def following(
         self, projects: frozenset[str] | None, after: tuple[str, str], *, sources: frozenset[str] | None, limit: int
     ) -> list[DocumentRow]:
-        """Return the documents of these projects and sources (None: all), by name, from the first
-        above (project, path).
+        """Return the documents of these projects and sources (None for all), sorted by name. Begin
+        after the document that `after` names as (project, path).
         """
         return await self._threads.read(
             lambda store: store.documents.following(projects, after, sources=sources, limit=limit)
         )
 
     async def has_word(self, word: str, projects: frozenset[str] | None, sources: frozenset[str] | None) -> bool:
-        """Return True if a document of these projects and sources (None: all) contains this word of
-        letters and digits.
+        """Return True if a document of these projects and sources (None for all) contains this word
+        of letters and digits.
         """
         allowed = Filter(projects=projects, sources=sources)
         return bool(await self._threads.read(lambda store: store.keywords.candidates(f'"{word}"', allowed, limit=1)))
@@ -218,8 +226,9 @@ class Documents:
     async def refill(
         self, project: str, path: str, text: str, *, author: str, is_dry: bool = False
     ) -> tuple[str, PutResult | None]:
-        """Create a missing document; return `new`, or `same` if it exists with this text, or
-        `differs` if it exists with another text, which stays.
+        """Create a document if it does not exist, and return `new`. If it exists, leave it
+        unchanged, and return `same` if it has this text or `differs` if it has another. With
+        `is_dry`, only report what would happen.
         """
         digest = text_hash(text)
 
@@ -240,8 +249,10 @@ class Documents:
         buckets: frozenset[int] | None = None,
         author: str = "",
     ) -> SyncComparison:
-        """Return the actions (send, adopt, pull, drop) that a device needs, given its files (of
-        some buckets); delete documents here whose files it deleted.
+        """Return the actions that a device must take (send, adopt, pull, drop), given the files
+        that it has. Delete documents here if the device has deleted their files.
+
+        `buckets`: compare only the documents of these buckets; None compares all.
         """
         here, lost = list(entries), list(gone)
 
@@ -259,7 +270,7 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Transcripts:
-    """The transcripts of a space."""
+    """Reads and writes the session transcripts of a space."""
 
     _threads: StoreThreads
     _index: Indexing
@@ -268,8 +279,8 @@ class Transcripts:
         return await self._threads.read(lambda store: transcripts.state(store, name))
 
     async def take(self, batch: transcripts.MessageBatch, *, author: str) -> tuple[transcripts.SessionProgress, bool]:
-        """Store a batch of a transcript if it continues from the current state; return the state
-        now, and True if the batch was accepted.
+        """Store a batch of messages if it continues from the stored position. Return the position
+        now, and True if the batch was stored.
         """
         try:
             return await self._threads.write(
@@ -285,12 +296,14 @@ class Transcripts:
             self._index.note_change()
 
     async def sessions(self, project: str) -> list[transcripts.SessionName]:
-        """Return the sessions of a project that may have texts here."""
+        """Return the sessions of a project whose transcripts may be stored here."""
         found = await self._threads.read(lambda store: store.transcripts.sessions(project))
         return [transcripts.SessionName(project, agent, session) for agent, session in found]
 
     async def forget(self, name: transcripts.SessionName, *, author: str) -> transcripts.SessionProgress:
-        """Delete a session's transcript, including its texts, for good."""
+        """Delete a session's transcript for good, including its texts. Return the position after
+        that.
+        """
         return await self._threads.write(
             lambda store: transcripts.forget(store, name, author=author, derive=self._index.derivation.keep)
         )
@@ -304,8 +317,9 @@ MAX_LINKS = 32
 class Projects:
     """The projects of a space and the links between them.
 
-    A link is symmetric and applies to every device of the space. It widens the scope of a search
-    that names no project, never what a caller may see: each query checks that.
+    A link is symmetric and applies to every device of the space. It makes a search that names no
+    project include the linked projects. It never widens what a client may access, because each
+    query checks that.
     """
 
     def __init__(self, threads: StoreThreads) -> None:
@@ -313,7 +327,7 @@ class Projects:
         self._links: frozenset[tuple[str, str]] = frozenset()
 
     async def open(self) -> None:
-        """Read the links; only this object changes them while the space is open."""
+        """Read the links into memory. Only this object changes them while the space is open."""
         self._links = frozenset(await self._threads.read(lambda store: store.projects.links()))
 
     def linked_projects(self, project: str) -> frozenset[str]:
@@ -321,12 +335,14 @@ class Projects:
         return frozenset(one if other == project else other for one, other in self._links if project in (one, other))
 
     async def list_projects(self, names: frozenset[str] | None, sources: frozenset[str] | None) -> list[ProjectRow]:
-        """Return the projects that have documents, last changed first; at most `MAX_LISTED`."""
+        """Return the projects that have documents, last changed first, at most `MAX_LISTED`.
+        `names` and `sources` select some of them; None selects all.
+        """
         return await self._threads.read(lambda store: store.projects.list_projects(names, sources, limit=MAX_LISTED))
 
     async def link(self, project: str, other: str, *, known: Iterable[str]) -> None:
-        """Link two projects; `known`: the projects that the caller may know of. Raises
-        BadNameError, or NotFoundError: `other` is not one of them.
+        """Link two projects. `known` contains the projects that the client may know of. Raises
+        BadNameError if this link is not possible; NotFoundError if `other` is not among `known`.
         """
         if other == project:
             raise BadNameError(
@@ -354,7 +370,7 @@ class Projects:
         self._links = frozenset(await self._threads.write(work))
 
     async def unlink(self, project: str, other: str) -> None:
-        """Remove a link. Raises NotFoundError: it does not exist."""
+        """Remove the link between two projects. Raises NotFoundError if they are not linked."""
         if other not in self.linked_projects(project):
             raise NotFoundError("the two projects are not linked", hint="confide project link lists what is")
 
@@ -376,11 +392,11 @@ MOST_WAITING = 10_000
 
 
 class DocumentUsage:
-    """Counts how often documents are read or shown as results: in memory, written every few
-    seconds.
+    """Counts how often documents are read or shown as search results. Counts are held in memory and
+    written every few seconds.
 
-    It is not part of the read's transaction, so that nothing waits for it; a crash loses some
-    seconds of it.
+    They are not part of the read's transaction, so a read does not wait for them. A crash loses the
+    counts of some seconds.
     """
 
     def __init__(self, threads: StoreThreads, clock: Callable[[], float] = time.time) -> None:
@@ -393,7 +409,7 @@ class DocumentUsage:
         self._closing = False
 
     def count(self, documents: Iterable[int]) -> None:
-        """Count a use of each of the documents; call on the space's event loop."""
+        """Count one use of each of these documents. Call on the space's event loop."""
         if self._closing:
             return
         for document in set(documents):
@@ -403,7 +419,7 @@ class DocumentUsage:
             self._task = asyncio.create_task(self._write_later(), name="confide-usage")
 
     def waiting(self, document: int) -> int:
-        """Return the number of the document's uses that are not in the database yet."""
+        """Return how many uses of a document are counted but not yet written to the database."""
         return self._waiting[document] + self._writing[document]
 
     async def close(self) -> None:

@@ -33,8 +33,8 @@ MOST_LINES_MATCHED = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A run of lines in order: `merged_lines`, or without that (None) each side's version of the same
-    lines.
+    """A section of a merge, as lines in order. `merged_lines` has the result. If both sides changed
+    these lines, it has None, and each side's version is given.
     """
 
     merged_lines: Sequence[str] | None
@@ -44,7 +44,9 @@ class Region:
 
 
 def regions(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> Iterator[Region]:
-    """Yield the merge of two texts that come from `base`, as regions in order."""
+    """Merge two texts that both come from `base`, and yield the result section by section, in
+    order.
+    """
     at_base = at_ours = at_theirs = 0
     for start, ours_start, theirs_start, length in _common_runs(base, ours, theirs):
         mine, incoming = ours[at_ours:ours_start], theirs[at_theirs:theirs_start]
@@ -56,8 +58,8 @@ def regions(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> 
 
 
 def common_lines(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """Return the lines that both texts have in the same order, as an estimate of their common
-    ancestor.
+    """Return the lines that two texts have in common, in the same order. They serve as an estimate
+    of the texts' common ancestor.
     """
     return [line for start, _, length in _matches(one, other) for line in one[start : start + length]]
 
@@ -120,14 +122,15 @@ class Merge:
 def merge_texts(
     base: str | None, ours: str, theirs: str, *, names: tuple[str, str] = ("here", "incoming"), is_log: bool = False
 ) -> Merge:
-    """Merge both sides' changes into one text, ours first where both stay.
+    """Merge the changes of both sides into one text. Where additions of both sides are kept, those
+    of `ours` come first.
 
     Args:
-        base: the last version that both had; None if they never had one in common.
+        base: the last version that both sides had; None if they never had one in common.
         ours: the daemon's newest version.
         theirs: the incoming version.
         names: the names of the two versions in conflict markers.
-        is_log: texts with nothing in common follow each other without a conflict.
+        is_log: True to append texts that have nothing in common to each other, without a conflict.
     """
     if ours == theirs or theirs == base:
         return Merge(ours, clash=False)

@@ -1,11 +1,10 @@
-"""Provenance of the texts of a space, by line where needed, and the resulting trust classes
-(docs/agents.md).
+"""Records where the texts of a space come from, by line where needed, and derives their trust
+classes (docs/agents.md).
 
-The class of an author is derived from what the daemon itself knows: the request or tool by which a
-text arrived. It stays with the text: untrusted lines stay untrusted when they are moved, copied,
-merged, restored or sent again, since they are recognized by their content (`text_marks`), not by
-their position. Only `trust` raises a class; a user requests it for the text that the document has
-at that time.
+The class of an author follows from what the daemon itself knows: the request or tool by which the
+text arrived. Untrusted lines stay untrusted when they are moved, copied, merged, restored or sent
+again, because they are recognized by their content (`text_marks`) and not by their position. Only
+`trust` raises a class; a user requests it for the text that the document has at that time.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ made of a session by a rule."""
 
 @dataclass(frozen=True, slots=True)
 class WrittenText:
-    """Provenance of a new text, and its blocks that are untrusted by themselves, not because they
-    match other untrusted text.
+    """The provenance of a new text. `sources` are the blocks that are untrusted because of who
+    wrote them, and not because they match other untrusted text.
     """
 
     origin: TextOrigin
@@ -45,12 +44,13 @@ class WrittenText:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The class that a document counts as, and its lines that are untrusted or address a model and
-    that no user has trusted.
+    """The trust class of a document, and its untrusted lines.
 
     Attributes:
-        is_whole: these lines belong to something that is shown with all other lines: a note, its
-            fields, a file's name.
+        doubted_lines: lines that come from an untrusted source or address a model, and that no user
+            has trusted.
+        is_whole: True if these lines make all lines of the document untrusted, because they are
+            part of a note, of the front matter, or of the file's name.
     """
 
     class_: str
@@ -58,7 +58,7 @@ class Judged:
     is_whole: bool = False
 
     def holds(self, first: int, last: int) -> bool:
-        """Return True if any of these lines, both included, is untrusted."""
+        """Return True if any of the lines from `first` to `last`, both included, is untrusted."""
         return self.is_whole or any(begin <= last and first <= end for begin, end in self.doubted_lines)
 
 
@@ -73,8 +73,8 @@ def _is_doubted(by: str, text: str, added: Sequence[TextBlock]) -> bool:
 
 
 def lines_of_others(text: str, others: Iterable[Lines]) -> frozenset[str]:
-    """Return the lines of a text, without surrounding blanks, that the one who sends it has not
-    written: those of the ranges `others`, except what stands in other lines too.
+    """Return the lines of a text that the sender did not write, without surrounding blanks. These
+    are the lines in the ranges `others`, except those that also occur elsewhere in the text.
     """
     lines = text.split("\n")
     theirs: set[str] = set()
@@ -87,8 +87,9 @@ def lines_of_others(text: str, others: Iterable[Lines]) -> frozenset[str]:
 def provenance_of(
     store: Store, row: DocumentRow | None, path: str, text: str, by: str, *, others: Collection[str] = ()
 ) -> WrittenText:
-    """Return the provenance of a text that a writer of class `by` makes the newest of a document;
-    `row` is its current state. Lines among `others` have another author, and are untrusted until a user trusts them.
+    """Return the provenance of a document's new text by a writer of trust class `by`; `row` is the
+    document's current state, or None if it is new. Lines among `others` have another author, and
+    are untrusted until a user trusts them.
     """
     lines = text.split("\n")
     exact = store.classes.of_text(row.id, text_hash(text)) if row is not None else None
@@ -149,16 +150,16 @@ def _untrusted_blocks(
 
 
 def keep(store: Store, row: DocumentRow, text: str, found: WrittenText) -> None:
-    """Store marks of the untrusted lines of a new text, by which they are recognized elsewhere; in
-    the transaction that writes it.
+    """Store marks (hashes) of a new text's untrusted lines, so that they are recognized elsewhere.
+    Call within the transaction that writes the text.
     """
     if found.sources:
         _mark(store, row.id, text.split("\n"), found.sources)
 
 
 def judge(store: Store, row: DocumentRow, text: str) -> Judged:
-    """Set and return the class of a document's newest text; in a transaction that writes, since
-    derived rows depend on it.
+    """Determine and store the trust class of a document's newest text, and return it with the
+    untrusted lines. Call within a transaction that writes, since derived rows depend on the class.
     """
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     judged = _judge(store, row, text, origin)
@@ -170,11 +171,12 @@ def judge(store: Store, row: DocumentRow, text: str) -> Judged:
 
 
 def trust(store: Store, project: str, path: str, content: str, *, by: str) -> tuple[DocumentRow, str]:
-    """Trust a document's whole current text, whose hash is `content`, on behalf of a user; later
-    text is not included.
+    """Trust a document's whole current text, whose hash is `content`, on behalf of a user. Text
+    that is added later is not included.
 
-    Return the document and that text, so that the caller updates the derived rows. Raises
-    NotFoundError; RequestError: the text has changed since.
+    Return the document and that text, so that the caller can update the derived rows. Raises
+    NotFoundError if the document does not exist; RequestError if the text has changed since the
+    user saw it.
     """
     row, text = _living(store, project, path)
     if row.hash != content:
@@ -195,8 +197,8 @@ def trust(store: Store, project: str, path: str, content: str, *, by: str) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """The untrusted lines of a document's text, which has this hash, each with a short reason;
-    empty if all is trusted.
+    """The untrusted lines of a document's text, each with a short reason. `hash` is the hash of the
+    text; there are no lines if all of it is trusted.
     """
 
     class_: str
@@ -205,7 +207,9 @@ class Doubts:
 
 
 def doubts(store: Store, project: str, path: str) -> Doubts:
-    """Return the lines that a user would trust with a document's text. Raises NotFoundError."""
+    """Return the untrusted lines of a document, which a user is asked to trust. Raises
+    NotFoundError if the document does not exist.
+    """
     row, text = _living(store, project, path)
     origin = store.classes.of_revision(row.id, row.revision) or TextOrigin()
     lines = text.split("\n")
@@ -218,10 +222,12 @@ def doubts(store: Store, project: str, path: str) -> Doubts:
 
 
 def lower(store: Store, project: str, path: str, revision: int) -> tuple[DocumentRow, str] | None:
-    """Make untrusted what an agent or a rule added in a revision, wherever the lines are now.
+    """Mark the lines as untrusted that an agent or a rule added in a revision, wherever they are in
+    the document now.
 
-    Return the document and its newest text, so that the caller updates the derived rows, or None if
-    it has none of these lines, or a user wrote them. Raises NotFoundError.
+    Return the document and its newest text, so that the caller can update the derived rows. Return
+    None if a user wrote that revision, or the document has none of its lines any more. Raises
+    NotFoundError if the document does not exist.
     """
     row, text = _living(store, project, path)
     then = store.classes.of_revision(row.id, revision)
@@ -241,8 +247,8 @@ def lower(store: Store, project: str, path: str, revision: int) -> tuple[Documen
 
 
 def old_text_origin(project: str, path: str, text: str | None) -> TextOrigin:
-    """Return the provenance of a text from before provenance was recorded, as 0012_classes.sql
-    does.
+    """Return the provenance of a text that was stored before provenance was recorded, by the rules
+    of the migration 0012_classes.sql.
     """
     if not is_in_memory(path):
         return TextOrigin()
@@ -252,8 +258,9 @@ def old_text_origin(project: str, path: str, text: str | None) -> TextOrigin:
 
 
 def remake_marks(store: Store, document: int) -> None:
-    """Make the marks of a document again after text in it was sealed, so that no stored mark allows
-    testing guesses of the sealed text.
+    """Compute the marks of a document's untrusted lines again after text in it was sealed
+    (encrypted by its devices). Otherwise the old marks would allow guesses of the sealed text to be
+    tested.
     """
     if not store.classes.is_kept(document):
         return
@@ -267,7 +274,7 @@ def remake_marks(store: Store, document: int) -> None:
 
 
 def remark(store: Store, document: int, path: str, text: str, origin: TextOrigin) -> None:
-    """Store marks of the untrusted lines of a revision again after they were lost."""
+    """Store the marks of a revision's untrusted lines again after they were lost."""
     if is_in_memory(path) and (origin.made == UNTRUSTED or origin.doubted):
         lines = text.split("\n")
         blocks = text_marks.blocks(lines)

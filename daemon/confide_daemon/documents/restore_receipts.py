@@ -1,11 +1,11 @@
-"""Receipts that a device keeps of a space and shows again, by which a daemon detects that its data
-folder was restored from an older copy.
+"""Receipts by which a daemon detects that its data folder was restored from an older copy. Devices
+keep them and present them later.
 
-A receipt names the opening ("life") of the database in which it was given, and the number of
-changes until then. It is sealed with a key that every copy of the database has, so a device can
-neither make one nor learn anything from one, not even whether anything has changed. If this
-database, by the record of its openings, cannot have given the receipt, it comes from a time that
-the restore has lost (PROTOCOL.md 9.2).
+A receipt names the opening ("life") of the database during which it was issued, and the number of
+changes until then. It is encrypted with a key that every copy of the database has, so a device can
+neither forge one nor learn anything from it. If a receipt is valid, and yet this database, by the
+record of its openings, cannot have issued it, then it comes from a time that the restore has lost
+(PROTOCOL.md 9.2).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LENGTH: Final = 16 + 8 + 8 + 8
 
 @dataclass(frozen=True, slots=True)
 class ReceiptStatus:
-    """The facts about a space's past that a device receives.
+    """The facts about a space's restores that a device receives.
 
     Attributes:
-        receipt: to be shown again; "" if none can be made.
+        receipt: the new receipt, for the device to present later; "" if none can be issued.
         restores: the number of detected restores of the data folder.
-        back_to: the time to which the last restore went back, in seconds since 1970; None: there was
-            no restore.
+        back_to: the time of the copy that was last restored, in seconds since 1970; None if there
+            was no restore.
     """
 
     receipt: str
@@ -57,7 +57,7 @@ class _Receipt:
 
 
 class Receipts:
-    """The receipts of a space."""
+    """Issues and checks the receipts of a space."""
 
     def __init__(self, threads: StoreThreads) -> None:
         self._threads = threads
@@ -67,8 +67,10 @@ class Receipts:
         return await self._threads.read(lambda store: store.lives.is_empty())
 
     async def standing(self, shown: str = "") -> ReceiptStatus:
-        """Return the status with a new receipt, after recording a restore that `shown` reveals.
-        `shown`: the device's last receipt, "" without one.
+        """Return the space's status with a new receipt. If the receipt `shown` reveals a restore
+        that is not recorded yet, record it first.
+
+        `shown`: the device's last receipt, or "" if it has none.
         """
         found = await self._threads.read(lambda store: _read(store, shown))
         if found is None:

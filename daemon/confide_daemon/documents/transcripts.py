@@ -76,7 +76,7 @@ class TranscriptMessage:
 
 @dataclass(frozen=True, slots=True)
 class SessionName:
-    """Identifies a session of an agent in a project."""
+    """The name of a session: its project, its agent and the agent's session id."""
 
     project: str
     agent: str
@@ -85,13 +85,14 @@ class SessionName:
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """The messages between two offsets of a transcript's file.
+    """The messages between two offsets of a transcript's file on a device.
 
     Attributes:
-        version: the version of the state that the device knows; 0 if it knows none.
-        begin: the start: the offset of that state, or 0 to replace everything that is stored.
-        end: the end, in bytes.
-        head, mark: stored for the device, which recognizes the file by them.
+        version: the version of the stored position that the device knows; 0 if it knows none.
+        begin: the offset of the first byte: that of the stored position, or 0 to replace everything
+            that is stored.
+        end: the offset after the last byte.
+        head, mark: values stored for the device, by which it recognizes the file.
     """
 
     name: SessionName
@@ -105,7 +106,7 @@ class MessageBatch:
 
 @dataclass(frozen=True, slots=True)
 class SessionProgress:
-    """The stored position in a session's transcript; version 0 if the session is unknown."""
+    """How far a session's transcript is stored. `version` is 0 if nothing of the session is stored."""
 
     version: int = 0
     offset: int = 0
@@ -125,7 +126,9 @@ class SessionProgress:
 
 
 def name_of(params: Carried, project: str) -> SessionName:
-    """Return the session that a request names. Raises RequestError: it names none."""
+    """Return the session that a request names. Raises RequestError if the name is missing or
+    invalid.
+    """
     agent, session = params.get("agent"), params.get("session")
     if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
         raise RequestError("invalid", "'agent' must be a short name of lower-case letters, digits and hyphens")
@@ -135,7 +138,9 @@ def name_of(params: Carried, project: str) -> SessionName:
 
 
 def batch_of(params: Carried, name: SessionName) -> MessageBatch | None:
-    """Return the batch in a request, or None if it only queries the position. Raises RequestError."""
+    """Return the batch of messages in a request, or None if the request only asks for the stored
+    position. Raises RequestError if the batch is invalid.
+    """
     if "messages" not in params:
         return None
     version, begin, end = (_number(params, key) for key in ("version", "from", "to"))
@@ -149,7 +154,9 @@ def batch_of(params: Carried, name: SessionName) -> MessageBatch | None:
 
 
 def messages_in(body: bytes) -> list[Any]:
-    """Return the messages in the body of a stream. Raises RequestError: they are no JSON list."""
+    """Return the messages in the body of a streamed request. Raises RequestError if the body is not
+    a JSON list.
+    """
     try:
         items = json.loads(body)
     except (ValueError, RecursionError):
@@ -203,8 +210,8 @@ def state(store: Store, name: SessionName) -> SessionProgress:
 def take(
     store: Store, batch: MessageBatch, *, author: str, derive: Derive, extend: Extend
 ) -> tuple[SessionProgress, bool]:
-    """Store a batch, if it continues from the current state; return the state now, and True if the
-    batch was accepted.
+    """Store a batch of messages if it continues from the stored position. Return the position now,
+    and True if the batch was stored.
     """
     name, now = batch.name, time.time()
     with store.writing():
@@ -228,7 +235,7 @@ def take(
 
 
 def forget(store: Store, name: SessionName, *, author: str, derive: Derive) -> SessionProgress:
-    """Delete a session's documents with their texts, and accept nothing of the session again."""
+    """Delete a session's documents with their texts, and accept no more messages of this session."""
     now = time.time()
     with store.writing():
         present = state(store, name)
@@ -337,7 +344,9 @@ class _Parts:
 
 
 def title(agent: str, session: str, first: TranscriptMessage, part: int) -> str:
-    """Return the first lines of a session's document."""
+    """Return the first lines of a session's document: its heading, and when and where the session
+    began.
+    """
     name = " ".join(word.capitalize() for word in agent.split("-"))
     branch = f" on branch {first.branch}" if first.branch else ""
     more = f", part {part}" if part > 1 else ""
@@ -346,11 +355,11 @@ def title(agent: str, session: str, first: TranscriptMessage, part: int) -> str:
 
 
 def render(messages: Sequence[TranscriptMessage], *, day: str, branch: str) -> str:
-    """Return the lines to append for these messages. Messages of one speaker on one branch within
-    ten minutes share a heading; the first always has one.
+    """Return the lines to append to a session's document for these messages. Messages of one
+    speaker on one branch within ten minutes share a heading; the first message always gets one.
 
-    `day`: the document's ISO day; a message of another day states its own. `branch`: the document's
-    last branch (`branch_in`).
+    `day`: the document's ISO day; the heading of a message of another day names that day. `branch`:
+    the branch that the document named last (`branch_in`).
     """
     pieces = []
     role = ""
@@ -371,17 +380,17 @@ def render(messages: Sequence[TranscriptMessage], *, day: str, branch: str) -> s
 
 
 def branch_in(text: str) -> str:
-    """Return the branch that a document's last heading, or else its beginning, names; "" if none
-    does.
+    """Return the branch that the last heading of a document names, otherwise the one at its
+    beginning; "" if neither names one.
     """
     named = _BRANCH.findall(text)
     return named[-1] if named else ""
 
 
 def body(text: str) -> str:
-    """Return a message's text in a form that stays below its own heading and does not affect the
-    following lines: its headings move two levels down, an open fence is closed, and a text that
-    would still swallow what follows is shown as code.
+    """Return a message's text in a form that cannot affect the lines after it. Its headings move
+    two levels down, and an open code fence is closed. If the text would still change the meaning of
+    later lines, it is shown as code.
     """
     lines: list[str] = []
     fence = ""

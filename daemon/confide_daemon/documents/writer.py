@@ -1,4 +1,6 @@
-"""Changes to documents: each reads, decides and writes in one transaction on the writer's thread."""
+"""Write operations on documents. Each one reads, decides and writes in one transaction on the
+writer's thread.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ MOST_OVERTAKEN = 4096
 
 @dataclass(frozen=True, slots=True)
 class RepeatableChange:
-    """A change that a device may send more than once, and that is made once."""
+    """The id of a change that a device may send more than once. The change is made only once."""
 
     id: str  # 32 hex digits
     request_hash: str  # a hash of the request; the same id with another hash is refused
@@ -53,11 +55,11 @@ class RepeatableChange:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Versions of a document that a device has sent before one of its versions; one of them that
-    arrives after that is late.
+    """Versions of a document that a device sent before a later version that arrived first. If one
+    of them arrives after that, it is late.
 
-    A version is identified by its hash, the deletion of the file by `REMOVED`. This is kept in
-    memory only: versions still under way are lost when the process ends.
+    A version is identified by its hash; `REMOVED` stands for the deletion of the file. The record
+    is kept in memory only, so it is lost when the process ends.
     """
 
     hashes: frozenset[str]
@@ -66,8 +68,8 @@ class Overtaken:
     base: int  # its base revision; a version made after its answer has a newer base
 
     def has_overtaken(self, version: str, base: int, sent: Collection[str]) -> bool:
-        """Return True if a version that was made from `base`, and names `sent`, is older than the
-        one that already arrived.
+        """Return True if a version is older than the one that has already arrived. `base` is the
+        revision that it was made from, and `sent` are the versions that it names as sent later.
         """
         if version not in self.hashes or base > self.base:
             return False
@@ -78,8 +80,8 @@ class Overtaken:
 
 @dataclass
 class Writer:
-    """The write operations of a space, for the writer's thread; `store` is the connection that
-    writes.
+    """The write operations of a space. Call them on the writer's thread only; `store` is the
+    database connection that writes.
     """
 
     store: Store
@@ -99,22 +101,23 @@ class Writer:
         by: str = UNTRUSTED,
         others: Sequence[Lines] = (),
     ) -> PutResult:
-        """Store a device's version of a document, made from revision `base` (0: from none), and
-        merge it if there is a newer revision.
+        """Store a device's version of a document. It was made from revision `base` (0 if from
+        none), and is merged if there is a newer revision.
 
-        `base_hash`: the hash of the text that the device confirmed as `base`; None if it sends
-        none. `sent`: the hashes of the device's later versions whose outcome it does not know; the
-        newest of them that arrived is the real base of this one. With `base` instead, the text
-        would be merged with changes that it already contains.
+        Args:
+            base_hash: the hash of the text that the device knows as `base`; None if it sends none.
+            sent: the hashes of later versions that the device has sent without an answer. The
+                newest of them that arrived is the real base of this version. With `base`, the text
+                would be merged with changes that it already contains.
+            by: the trust class of the writer.
+            others: the ranges of lines that have another author (`provenance.lines_of_others`).
 
-        `others`: the lines of the text that are not by this author (`provenance.lines_of_others`).
+        A text without a base that equals an earlier revision contains no change, as when an old
+        commit was cloned. The document then stays as it is.
 
-        A text without a base that equals an earlier revision was made from that one and contains no
-        change: the document stays as it is, as when an old commit was cloned.
-
-        Raises InvalidPathError, InvalidTextError, TooLargeError, or NotFoundError: the device has
-        deleted the file since; or the text has no base and is an earlier revision of a deleted
-        document. The text is in the history.
+        Raises InvalidPathError, InvalidTextError or TooLargeError if the path or text is not valid;
+        NotFoundError if the device has deleted the file since, or if the text has no base and is an
+        earlier revision of a deleted document. The text is in the history then.
         """
         documents.check_path(path)
         text = self._remove_forgotten(documents.check_text(text))
@@ -299,11 +302,14 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Append text to the document, or to a section, and create either if it is missing.
+        """Append text to a document or to the section under `heading`. Create either if it is
+        missing.
 
-        Raises InvalidPathError, InvalidTextError, TooLargeError, OperationError: the operation's id
-        was used for another change, or ConflictError: the document is not at revision `base` (0: it
-        must not exist; None: any).
+        `base`: the revision at which the document must be; 0 if it must not exist, None for any.
+
+        Raises InvalidPathError, InvalidTextError or TooLargeError if the path or text is not valid;
+        OperationError if the operation's id was used for another change; ConflictError if the
+        document is not at revision `base`.
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -325,11 +331,13 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Replace the document, or a section of it.
+        """Replace a document or the section under `heading`.
 
-        Raises InvalidPathError, InvalidTextError, TooLargeError; OperationError: the operation's id
-        was used for another change; ConflictError: the document is not at revision `base`;
-        NotFoundError: the section does not exist.
+        `base`: the revision at which the document must be; None for any.
+
+        Raises InvalidPathError, InvalidTextError or TooLargeError if the path or text is not valid;
+        OperationError if the operation's id was used for another change; ConflictError if the
+        document is not at revision `base`; NotFoundError if the section does not exist.
         """
         documents.check_path(path)
         documents.check_text(text)
@@ -358,8 +366,8 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult | None:
-        """Create a document; return None if it exists, which leaves it unchanged. A deleted
-        document with that path is created again.
+        """Create a document and return the result. If it exists, leave it unchanged and return
+        None. A deleted document is created again.
         """
         return self._once(project, path, operation, lambda row: self._create(row, project, path, text, author, by))
 
@@ -367,14 +375,14 @@ class Writer:
         self, project: str, path: str, text: str, *, author: str, by: str = UNTRUSTED
     ) -> PutResult | None:
         """Create a document as `create` does, within the caller's transaction, and update its
-        derived rows there.
+        derived rows there. Return None if it exists.
         """
         made = self._create(self.store.documents.find(project, path), project, path, text, author, by)
         self.store.derive()
         return made
 
     def edit_within(self, project: str, path: str, change: Callable[[str], str], *, author: str) -> PutResult | None:
-        """Change a document as `edit` does, within the caller's transaction; return None if it does
+        """Change a document as `edit` does, within the caller's transaction. Return None if it does
         not exist or nothing changes.
         """
         row = self.store.documents.find(project, path)
@@ -407,10 +415,11 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Change an existing document by `change`, which returns the complete new text, with the
-        document's line ends.
+        """Change an existing document. `change` gets its text, and returns the complete new text
+        with the document's line ends.
 
-        Raises NotFoundError, or ConflictError: the document is not at revision `base` (None: any).
+        Raises NotFoundError if the document does not exist; ConflictError if it is not at revision
+        `base` (None for any).
         """
 
         def check_and_change(before: str | None) -> str:
@@ -432,10 +441,10 @@ class Writer:
         base: int | None = None,
         operation: RepeatableChange | None = None,
     ) -> DeleteResult:
-        """Delete a document, which can be restored for a while.
+        """Delete a document, which can be restored for a limited time.
 
-        Raises NotFoundError; ConflictError: the document is not at revision `base` (None: any);
-        OperationError: the operation's id was used for another change.
+        Raises NotFoundError if it does not exist; ConflictError if it is not at revision `base`
+        (None for any); OperationError if the operation's id was used for another change.
         """
         with self.store.writing():
             row = self.store.documents.find(project, path)
@@ -461,12 +470,12 @@ class Writer:
         base_hash: str | None = None,
         sent: Collection[str] = (),
     ) -> RemoveResult:
-        """Delete the document for a device that deleted its file; the history stays.
+        """Delete a document because a device has deleted its file. The history is kept.
 
-        The document is deleted only if `base` (with `base_hash`, as in `put`) is its newest
-        revision, or if the newest is a version that the device has `sent` since, without changes of
-        others, and if the device has not sent the file again since. Raises NotFoundError: it never
-        existed.
+        The document is deleted only if the device knew its newest text: `base` (with `base_hash`,
+        as in `put`) is the newest revision, or the newest is a version that the device has `sent`
+        since, without changes by others. It is also kept if the device has sent the file again
+        since. Raises NotFoundError if the document never existed.
         """
         documents.check_stored_path(path)
         key = (project, path, author)
@@ -499,11 +508,12 @@ class Writer:
         operation: RepeatableChange | None = None,
         by: str = UNTRUSTED,
     ) -> PutResult:
-        """Make an older text the newest revision; without a number, the newest one that differs
-        from the current text.
+        """Make the text of an older revision the newest one. Without `revision` (None), take the
+        newest text that differs from the current one.
 
-        Raises NotFoundError: the text does not exist; ConflictError: the document is not at
-        revision `base`; OperationError.
+        Raises NotFoundError if that text does not exist; ConflictError if the document is not at
+        revision `base` (None for any); OperationError if the operation's id was used for another
+        change.
         """
 
         def restore_row(row: DocumentRow | None) -> PutResult:
@@ -535,7 +545,9 @@ class Writer:
         return self._keep(row, project, path, found.text, author=author, by=by)
 
     def bury(self, project: str, gone: Iterable[Gone], *, author: str) -> None:
-        """Delete the documents whose files a device deleted, if it had their newest revisions."""
+        """Delete the documents whose files a device has deleted, each only if the device had its
+        newest revision.
+        """
         with self.store.writing():
             for path, base, base_hash in gone:
                 row = self.store.documents.find(project, path)
@@ -547,10 +559,10 @@ class Writer:
     def forget(
         self, project: str, asked: Sequence[str], *, author: str, reaches: Callable[[str], bool]
     ) -> document_history.ForgetStep:
-        """Refuse these names from now on, and remove documents that match them with all revisions,
-        up to a bounded number per call.
+        """Accept no documents with these names from now on, and remove those that match with all
+        their revisions. Each call removes a limited number.
 
-        Raises BadNameError: the project has too many names.
+        Raises BadNameError if the project has too many forgotten names.
         """
         with self.store.writing():
             document_history.note_forgotten(self.store, project, asked)
@@ -566,7 +578,7 @@ class Writer:
         return document_history.ForgetStep(tuple(row.path for row in step), len(found), len(step) == len(found))
 
     def drop(self, row: DocumentRow, author: str) -> DocumentRow:
-        """Remove a document with all revisions for good, in the caller's transaction."""
+        """Remove a document with all its revisions for good, within the caller's transaction."""
         self.store.vectors.forget([row.id])
         buried = row if row.deleted else self._tombstone(row, author)
         self.store.derive()
@@ -574,14 +586,14 @@ class Writer:
         return buried
 
     def keep_cut(self, row: DocumentRow, text: str, author: str) -> PutResult:
-        """Store what is left of a document after forgetting as its newest revision, in the caller's
-        transaction.
+        """Store the rest of a document's text, of which a part was forgotten, as its newest
+        revision. Call within a transaction.
         """
         return self._keep(row, row.project, row.path, text, author=author, by=row.made)
 
     def recut(self, document: int) -> PieceChanges:
-        """Cut a document into chunks again, if it exists; chunks with unchanged text keep their ids
-        and vectors.
+        """Divide a document into chunks again, if it exists. Chunks with unchanged text keep their
+        ids and vectors.
         """
         with self.store.writing_derived():
             row = next((one for one in self.store.documents.by_id([document]) if not one.deleted), None)
@@ -697,18 +709,21 @@ class Writer:
         return saved
 
     def trust(self, project: str, path: str, content: str, *, author: str) -> str:
-        """Trust the document's current text, whose hash is `content`, on behalf of a user; return
-        its new class. Raises NotFoundError; RequestError: the text has changed since.
+        """Trust a document's current text, whose hash is `content`, on behalf of a user. Return the
+        document's new trust class.
+
+        Raises NotFoundError if the document does not exist; RequestError if the text has changed
+        since.
         """
         with self.store.writing():
             row, text = provenance.trust(self.store, project, path, content, by=author)
             return self._judge_again(row, text)
 
     def lower(self, project: str, path: str, revision: int) -> str | None:
-        """Make untrusted what an agent added in a revision; return the document's new class, or
-        None if nothing is lowered.
+        """Mark the lines as untrusted that an agent added in a revision. Return the document's new
+        trust class, or None if there are no such lines.
 
-        Raises NotFoundError.
+        Raises NotFoundError if the document does not exist.
         """
         with self.store.writing():
             found = provenance.lower(self.store, project, path, revision)
@@ -744,13 +759,13 @@ class Writer:
 
 
 def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
-    """Return the revision here that a device's file comes from, or 0 if it is unknown.
+    """Return the revision of a document that a device's file comes from, or 0 if it is unknown.
 
-    A device names the revision that it confirmed, or the one that deleted the file, with `REMOVED`.
-    After a restore of the data folder from an older copy, numbers were once given again for other
-    texts; a base that was accepted by its number alone then made the lines of another device look
-    like lines that this one had deleted. So the hash of the text decides, at whichever revision it
-    is now, and the number alone only if the device sends no hash.
+    A device names the revision that it last knew; for a deleted document, it names the revision
+    that deleted it, with the hash `REMOVED`. After a restore of the data folder from an older copy,
+    revision numbers may be used again for other texts. With the number alone, another device's
+    lines could look as if this device had deleted them. So the revision is found by the hash of its
+    text; the number counts only if the device sends no hash.
     """
     if not base or base_hash is None:
         return base if base <= row.revision else 0
@@ -764,10 +779,10 @@ def ancestor_of(store: Store, row: DocumentRow, base: int, base_hash: str | None
 
 def before_the_loss(store: Store, row: DocumentRow, base: int, base_hash: str | None) -> int:
     """Return the last revision of a document from before a restore of the data folder, if the
-    device's base is from the lost time, or 0.
+    device's base was lost in that restore. Otherwise return 0.
 
-    The lost base was made from that revision or a later one, since numbers grow. 0: the base is not
-    from the lost time, or the time of the restore is unknown.
+    The lost base was made from the returned revision or a later one, since numbers grow. The result
+    is 0, too, if the time of the restore is unknown.
     """
     life = store.lives.newest()
     is_lost = base_hash not in (None, REMOVED) and life is not None and (base - 1) // NUMBERS == life.restores - 1
@@ -789,13 +804,14 @@ def compare_states(
     gone: Iterable[Gone],
     buckets: frozenset[int] | None = None,
 ) -> SyncComparison:
-    """Return the actions that the device needs; the deletions in `gone` must be made before.
+    """Return the actions that a device must take to agree with the space. The deletions in `gone`
+    must be made before.
 
     Args:
         entries: (path, hash, base) of each file of the device; base is the revision that it last
-            confirmed, 0 for never.
-        gone: files that it confirmed once and no longer has.
-        buckets: compare only the documents of these buckets (None: all).
+            knew, 0 for none.
+        gone: files that the device had and has deleted.
+        buckets: compare only the documents of these buckets; None compares all.
     """
     result = SyncComparison()
     forgotten, guards = document_history.forgotten_names(store, project), store.forgettings.guards()
