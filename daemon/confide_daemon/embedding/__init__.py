@@ -1,8 +1,8 @@
-"""Embedding of text: turns text into vectors.
+"""Embedding models, which turn text into vectors.
 
-An `Embedder` is one model behind a small protocol, and each provider is one file in `providers/`. A
-`LoadedModel` loads it in the background, so that nothing waits: until then, keywords alone answer
-searches.
+An `Embedder` is one model behind a small interface, and each provider is one file in `providers/`.
+A `LoadedModel` loads it in the background, so that nothing waits for it: until it is loaded,
+searches use keywords alone.
 """
 
 import os

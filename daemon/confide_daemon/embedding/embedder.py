@@ -30,14 +30,15 @@ else:
 class BatchLimits:
     """Limits on one call of `embed_documents`, and on concurrent calls.
 
-    A call is paid for, or lost when it fails, as a whole; so a provider on the network gets less
-    per call than it would accept.
+    A call is paid for as a whole, and lost as a whole if it fails. So a provider on the network
+    gets less per call than it would accept.
 
     Attributes:
-        texts: texts in one call.
-        tokens: their tokens together, in `cl100k_base` (`tokens`): OpenAI's unit; Voyage counts 10 to 20 % more of
-            them, other models less than twice as many, all far below a provider's limit per request.
-        concurrency: concurrent calls; 1 if they would only share the same cores.
+        texts: most texts in one call.
+        tokens: most tokens in one call, counted in OpenAI's `cl100k_base` (`token_counts`). Voyage
+            counts 10 to 20 % more, other models less than twice as many; all of this is far below a
+            provider's limit.
+        concurrency: most concurrent calls; 1 if they would only share the same processor cores.
     """
 
     texts: int = 32
@@ -45,8 +46,8 @@ class BatchLimits:
     concurrency: int = 1
 
     def fit(self, sizes: Iterable[int]) -> int:
-        """Return how many of the first texts, given their tokens, fit into one call; a text over
-        the limit goes alone.
+        """Return how many of the first texts fit into one call. `sizes` are their numbers of
+        tokens. A text that exceeds the limit by itself gets a call of its own.
         """
         count = total = 0
         for size in sizes:
@@ -58,64 +59,73 @@ class BatchLimits:
 
 
 class Purpose(StrEnum):
-    """The purpose of a text; retrieval models embed queries and documents differently."""
+    """The purpose of a text: query or document. Retrieval models embed the two differently."""
 
     QUERY = "query"
     DOCUMENT = "document"
 
 
 class Embedder(Protocol):
-    """An embedding model. Vectors are comparable only if id, model and dimensions are equal.
+    """The interface of an embedding model. Vectors are comparable only if id, model and dimensions
+    are equal.
 
-    Both methods may be called from any thread, and concurrently. They raise `EmbedderError`:
-    `ProviderDownError` if a later retry may succeed, `QuotaError` if none can until a person acts.
+    Both methods may be called from any thread, and concurrently. They raise ProviderDownError if a
+    later retry may succeed, QuotaError if no retry can succeed until a person acts, or another
+    EmbedderError.
     """
 
     @property
     def id(self) -> str:
-        """The provider, such as `local`."""
+        """The name of the provider, such as `local`."""
 
     @property
     def model(self) -> str:
-        """The model, such as `all-MiniLM-L6-v2-int8`; it changes with the weights."""
+        """The name of the model, such as `all-MiniLM-L6-v2-int8`. It changes when the weights
+        change.
+        """
 
     @property
     def dimensions(self) -> int:
-        """The length of a vector."""
+        """The number of elements of a vector."""
 
     @property
     def limits(self) -> BatchLimits:
-        """The limits on one call of `embed_documents`."""
+        """The limits on the size and number of calls of `embed_documents`."""
 
     def embed_query(self, text: str) -> Vectors:
         """Return the vector of a query, shape (dimensions,)."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts in order, shape (len(texts), dimensions).
+        """Return the vectors of the texts, in order, with shape (len(texts), dimensions).
 
-        To a provider on the network, one call is one request (with its retries): its result is
-        stored before the next is made. A model with a true `leaves_blanks` returns zeros for texts
-        it does not understand, as `embed_query` does.
+        For a provider on the network, one call is one request, including its retries, so that its
+        result can be stored before the next request. A model whose `leaves_blanks` is True returns
+        zeros for a text that it does not understand; `embed_query` does so too.
         """
 
 
 class BadVectorError(EmbedderError):
-    """A vector of the right length without a direction: not finite, or zero."""
+    """A vector is unusable although its length is right, because it is zero or contains infinity or
+    NaN.
+    """
 
 
 def is_blank(vector: Vectors) -> bool:
-    """Return True if the vector represents a text that its model did not understand."""
+    """Return True if the vector is all zeros, which means that the model did not understand the
+    text.
+    """
     return not vector.any()
 
 
 def unit(rows: object, *, count: int, dimensions: int | None, may_be_blank: bool = False) -> Vectors:
-    """Return the rows as float32 of unit length.
+    """Check vectors from a model, and return them as float32, scaled to unit length.
 
-    With `dimensions` None, the first row sets the length. `may_be_blank` allows zero rows.
+    Without `dimensions` (None), the first row sets the expected length. `may_be_blank` allows rows
+    of zeros.
 
     Raises:
-        BadVectorError: a row is not finite, or zero.
-        EmbedderError: the number or length of the rows is wrong. The message says which.
+        BadVectorError: if a row is zero or contains infinity or NaN.
+        EmbedderError: if the number or length of the rows is wrong; the message says which.
     """
     import numpy as np
 

@@ -56,8 +56,8 @@ SETTING_PARAMETERS = frozenset({"model", "dimensions", "output_dimension", "enco
 
 
 class UnusableAnswerError(ProviderDownError):
-    """The provider answers, but refuses or fails on this request. If `is_final`, a retry within
-    this call is useless.
+    """The provider responds, but refuses this request or fails on it. If `is_final` is True, a
+    retry within this call is useless.
     """
 
     def __init__(self, message: str, *, is_final: bool) -> None:
@@ -66,10 +66,11 @@ class UnusableAnswerError(ProviderDownError):
 
 
 class ProviderEndpoint:
-    """A URL that accepts JSON and a key, and returns JSON; usable from any thread, concurrently.
+    """A URL of a provider that accepts JSON with an API key and returns JSON. Usable from any
+    thread, concurrently.
 
-    `name` and `model` appear in messages; `model_hint` says what to do if the provider does not
-    know the model.
+    `name` and `model` appear in error messages. `model_hint` says what to do if the provider does
+    not know the model.
     """
 
     def __init__(self, url: str, *, key: SecretKey, name: str, model: str, model_hint: str, connections: int) -> None:
@@ -84,18 +85,18 @@ class ProviderEndpoint:
     def post(
         self, body: dict[str, object], read: Callable[[Any], T], *, deadline_s: float, tries: int, max_bytes: int
     ) -> T:
-        """Return the answer's JSON after `read`; an `EmbedderError` from `read` counts as a
-        transient failure.
+        """Send a request, and return the result of `read` for the JSON of the response. If `read`
+        raises EmbedderError, the request counts as failed and is retried.
 
         Args:
-            deadline_s: for everything, including retries and pauses.
+            deadline_s: limit in seconds for everything, including retries and pauses.
             tries: maximum number of requests.
-            max_bytes: maximum length of an answer; a longer one is abandoned.
+            max_bytes: maximum length of a response; a longer one is not read to its end.
 
         Raises:
-            QuotaError: a retry is useless until a person acts.
-            UnusableAnswerError: it answers, but not this request.
-            ProviderDownError: it does not answer, or requests a pause.
+            QuotaError: if a retry is useless until a person acts.
+            UnusableAnswerError: if the provider responds, but cannot answer this request.
+            ProviderDownError: if the provider does not respond, or requests a pause.
         """
         # Encoded here, not on the loop: a batch takes some ten milliseconds that would delay other
         # requests.
@@ -104,7 +105,7 @@ class ProviderEndpoint:
         return _run(call)
 
     def close(self) -> None:
-        """Close the connections; a later request reconnects."""
+        """Close the connections to the provider. A later request reconnects."""
         client, self._client = self._client, None
         if client is not None:
             _run(client.aclose())
@@ -244,8 +245,8 @@ class ProviderEndpoint:
 
 
 def retry_after(value: str | None, *, now: float) -> float | None:
-    """Return the seconds in a Retry-After header, given as such or as a date (RFC 9110 10.2.3);
-    None if unusable.
+    """Return the seconds to wait that a Retry-After header gives, as a number or a date (RFC 9110
+    10.2.3). Return None if the header is missing or unusable. `now` is in seconds since 1970.
     """
     text = (value or "").strip()
     if text.isascii() and text.isdecimal() and len(text) <= 9:

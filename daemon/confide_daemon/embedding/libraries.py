@@ -24,8 +24,8 @@ SILENCE: Final = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
 
 
 def onnxruntime(what: str) -> Any:
-    """Import ONNX Runtime without telemetry. Raises EmbedderError, naming `what`, if the extra is
-    not installed.
+    """Import and return ONNX Runtime, with its telemetry turned off. Raises EmbedderError if it is
+    not installed; the message names `what` could not be loaded, such as a model.
     """
     os.environ.update(SILENCE)
     try:
@@ -36,9 +36,11 @@ def onnxruntime(what: str) -> Any:
 
 
 def tokenizers(what: str) -> Any:
-    """Import the library that reads a `tokenizer.json`; it is installed with ONNX Runtime.
+    """Import and return the library that reads a `tokenizer.json`. It is installed together with
+    ONNX Runtime.
 
-    Raises EmbedderError, naming `what`, if it is not installed.
+    Raises EmbedderError if it is not installed; the message names `what` could not be loaded, such
+    as a model.
     """
     # The tokenizer's Rayon threads would compete with the model's for the cores, for batches of
     # four texts.
@@ -56,7 +58,9 @@ def _missing(library: str, what: str) -> EmbedderError:
 
 
 def import_fastembed() -> Any:
-    """Import FastEmbed without network access. Raises ImportError if the extra is not installed."""
+    """Import and return FastEmbed, configured to use no network. Raises ImportError if it is not
+    installed.
+    """
     os.environ.update(SILENCE)
     import fastembed
 
@@ -71,8 +75,8 @@ SHA256 = {
 
 
 def read_packaged(name: str) -> bytes:
-    """Return the decompressed bytes of a packaged file. Raises StorageError if it is missing or not
-    this version's.
+    """Return the decompressed content of a file that is packaged with Confide. Raises StorageError
+    if it is missing or belongs to another version.
     """
     try:
         data = gzip.decompress((resources.files("confide_daemon.embedding") / "data" / f"{name}.gz").read_bytes())

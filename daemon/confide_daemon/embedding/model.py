@@ -1,9 +1,10 @@
-"""A configured model that may be loading or down, with a circuit breaker. One model serves all
-spaces of a daemon; each space's budget and state are in `retrieval.indexing.indexed_model`.
+"""A configured model, which may be loading or down, with a circuit breaker. One model serves all
+spaces of a daemon; the budget and state of each space are in `retrieval.indexing.indexed_model`.
 
-The circuit breaker (Nygard, Release It!) lets every call through while closed. After some failures
-in a row it opens, and refuses calls at once. After a pause that grows with every opening, one call
-probes: its success closes the breaker, its failure reopens it for longer.
+While the circuit breaker (Nygard, Release It!) is closed, it lets every call through. After some
+failures in a row it opens, and refuses calls at once. After a pause that grows with every opening,
+it lets one call through as a probe. If that succeeds the breaker closes, otherwise it opens again
+for longer.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class BreakerStatus:
 
 
 class CircuitBreaker:
-    """The circuit breaker of one model, usable from any thread. `clock` is monotonic, in seconds."""
+    """Stops calls to one model for a while after repeated failures. Usable from any thread. `clock`
+    is monotonic, in seconds.
+    """
 
     def __init__(
         self,
@@ -81,11 +84,11 @@ class CircuitBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Guard one call: refuse it while open, and count its outcome. Only an `EmbedderError` is a
-        failure of the model.
+        """Guard one call within a `with` block: refuse it if the breaker is open, else record its
+        outcome. Only an `EmbedderError` counts as a failure of the model.
 
-        Raises ProviderDownError while open (`retry_after_s` says for how long), QuotaError if a
-        person has to act.
+        Raises ProviderDownError if the breaker is open (`retry_after_s` says for how long);
+        QuotaError if a person has to act.
         """
         self.admit()
         with self.watch():
@@ -93,7 +96,9 @@ class CircuitBreaker:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Count the outcome of a call that was admitted before."""
+        """Record the outcome of a call within a `with` block. `admit` must have let the call
+        through before.
+        """
         try:
             yield
         except EmbedderError as error:
@@ -105,8 +110,9 @@ class CircuitBreaker:
         self.record_success()
 
     def admit(self) -> None:
-        """Admit one call; follow with `watch`, `record_success`, `record_failure` or `gave_up`. Raises
-        ProviderDownError while open; QuotaError if a person has to act.
+        """Let one call through, or refuse it. After the call, use `watch`, `record_success`,
+        `record_failure` or `gave_up`. Raises ProviderDownError if the breaker is open; QuotaError
+        if a person has to act.
         """
         with self._lock:
             now = self._clock()
@@ -121,7 +127,7 @@ class CircuitBreaker:
             raise self._refusal(self._until - now)
 
     def record_success(self) -> None:
-        """Reset the breaker: a call succeeded, or a person acted."""
+        """Close the breaker, because a call succeeded or a person acted."""
         with self._lock:
             self._state = BreakerState.CLOSED
             self._failures = self._openings = 0
@@ -129,8 +135,8 @@ class CircuitBreaker:
             self._reason = None
 
     def record_failure(self, error: EmbedderError) -> None:
-        """Count a failure. A quota error or a requested pause opens the breaker at once; else it
-        takes several in a row.
+        """Record a failed call. If the quota is exhausted or the provider requested a pause, the
+        breaker opens at once, otherwise after several failures in a row.
         """
         with self._lock:
             self._failures += 1
@@ -154,7 +160,9 @@ class CircuitBreaker:
             self._until = max(self._until, self._clock() + pause) if not is_probe else self._clock() + pause
 
     def gave_up(self) -> None:
-        """End a call without an outcome for the model."""
+        """Record that a call ended without showing if the model works, such as when it was
+        cancelled.
+        """
         with self._lock:
             if self._state is BreakerState.HALF_OPEN:
                 self._state = BreakerState.OPEN
@@ -192,15 +200,19 @@ REFUSED_LOAD_PAUSE_S = QUOTA_PAUSE_S
 
 
 class LoadedModel:
-    """A model that is `loading`, `ready`, or `failed` with a reason; a separate thread loads it.
+    """A configured model, which a separate thread loads. Its state is `loading`, `ready`, or
+    `failed` with a reason.
 
     Attributes:
-        name: the provider, as the configuration calls it.
-        breaker: refuses calls at once while the model keeps failing; queries and documents go through it.
-        monthly_tokens: the budget of each space, 0 for none; documents and queries count. Spaces enforce it (`indexing.indexed_model`).
-        price_per_million: US dollars for a million tokens, None if unknown; 0.0 for a local model.
-        query_deadline_s: deadline for a query's vector.
-        is_aside: it serves only what the others do not understand, beside them and never in their place.
+        name: the provider's name in the configuration.
+        breaker: the circuit breaker for all calls. It refuses them at once while the model keeps
+            failing.
+        monthly_tokens: the monthly limit of each space on tokens of documents and queries; 0 for
+            none. The spaces enforce it (`indexing.indexed_model`).
+        price_per_million: US dollars for a million tokens; None if unknown, 0.0 for a local model.
+        query_deadline_s: limit in seconds for computing a query's vector.
+        is_aside: True for the multilingual model, which serves only texts that the other models do
+            not understand, and never replaces them.
     """
 
     def __init__(
@@ -238,8 +250,8 @@ class LoadedModel:
 
     @classmethod
     def ready(cls, embedder: Embedder) -> LoadedModel:
-        """Return a loaded model without a query deadline, for benchmarks and tests, where a busy
-        computer must not look like a slow provider.
+        """Wrap an embedder that is already loaded, without a deadline for queries. For benchmarks
+        and tests, where a busy computer must not look like a slow provider.
         """
         model = cls(lambda: embedder, name=embedder.id, query_deadline_s=PATIENCE_S)
         model.wait(PATIENCE_S)
@@ -247,7 +259,9 @@ class LoadedModel:
 
     @classmethod
     def none(cls) -> LoadedModel:
-        """Return a missing model: keywords answer every search, and results say so."""
+        """Return a stand-in for no model. Searches use keywords alone then, and their results say
+        so.
+        """
 
         def refuse() -> Embedder:
             raise EmbedderError("no embedding model is configured")
@@ -262,7 +276,7 @@ class LoadedModel:
 
     @property
     def state(self) -> str:
-        """`loading`, `ready` or `failed`."""
+        """The state of the model: `loading`, `ready` or `failed`."""
         if self._embedder is not None:
             return "ready"
         return "failed" if self._settled.is_set() else "loading"
@@ -274,28 +288,32 @@ class LoadedModel:
 
     @property
     def failure(self) -> ConfideError | None:
-        """The reason why the model cannot be used or, while loading, why the last attempt failed."""
+        """The reason why the model cannot be used, or why the last attempt to load it failed. None
+        if there is no such error.
+        """
         return self._failure
 
     @property
     def embedder(self) -> Embedder | None:
-        """The model, once it is ready."""
+        """The model itself; None until it is loaded."""
         return self._embedder
 
     @property
     def is_resting(self) -> bool:
-        """True if the model is unloaded; the next query or document loads it again."""
+        """True if the model is unloaded because it was idle. The next query or document loads it
+        again.
+        """
         return isinstance(self._embedder, RestingEmbedder) and not self._embedder.is_awake
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until loading has succeeded or failed; return False on timeout."""
+        """Wait until loading has succeeded or failed. Return False on timeout, else True."""
         return self._settled.wait(timeout_s)
 
     def on_settled(self, call: Callable[[], None]) -> None:
-        """Call back when loading has succeeded or failed, from the loading thread; at once if it
-        has already.
+        """Register a callback for when loading has succeeded or failed. It is called on the loading
+        thread, or at once if that has happened.
 
-        A second call follows if a model that was refused at first gets ready.
+        It is called once more if a model that could not be loaded at first becomes ready later.
         """
         with self._lock:
             if self._embedder is None:
@@ -305,17 +323,21 @@ class LoadedModel:
             call()
 
     def call_no_longer(self, call: Callable[[], None]) -> None:
-        """Remove a callback: one model outlives many spaces."""
+        """Remove a callback that `on_settled` registered, because a space may close long before the
+        model.
+        """
         with self._lock:
             if call in self._listeners:
                 self._listeners.remove(call)
 
     def load_again(self) -> None:
-        """Try to load a failed model now, after a person acted, if that can help."""
+        """Try to load a failed model again now, because a person has acted. Does nothing if that
+        cannot help.
+        """
         self._hurry.set()
 
     def close(self) -> None:
-        """Stop loading, and close a model that holds connections."""
+        """Stop loading, and close the model's connections and threads."""
         self._closed.set()
         self._hurry.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -324,20 +346,21 @@ class LoadedModel:
             close()
 
     def remembers(self, text: str) -> bool:
-        """Return True if a query's vector is cached, so that it costs nothing."""
+        """Return True if the vector of this query is cached, so that it costs nothing."""
         with self._lock:
             return text in self._queries
 
     def forget_questions(self) -> None:
-        """Drop the cached queries and their vectors."""
+        """Drop all cached queries and their vectors."""
         with self._lock:
             self._queries.clear()
 
     def query_vector(self, text: str) -> Vectors | None:
-        """Return a query's vector (`is_blank` if it was not understood), or None if no model is
-        ready within the deadline.
+        """Return the vector of a query, or None if the model is not ready within the deadline. The
+        vector is zero (`is_blank`) if the model did not understand the text.
 
-        Raises EmbedderError; ProviderDownError while the breaker is open; QuotaError.
+        Raises EmbedderError if the model fails; ProviderDownError while the circuit breaker is
+        open; QuotaError if a person has to act.
         """
         embedder = self._embedder
         if embedder is None:
@@ -367,11 +390,11 @@ class LoadedModel:
             ) from None
 
     def embed(self, texts: Sequence[str], *, in_turn: bool = True) -> Vectors:
-        """Return the vectors of documents. `in_turn` queues them behind other spaces'; pass False
-        for a few texts that an agent waits for.
+        """Return the vectors of documents. If `in_turn` is True, the call waits behind those of
+        other spaces. Pass False for a few texts that an agent waits for.
 
-        Raises EmbedderError if the model fails or its vectors are unusable, or (ProviderDownError)
-        if the queue does not advance in time.
+        Raises EmbedderError if the model fails or its vectors are unusable; ProviderDownError if
+        the call's turn does not come in time.
         """
         embedder = self._embedder
         if embedder is None:

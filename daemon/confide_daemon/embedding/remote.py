@@ -1,5 +1,5 @@
-"""Embedding models behind an HTTP API. Voyage's and OpenAI's answers have one shape; `wire` gives
-the differing request.
+"""Embedding models behind an HTTP API. The responses of Voyage and OpenAI have the same form; a
+function `wire` builds the request, which differs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Wire = Callable[[list[str], Purpose], dict[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class ProviderUsage:
-    """Totals of requests to a provider since the daemon started."""
+    """Counts of requests, tokens and refused texts of a provider since the daemon started."""
 
     requests: int = 0  # answered with vectors
     tokens: int = 0  # as the provider counts them, where it says
@@ -61,18 +61,19 @@ class ProviderUsage:
 
 
 class RemoteEmbedder:
-    """A model on the network.
+    """A model that a provider runs, reached over the network.
 
-    A text that the provider refuses while it accepts others must not block the texts after it. It
-    is retried shortened. If that is refused too, it gets a direction of its own (random but fixed),
-    which is similar to no query: only its words find such a chunk, and `usage.refused_texts` counts it.
+    The provider may refuse one text while it accepts others. Such a text must not block the texts
+    after it, so it is shortened and sent again. If that is refused too, it gets a random but fixed
+    vector, which is similar to no query. Such a chunk is found only by its words, and
+    `usage.refused_texts` counts it.
 
     Args:
-        id: the provider as the configuration calls it.
-        model: its name in generations.
-        dimensions: None queries the provider now.
+        id: the provider's name in the configuration.
+        model: the model's name under which its vectors are stored.
+        dimensions: the length of the vectors; None asks the provider now.
         max_tokens: limit on one text, in `cl100k_base`; the rest is cut off.
-        deadline_s: for a call of `embed_documents`, including retries.
+        deadline_s: limit in seconds for a call of `embed_documents`, including retries.
 
     Raises EmbedderError if the provider does not return the dimensions.
     """
@@ -119,13 +120,13 @@ class RemoteEmbedder:
         self._endpoint.close()
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of a query, in one try within a search's deadline."""
+        """Return the vector of a query. Sends one request, with a deadline that suits a search."""
         vectors = self._ask([self._cut(text)], Purpose.QUERY, deadline_s=self._query_deadline_s, tries=1)
         return np.asarray(vectors[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts with one request; further ones only find a text that the
-        provider refuses.
+        """Return the vectors of the texts. Sends one request; further ones only to find a text that
+        the provider refuses.
         """
         cut = [self._cut(text) for text in texts]
         vectors = np.empty((len(cut), self.dimensions), dtype=np.float32)
@@ -277,10 +278,11 @@ def connect(
 
     Args:
         name: the provider's name in messages.
-        model: its name in generations, if it differs from the provider's.
+        model: the name under which the vectors are stored, if it differs from the provider's name
+            for the model.
 
-    Raises EmbedderError if the dimensions cannot be queried. A missing key shows with the first
-    request, since it may be added later.
+    Raises EmbedderError if the dimensions cannot be queried. A missing API key is reported only by
+    the first request, since it may be added later.
     """
     key = SecretKey(name, settings.key_file, f"{id}-key", settings.key_env, is_needed=key_is_needed)
     endpoint = ProviderEndpoint(

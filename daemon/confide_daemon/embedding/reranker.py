@@ -1,10 +1,10 @@
-"""A cross-encoder that reranks the best chunks with the query; optional, and the slowest part of a
-search.
+"""A cross-encoder that reranks the best chunks of a search with the query. It is optional, and the
+slowest step of a search.
 
-It is a folder with `model.onnx` and `tokenizer.json` as Hugging Face lays out a sequence classifier
-(such as `ms-marco-MiniLM-L6-v2`): it takes query and text as a pair and returns one logit, higher
-for a better match. None is packaged. Its time is limited; chunks that it did not reach follow the
-others in their previous order.
+It is a folder with `model.onnx` and `tokenizer.json`, as Hugging Face lays out a sequence
+classifier (such as `ms-marco-MiniLM-L6-v2`). It takes a query and a text as a pair and returns one
+logit, which is higher for a better match. No such model is packaged with Confide. Its time is
+limited; chunks that it did not reach follow the others in their previous order.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class CrossEncoder:
         self.scores("a", ["b"], deadline=float("inf"))
 
     def scores(self, question: str, texts: Sequence[str], *, deadline: float) -> list[float]:
-        """Return the scores of the first texts, as many as the deadline (`time.monotonic`) allows,
-        at least one batch. Raises EmbedderError.
+        """Return the scores of the first texts, as many as can be computed by the deadline
+        (`time.monotonic`), but at least one batch. Raises EmbedderError if the model fails.
         """
         found: list[float] = []
         for start in range(0, len(texts), PAIRS):
@@ -80,7 +80,7 @@ class CrossEncoder:
 
 
 class Reranker:
-    """A cross-encoder that may be loading or failed; searches do not wait for it."""
+    """A cross-encoder, which may be loading or failed. Searches do not wait for it to load."""
 
     def __init__(self, folder: Path, *, threads: int = 2, deadline_s: float = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
@@ -93,8 +93,8 @@ class Reranker:
         return self._settled.wait(timeout_s)
 
     def order(self, question: str, texts: Sequence[str]) -> list[int]:
-        """Return the indexes of the texts, best first; in the given order if no model is ready or
-        it fails.
+        """Return the indexes of the texts, best first. If the model is not ready or fails, return
+        them in the given order.
         """
         model = self._model
         if model is None or len(texts) < 2:

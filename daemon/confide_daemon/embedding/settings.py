@@ -1,6 +1,7 @@
-"""The options of `[embedding]` and of network providers, with the checks on their values.
+"""The options of `[embedding]` in daemon.toml and of providers on the network, with the checks on
+their values.
 
-Imports nothing heavy: the configuration imports it.
+Imports nothing large, because the configuration imports it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
-    """The model that turns text into vectors, and its fallbacks.
+    """The options that choose the embedding model and its fallbacks.
 
     Attributes:
-        provider: a name of `providers.names()`, or `none` to leave searches to keywords. `local` and `hashed` send nothing anywhere.
-        fallback: the providers used, in order, while those before them fail. `["auto"]` means, for a provider on the
-            network, the others that have a key file, then `local`; for a local one, nothing.
-        folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, instead of the packaged one.
-        threads: cores that a local model may use.
+        provider: a name of `providers.names()`, or `none` to search by keywords only. `local` and
+            `hashed` send nothing anywhere.
+        fallback: the providers to use, in order, while those before them fail. `["auto"]` means,
+            for a provider on the network, the others that have a key file, then `local`; for a
+            local one, nothing.
+        folder: a model of your own (`model.onnx` and `tokenizer.json`) for `local`, instead of the
+            packaged one.
+        threads: processor cores that a local model may use.
         unload_after_s: idle time after which a local model is dropped from memory; 0 keeps it.
         sections: each provider's own options by its name (`[embedding.voyage]`).
     """
@@ -48,18 +52,22 @@ class EmbeddingSettings:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
-    """A model on the network.
+    """The options of a model that a provider runs, reached over the network.
 
     Attributes:
-        model: its name, as the provider has it.
+        model: the provider's name for the model.
         dimensions: length of the vectors, if the model offers a choice; 0 leaves it to the model.
-        base_url: of the API, without `/embeddings`.
-        allow_plain_http: allow `http://` to an address that is neither this computer nor in a private network.
-        key_file: a file of mode 0600 with the key alone.
-        key_env: the environment variable with the key, if there is no such file and no systemd credential.
-        timeout_s: for embedding one batch of documents, including retries. Queries have 1.5 s.
+        base_url: the URL of the API, without `/embeddings`.
+        allow_plain_http: allow `http://` to an address that is neither this computer nor in a
+            private network.
+        key_file: a file of mode 0600 that contains only the API key.
+        key_env: the environment variable with the API key, if there is no such file and no systemd
+            credential.
+        timeout_s: limit for embedding one batch of documents, including retries. Queries have 1.5
+            s.
         price_per_million: US dollars for a million tokens; -1 takes the documented price, if known.
-        monthly_tokens: limit on the tokens of documents and queries of one space in a month; 0 is no limit.
+        monthly_tokens: limit on the tokens of documents and queries of one space in a month; 0 is
+            no limit.
     """
 
     PRICES: ClassVar[Mapping[str, float]] = {}
@@ -75,12 +83,12 @@ class RemoteSettings:
     monthly_tokens: int = 0
 
     def price(self) -> float | None:
-        """US dollars for a million tokens; None if unknown."""
+        """The price in US dollars for a million tokens; None if unknown."""
         return self.price_per_million if self.price_per_million >= 0 else self.PRICES.get(self.model)
 
     def problem(self) -> tuple[str, str] | None:
-        """Return the first invalid option and what it takes, never its value, which may be a pasted
-        key.
+        """Return the name of the first invalid option and a description of valid values, or None if
+        all are valid. The result never contains the value, which may be a pasted API key.
         """
         if self.base_url and (hint := url_problem(self.base_url, allow_plain_http=self.allow_plain_http)):
             return "base_url", hint
@@ -103,7 +111,7 @@ class RemoteSettings:
 
 
 def url_problem(url: str, *, allow_plain_http: bool) -> str | None:
-    """Return why this cannot be the base URL of an API, or None."""
+    """Return why a text cannot be the base URL of an API, or None if it can."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -141,11 +149,11 @@ _INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """The prefixes of a model.
+    """The texts that a model expects before each query and each document.
 
     Attributes:
-        query, document: put before each.
-        max_tokens: limit of the model, in its own tokens.
+        query, document: the prefix of a query, and that of a document.
+        max_tokens: the model's limit on one text, in its own tokens.
     """
 
     query: str = ""
@@ -170,8 +178,8 @@ KNOWN: tuple[tuple[str, Prefixes], ...] = (
 
 
 def for_model(model: str, *, query: str = AUTO, document: str = AUTO, max_tokens: int = 0) -> Prefixes:
-    """Return the prefixes of a model: the given ones, and for `auto` (0 for the tokens) the known
-    ones by its name.
+    """Return the prefixes and the token limit of a model. A value of `auto` (0 for the tokens) is
+    replaced by the known one for the model's name.
 
     `model` is the name on a server or of a file: `BAAI/bge-small-en-v1.5`,
     `nomic-embed-text:latest`, `e5-small-v2.Q8_0.gguf`.
@@ -186,8 +194,8 @@ def for_model(model: str, *, query: str = AUTO, document: str = AUTO, max_tokens
 
 
 def generation_name(model: str, prefixes: Prefixes) -> str:
-    """Return the model's name in generations: other prefixes give other vectors, so they make
-    another model.
+    """Return the name under which a model's vectors are stored. It includes the prefixes, because
+    other prefixes give other vectors.
     """
     if prefixes.document == for_model(model).document:
         return model

@@ -55,14 +55,14 @@ _tables: Final = UnloadWhenIdle(_load, rest_after_s=0)  # who runs a command soo
 
 
 def rest_after(seconds: float) -> None:
-    """Set the idle time after which the tables are dropped, `REST_S` at most; 0 keeps them. Applies
-    from the next load on.
+    """Set the idle time after which the token tables are dropped from memory, at most `REST_S`; 0
+    keeps them. It takes effect the next time that they are loaded.
     """
     _tables.rest_after_s = min(seconds, REST_S)
 
 
 def is_ready() -> bool:
-    """Return True if the next count need not load the tables."""
+    """Return True if the token tables are loaded, so that the next count is fast."""
     return _tables.is_there
 
 
@@ -73,8 +73,8 @@ SLICE = 2048
 
 
 def count_tokens(text: str) -> int:
-    """Return the number of `cl100k_base` tokens; control words like `<|endoftext|>` count as plain
-    text.
+    """Return the number of `cl100k_base` tokens in a text. Control words such as `<|endoftext|>`
+    count as plain text.
     """
     with _tables.use() as (encoding, _):
         encode = encoding.encode_ordinary
@@ -84,11 +84,11 @@ def count_tokens(text: str) -> int:
 
 
 def token_ends(text: str) -> NDArray[np.int64]:
-    """Return the end of each token in characters; a token that ends within a character ends after
-    it.
+    """Return the end of each token of a text, as a position in characters. If a token ends within a
+    character, its end is after that character.
 
-    The tokens are those of the whole text. A range of it has as many as it touches, give or take
-    one at each end.
+    The tokens are those of the whole text. A part of the text by itself has as many tokens as it
+    touches, plus or minus one at each end.
     """
 
     with _tables.use() as (encoding, lengths):
@@ -119,7 +119,7 @@ def _slices(text: str) -> Iterator[str]:
 
 
 def first_tokens(text: str, count: int) -> str:
-    """Return the text, cut to `count` tokens at most."""
+    """Return the beginning of the text, with at most `count` tokens."""
     # A token is at least one byte.
     if len(text) * 4 <= count or len(text.encode("utf-8", errors="replace")) <= count:
         return text

@@ -1,1 +1,1 @@
-"""Models that run in this process: the packaged one, and ONNX models."""
+"""Embedding models that run in the daemon's process: the packaged one, and ONNX models."""

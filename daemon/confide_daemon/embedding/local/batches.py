@@ -1,4 +1,4 @@
-"""Batches of documents, run on low-priority threads."""
+"""Embeds documents in batches, on threads of low priority."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ NICE = 10
 
 
 class Batches:
-    """The worker threads that embed texts with one local model, in batches of similar length.
+    """The worker threads that embed documents with one local model, in batches of texts of similar
+    length.
 
-    They run at a lower priority than the threads that answer searches (on Linux).
+    On Linux, they run at a lower priority than the threads that answer searches.
     """
 
     def __init__(self, threads: int = THREADS) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="confide-model", initializer=_give_way)
 
     def vectors(self, texts: Sequence[str], run: Callable[[list[str]], Vectors], *, dimensions: int) -> Vectors:
-        """Return the results of `run`, which gets a few texts of similar length at a time, in
-        order; shape (texts, dimensions).
+        """Return the vectors of the texts, in order, with shape (texts, dimensions). `run` computes
+        them; it is called with a few texts of similar length at a time.
         """
         vectors = np.empty((len(texts), dimensions), dtype=np.float32)
         # Longest first, so that no thread waits at the end for a long text on another.
@@ -54,7 +55,7 @@ class Batches:
         return vectors
 
     def close(self) -> None:
-        """Stop the threads after their current batch; waiting batches are cancelled."""
+        """Stop the threads after their current batch. Batches that have not begun are cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -144,10 +144,10 @@ class _Layer:
 
 
 class Bert:
-    """The encoder, usable from any thread, concurrently.
+    """The encoder of a BERT model. Usable from any thread, concurrently.
 
     Attributes:
-        dimensions: length of a vector.
+        dimensions: the number of elements of a vector.
     """
 
     def __init__(self, constants: Mapping[str, NDArray[Any]], *, layers: int) -> None:
@@ -202,8 +202,8 @@ class Bert:
         self._desks: list[_Desk] = []
 
     def means(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Return the mean of each text's token outputs, shape (texts, dimensions). Each text must
-        have at least one token.
+        """Return the mean of the encoder's outputs over the tokens of each text, with shape (texts,
+        dimensions). Each text must have at least one token.
         """
         ends = np.cumsum([len(text) for text in texts]).tolist()
         rows = np.zeros((-(-ends[-1] // _FOUR) * _FOUR, self.dimensions), dtype=np.float32)

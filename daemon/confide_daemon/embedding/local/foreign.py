@@ -1,8 +1,9 @@
-"""Which language a text is in, as far as the choice of a model needs to know: English, another one
-that the multilingual model reads, or neither.
+"""Estimates the language of a text, as far as the choice of an embedding model needs it: English,
+another language that the multilingual model reads, or neither.
 
-Letters separate scripts, and the commonest words separate languages in Latin letters. A sentence
-has some of them. A list of names or a line of code has none, and counts as English.
+Scripts are distinguished by their letters, and languages in Latin letters by their most common
+words. A sentence contains some of these. A list of names or a line of code contains none, and
+counts as English.
 """
 
 from __future__ import annotations
@@ -66,17 +67,17 @@ _ELIDED: Final = _words("l d j m t s n c qu dell nell all sull dall")
 
 
 def is_readable(text: str) -> bool:
-    """Return True if most letters of a text are in a script that the multilingual model reads."""
+    """Return True if most letters of a text belong to a script that the multilingual model reads."""
     part = text[:_READ]
     letters = len(_LETTER.findall(part))
     return letters > 0 and 2 * (len(_SCRIPTS.findall(part)) + len(_LATIN.findall(part))) > letters
 
 
 def is_foreign(text: str, *, fewest: int = 1) -> bool:
-    """Return True if a text is in a language that the multilingual model reads, and not in English.
+    """Return True if a text is in a language other than English that the multilingual model reads.
 
-    A text in Latin letters needs `fewest` different common words of other languages, and more of
-    them than of English. Only the first 2,000 characters count.
+    A text in Latin letters must contain at least `fewest` different common words of other
+    languages, and more of them than of English. Only the first 2,000 characters count.
     """
     part = text[:_READ]
     if not part.isascii():

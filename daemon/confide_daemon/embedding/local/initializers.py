@@ -1,5 +1,5 @@
-"""Reads the constants of an ONNX model in its file (onnx.proto3) without copying, so that the
-system loads only used pages.
+"""Reads the constants (weights) of an ONNX model from its file (onnx.proto3) without copying them,
+so that the system loads only the pages that are used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _TYPES: Final[dict[int, np.dtype[Any]]] = {1: np.dtype("<f4"), 3: np.dtype("i1")
 
 
 def initializers(model: memoryview) -> dict[str, NDArray[Any]]:
-    """Return the float32 and 8-bit constants by name, in the order of the file.
+    """Return the float32 and 8-bit constants of an ONNX model by name, in the order of the file.
 
-    They reference `model`, and floats may be unaligned.
+    The arrays share the memory of `model`, and floats may be unaligned.
 
-    Raises ValueError if it is not an ONNX model.
+    Raises ValueError if the file is not an ONNX model.
     """
     found: dict[str, NDArray[Any]] = {}
     for part in fields(model):

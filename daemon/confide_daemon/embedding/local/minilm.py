@@ -29,9 +29,10 @@ TOKENS = 256  # what the model was trained to read; the rest of a longer text is
 
 
 def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniLM:
-    """Load the packaged model, 384 dimensions. `weights` is another path of the same file.
+    """Load the packaged model, which returns vectors of 384 dimensions. `weights` is the path of
+    the weights, if they are not in their package.
 
-    Raises EmbedderError if the weights are missing, or their hash is not this version's.
+    Raises EmbedderError if the weights are missing, or if their hash is not the expected one.
     """
     if weights is None:
         try:
@@ -46,8 +47,8 @@ def load_minilm(*, threads: int = THREADS, weights: Path | None = None) -> MiniL
 
 
 class MiniLM:
-    """A sentence model: it returns one unit vector per text, zeros for a text that it does not
-    understand.
+    """The packaged sentence model. It returns one vector of unit length per text, or zeros for a
+    text that it does not understand.
     """
 
     id = "local"
@@ -62,7 +63,7 @@ class MiniLM:
         self.dimensions = self._bert.dimensions
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of a query, from those tokens that the model knows."""
+        """Return the vector of a query, computed from those of its tokens that the model knows."""
         cut = self._tokenizer.cut(text)
         if not cut.is_understood:
             return np.zeros(self.dimensions, dtype=np.float32)
@@ -70,11 +71,11 @@ class MiniLM:
         return np.asarray(unit(means, count=1, dimensions=self.dimensions)[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, run in small batches of similar length."""
+        """Return the vectors of the texts, computed in small batches of similar length."""
         return self._batches.vectors(texts, self._run, dimensions=self.dimensions)
 
     def close(self) -> None:
-        """Stop its threads."""
+        """Stop the threads that embed documents."""
         self._batches.close()
 
     def _run(self, texts: list[str]) -> Vectors:

@@ -32,13 +32,13 @@ LONGEST: Final = 2000
 
 
 def is_installed() -> bool:
-    """Return True if the model's package is there."""
+    """Return True if the package with the multilingual model is installed."""
     return find_spec(PACKAGE) is not None
 
 
 class Multilingual:
-    """A sentence model, loaded on demand: it returns one unit vector per text, zeros for a text in
-    letters that it does not read. Usable from any thread.
+    """The multilingual sentence model, loaded on demand. It returns one vector of unit length per
+    text, or zeros for a text in a script that it does not read. Usable from any thread.
     """
 
     id = "local"
@@ -52,14 +52,14 @@ class Multilingual:
         self._model = UnloadWhenIdle(_load, rest_after_s)
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of a question, shape (512,). Raises EmbedderError if it cannot be
-        loaded.
+        """Return the vector of a query, with shape (512,). Raises EmbedderError if the model cannot
+        be loaded.
         """
         return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, shape (texts, 512). Raises EmbedderError if the model
-        cannot be loaded.
+        """Return the vectors of the texts, with shape (texts, 512). Raises EmbedderError if the
+        model cannot be loaded.
         """
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         rows = [place for place, text in enumerate(texts) if is_readable(text)]
@@ -70,7 +70,7 @@ class Multilingual:
         return vectors
 
     def close(self) -> None:
-        """Drop the model."""
+        """Unload the model."""
         self._model.close()
 
 

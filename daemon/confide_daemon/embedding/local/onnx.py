@@ -1,5 +1,5 @@
-"""Sentence models in a folder, run locally with ONNX Runtime. onnxruntime and tokenizers are
-imported when a model is loaded.
+"""Sentence models in a folder, run locally with ONNX Runtime. The libraries are imported when a
+model is loaded.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
     """Load a sentence model from a folder as Hugging Face lays it out: `model.onnx` (or
     `onnx/model.onnx`) and `tokenizer.json`.
 
-    Its pooling comes from `1_Pooling/config.json` (mean without one), its length from
-    `sentence_bert_config.json`, and prefixes for queries and documents from the `prompts` of
-    `config_sentence_transformers.json` (`query`, `document` or `passage`).
+    The pooling is read from `1_Pooling/config.json` (the mean if there is no such file), and the
+    maximum length from `sentence_bert_config.json`. Prefixes for queries and documents are read
+    from the `prompts` of `config_sentence_transformers.json` (`query`, `document` or `passage`).
 
     Raises EmbedderError if a file is missing or cannot be used.
     """
@@ -59,7 +59,7 @@ def load_folder(folder: Path, *, threads: int = THREADS) -> OnnxEmbedder:
 
 
 class OnnxEmbedder:
-    """A sentence model that returns one unit vector per text."""
+    """A sentence model that runs with ONNX Runtime. It returns one vector of unit length per text."""
 
     id = "local"
     limits = BatchLimits()
@@ -97,14 +97,14 @@ class OnnxEmbedder:
         return np.asarray(self._run([self._query_prefix + text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, run in small batches of similar length."""
+        """Return the vectors of the texts, computed in small batches of similar length."""
         if self._document_prefix:
             texts = [self._document_prefix + text for text in texts]
         run = partial(self._run, options=self._documents)
         return self._batches.vectors(texts, run, dimensions=self.dimensions)
 
     def close(self) -> None:
-        """Stop its threads."""
+        """Stop the threads that embed documents."""
         self._batches.close()
 
     def _run(self, texts: list[str], *, options: Any = None) -> Vectors:
@@ -128,7 +128,9 @@ class OnnxEmbedder:
 
 
 def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
-    """Load an ONNX model as an `onnxruntime.InferenceSession`. Raises EmbedderError."""
+    """Load an ONNX model as an `onnxruntime.InferenceSession`. Raises EmbedderError if it cannot be
+    loaded.
+    """
     onnxruntime = libraries.onnxruntime(what)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -147,8 +149,8 @@ def open_session(weights: bytes, threads: int, *, what: str = MODEL) -> Any:
 
 
 def open_tokenizer(data: bytes, max_tokens: int, *, what: str = MODEL) -> Any:
-    """Load a `tokenizer.json` with truncation, and padding to the longest text. Raises
-    EmbedderError.
+    """Load a `tokenizer.json` that cuts texts at `max_tokens` and pads them to the longest one.
+    Raises EmbedderError if it cannot be loaded.
     """
     tokenizers = libraries.tokenizers(what)
     try:

@@ -1,5 +1,5 @@
 """Reads protocol buffers field by field, as far as the constants of an ONNX model (onnx.proto3)
-need it.
+require it.
 
 The package `onnx` could do the same, but its 17 MB are too large for a daemon.
 """
@@ -17,10 +17,10 @@ _MOST_SHIFT: Final = 63
 
 
 class Field(NamedTuple):
-    """A field of a message.
+    """A field of a protocol buffer message.
 
     Attributes:
-        number: as in the `.proto` file.
+        number: the field's number in the `.proto` file.
         content: the bytes of a length-delimited field.
         value: the value of a numeric field.
     """
@@ -31,7 +31,7 @@ class Field(NamedTuple):
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """Yield each field of a message. Raises ValueError if it is malformed."""
+    """Yield the fields of a protocol buffer message. Raises ValueError if it is malformed."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -53,7 +53,7 @@ def fields(message: memoryview) -> Iterator[Field]:
 
 
 def numbers(packed: memoryview) -> Iterator[int]:
-    """Yield the integers of a packed field. Raises ValueError."""
+    """Yield the integers of a packed field. Raises ValueError if it is malformed."""
     at = 0
     while at < len(packed):
         value, at = _varint(packed, at)

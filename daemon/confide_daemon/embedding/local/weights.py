@@ -1,4 +1,4 @@
-"""The files of a local model, and the errors for unreadable ones."""
+"""Reads the files of a local model, and builds the errors for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODEL = "embedding model"  # as errors call it
 
 
 def read_weights(path: Path, *, what: str = MODEL) -> bytes:
-    """Read a file of a model. Raises EmbedderError."""
+    """Return the content of a model's file. Raises EmbedderError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -19,8 +19,8 @@ def read_weights(path: Path, *, what: str = MODEL) -> bytes:
 
 
 def file_digest(path: Path) -> str:
-    """Return twelve hexadecimal digits of the file's SHA-256, for names of models. Raises
-    EmbedderError.
+    """Return the first twelve hexadecimal digits of a file's SHA-256, to be used in the name of a
+    model. Raises EmbedderError if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -33,7 +33,7 @@ def file_digest(path: Path) -> str:
 
 
 def unreadable(path: Path, error: OSError | ValueError, what: str = MODEL) -> EmbedderError:
-    """Return the error for an unreadable file."""
+    """Build the error for a model's file that cannot be read."""
     why = getattr(error, "strerror", None) or type(error).__name__
     return EmbedderError(
         f"cannot read the {what} at {path}: {why}",

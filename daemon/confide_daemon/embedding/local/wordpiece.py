@@ -38,11 +38,12 @@ stands for bytes that no encoding could read. Texts of these alone would all be 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A tokenized text.
+    """A text as a sequence of tokens.
 
     Attributes:
-        numbers: the tokens, including those of both ends.
-        is_understood: True if most letters mean something to a model of Latin words.
+        numbers: the numbers of the tokens, including those that mark the beginning and the end.
+        is_understood: True if most letters of the text are known to a model of words in Latin
+            letters.
     """
 
     numbers: list[int]
@@ -50,14 +51,14 @@ class Cut:
 
     @property
     def known_tokens(self) -> list[int]:
-        """Return the tokens without unknown ones, which are all one token to a model and make their
-        texts similar to each other.
+        """Return the tokens without unknown ones. All unknown words share one token, which would
+        make unrelated texts similar.
         """
         return [number for number in self.numbers if number != UNKNOWN]
 
 
 class WordPiece:
-    """The tokenizer, usable from any thread."""
+    """A WordPiece tokenizer with the vocabulary of the packaged model. Usable from any thread."""
 
     def __init__(self, described: bytes, *, most: int) -> None:
         """Args:
@@ -68,7 +69,7 @@ class WordPiece:
         self._most = most - 2
 
     def cut(self, text: str) -> Cut:
-        """Tokenize a text."""
+        """Return the tokens of a text."""
         numbers, spans = list[int](), list[tuple[int, int]]()
         for start, part, number in _parts(text):
             if number is not None:
@@ -174,15 +175,15 @@ def _is_understood(text: str, numbers: list[int], spans: list[tuple[int, int]]) 
 
 
 def is_latin(letter: str) -> bool:
-    """Return True for a letter of the Latin script, which a model of English words reads without
-    its marks.
+    """Return True if a letter belongs to the Latin script. A model of English words reads it
+    without its accents.
     """
     return unicodedata.name(letter, "").startswith("LATIN ")
 
 
 def is_mostly_latin(text: str) -> bool:
-    """Approximate `Cut.is_understood` without a vocabulary, for vectors stored before that check
-    existed.
+    """Return an approximation of `Cut.is_understood` that needs no vocabulary. Used for vectors
+    that were stored before that check existed.
     """
     if text.isascii():
         return True

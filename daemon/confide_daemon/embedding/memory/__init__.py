@@ -1,1 +1,1 @@
-"""Memory use of models: loading on demand and unloading."""
+"""Limits the memory that models use: loads them on demand, and unloads them when they are idle."""

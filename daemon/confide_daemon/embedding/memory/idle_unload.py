@@ -1,7 +1,8 @@
-"""Objects that take much memory but load quickly, kept only while in use: the token tables, and a
-local model.
+"""Keeps objects in memory only while they are used, if they are large but load quickly: the token
+tables, and a local model.
 
-A model's name and dimensions stay known while it is unloaded, so no index is rebuilt for it.
+The name and dimensions of a model stay known while it is unloaded, so the index need not be
+rebuilt.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ T = TypeVar("T")
 
 
 class UnloadWhenIdle(Generic[T]):
-    """An object that is created on demand and dropped when unused for a while. Usable from any
-    thread.
+    """An object that is created on demand, and dropped when it was not used for a while. Usable
+    from any thread.
     """
 
     def __init__(self, make: Callable[[], T], rest_after_s: float, *, end: Callable[[T], None] | None = None) -> None:
@@ -46,7 +47,9 @@ class UnloadWhenIdle(Generic[T]):
 
     @contextmanager
     def use(self) -> Iterator[T]:
-        """Yield the object and keep it meanwhile. Raises the errors of its creation."""
+        """Yield the object, and keep it until the `with` block ends. Raises the errors of its
+        creation.
+        """
         with self._lock:
             self._users += 1
         try:
@@ -57,7 +60,7 @@ class UnloadWhenIdle(Generic[T]):
                 self._used_at = time.monotonic()
 
     def close(self) -> None:
-        """Drop the object, used or not."""
+        """Drop the object, even if it is in use."""
         with self._lock:
             self._is_closed = True
             if self._timer is not None:
@@ -105,7 +108,7 @@ class UnloadWhenIdle(Generic[T]):
 
 
 class RestingEmbedder:
-    """An embedder that keeps its model only while in use. Usable from any thread."""
+    """An embedder that keeps its model in memory only while it is used. Usable from any thread."""
 
     def __init__(self, load: Callable[[], Embedder], rest_after_s: float) -> None:
         """Load the model once; drop it after `rest_after_s` without use. Raises EmbedderError: the
@@ -126,8 +129,8 @@ class RestingEmbedder:
         return self._model.is_there
 
     def wake(self, timeout_s: float) -> bool:
-        """Load the model if it is unloaded; return True if it is ready within the timeout. A failed
-        load counts as ready: the next call reports it.
+        """Load the model if it is unloaded. Return True if it is ready within the timeout, else
+        False. A failed load counts as ready, because the next call reports the error.
         """
         with self._lock:
             if self.is_awake:

@@ -30,15 +30,17 @@ NONE = "none"
 
 class Settings(Protocol):
     def problem(self) -> tuple[str, str] | None:
-        """Return the first invalid option and what it takes, or None."""
+        """Return the name of the first invalid option and a description of valid values, or None if
+        all are valid.
+        """
 
 
 class Provider(Protocol):
-    """The interface of a provider's module."""
+    """The functions and classes that a provider's module must define."""
 
     def create(self, config: EmbeddingSettings) -> Embedder:
-        """Return a model with these options, ready for calls. May take long. Raises EmbedderError:
-        it cannot be loaded or reached.
+        """Return a model with these options, ready for calls. May take long. Raises EmbedderError
+        if it cannot be loaded or reached.
         """
 
 
@@ -49,11 +51,11 @@ def names() -> tuple[str, ...]:
 
 
 def provider(name: str) -> Provider:
-    """Return the module of a provider listed by `names`."""
+    """Return the module of the provider with this name, which is one of `names`."""
     return cast("Provider", importlib.import_module(f"{__name__}.{name}"))
 
 
 def default_settings() -> dict[str, object]:
-    """Return the default settings of every provider that has options, by name."""
+    """Return the default options of every provider that has options, by the provider's name."""
     modules = {name: provider(name) for name in names()}
     return {name: module.Settings() for name, module in modules.items() if hasattr(module, "Settings")}

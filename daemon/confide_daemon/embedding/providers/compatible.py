@@ -1,7 +1,8 @@
-"""`compatible`: any server that speaks OpenAI's embeddings API: Ollama, vLLM, llama.cpp's server,
-Text Embeddings Inference, a gateway.
+"""The provider `compatible`: any server with OpenAI's embeddings API, such as Ollama, vLLM,
+llama.cpp's server, Text Embeddings Inference, or a gateway.
 
-Models trained with prefixes get one that marks a query or a document (`embedding.settings`).
+Some models were trained with prefixes that mark a query or a document; these are added to the texts
+(`embedding.settings`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ TEXTS = 32
 
 @dataclass(frozen=True, slots=True)
 class Settings(RemoteSettings):
-    """Options of `[embedding.compatible]`.
+    """The options of `[embedding.compatible]` in daemon.toml.
 
     Attributes:
-        query_prefix, document_prefix: put before each text; `auto` takes the known ones for the model's name.
-        max_tokens: limit on one text in the model's own tokens; 0 takes the known limit of the model, else 512.
+        query_prefix, document_prefix: put before each text; `auto` takes the known ones for the
+            model's name.
+        max_tokens: limit on one text in the model's own tokens; 0 takes the known limit of the
+            model, else 512.
     """
 
     key_env: str = ""
@@ -37,8 +40,8 @@ class Settings(RemoteSettings):
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """Return the configured model. It asks the server for its dimensions if they are not set.
-    Raises EmbedderError.
+    """Return the configured model. It queries the server for the length of its vectors if that is
+    not set. Raises EmbedderError if the server cannot be used.
     """
     from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 

@@ -1,7 +1,8 @@
-"""`fastembed`: a model of Qdrant's FastEmbed (the extra `fastembed`), from a folder.
+"""The provider `fastembed`: a model for Qdrant's FastEmbed library (the extra `fastembed`), from a
+folder.
 
-FastEmbed downloads a model without a folder, which a private daemon must not do, so the folder is
-required.
+Without a folder, FastEmbed would download a model, which a private daemon must not do. So the
+folder is required.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from confide_memory.errors import with_extra
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Options of `[embedding.fastembed]`."""
+    """The options of `[embedding.fastembed]` in daemon.toml."""
 
     model: str = "BAAI/bge-small-en-v1.5"  # as FastEmbed lists it
     folder: str = ""  # with the files of that model
 
     def problem(self) -> tuple[str, str] | None:
-        """Return None: FastEmbed itself checks the model's name."""
+        """Return None, because FastEmbed itself checks the model's name."""
         return None
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """Return the model in the configured folder. Raises EmbedderError."""
+    """Return the model in the configured folder. Raises EmbedderError if it cannot be loaded."""
     settings: Settings = config.section("fastembed")
     folder = Path(settings.folder).expanduser()
     if not settings.folder or not folder.is_dir():
@@ -53,7 +54,9 @@ def create(config: EmbeddingSettings) -> Embedder:
 
 
 class FastEmbedder:
-    """A model of FastEmbed, which adds the prefixes for queries and documents by itself."""
+    """A model that runs with FastEmbed, which adds the prefixes for queries and documents by
+    itself.
+    """
 
     id = "fastembed"
 

@@ -1,5 +1,5 @@
-"""`gguf`: a GGUF model in the daemon, with llama.cpp through llama-cpp-python (the extra `gguf`),
-such as nomic-embed-text.
+"""The provider `gguf`: a GGUF model, such as nomic-embed-text, that runs in the daemon with
+llama.cpp through llama-cpp-python (the extra `gguf`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ TOKENS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Options of `[embedding.gguf]`.
+    """The options of `[embedding.gguf]` in daemon.toml.
 
     Attributes:
         path: the model's file.
-        query_prefix, document_prefix: put before each text; `auto` takes the known ones for the file's name.
-        max_tokens: limit on one text in the model's own tokens; 0 takes the known limit of the model, else 512, and 2,048
-            at most. Never more than the file states.
+        query_prefix, document_prefix: put before each text; `auto` takes the known ones for the
+            file's name.
+        max_tokens: limit on one text in the model's own tokens; 0 takes the known limit of the
+            model (at most 2,048), else 512. Never more than the file states.
     """
 
     path: str = ""
@@ -41,12 +42,14 @@ class Settings:
     max_tokens: int = 0
 
     def problem(self) -> tuple[str, str] | None:
-        """Return a problem with `max_tokens`, or None."""
+        """Return the option `max_tokens` and a description of valid values if it is invalid, else
+        None.
+        """
         return None if 0 <= self.max_tokens <= 1_000_000 else ("max_tokens", "it is at least 0 and at most 1,000,000")
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """Return the model of the configured file. Raises EmbedderError."""
+    """Return the model in the configured file. Raises EmbedderError if it cannot be loaded."""
     settings: Settings = config.section("gguf")
     if not settings.path:
         raise EmbedderError("no GGUF model is configured", hint="set path in [embedding.gguf] of daemon.toml")
@@ -75,7 +78,9 @@ def create(config: EmbeddingSettings) -> Embedder:
 
 
 class GgufEmbedder:
-    """A llama.cpp model; it embeds one text after another, since a context serves one caller."""
+    """A model that runs with llama.cpp. It embeds one text after another, because a llama.cpp
+    context serves one caller at a time.
+    """
 
     id = "gguf"
 
@@ -112,7 +117,7 @@ class GgufEmbedder:
         return self._embed([self._prefixes.document + text for text in texts])
 
     def close(self) -> None:
-        """Free the memory once the current text is done."""
+        """Free the model's memory as soon as the current text is embedded."""
         with self._door, self._lock:
             self._is_closed = True
             self._model.close()

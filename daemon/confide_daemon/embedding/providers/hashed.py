@@ -1,8 +1,8 @@
-"""`hashed`: words hashed into a fixed number of signed features, for computers too small for a
-model.
+"""The provider `hashed`: words are hashed into a fixed number of signed features, for computers
+that are too small for a model.
 
-Texts with common words are similar, nothing more. Tests of logic use it as well; it is never chosen
-silently.
+Texts that share words are similar; meaning plays no role. Tests of logic use it as well. It is used
+only if it is configured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def create(config: EmbeddingSettings) -> Embedder:  # noqa: ARG001 - it has no o
 
 
 class HashedEmbedder:
-    """Feature hashing of words (Weinberger et al. 2009)."""
+    """An embedder that hashes words into features (Weinberger et al. 2009)."""
 
     id = "hashed"
     limits = BatchLimits()
@@ -36,7 +36,7 @@ class HashedEmbedder:
         return np.asarray(self.embed_documents([text])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts; a text without words gets a constant direction, since no
+        """Return the vectors of the texts. A text without words gets a constant vector, since no
         vector may be zero.
         """
 

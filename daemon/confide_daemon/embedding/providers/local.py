@@ -1,5 +1,5 @@
-"""`local`: a sentence model that runs in the daemon (`embedding.local`). It uses the options of
-`[embedding]` itself.
+"""The provider `local`: a sentence model that runs in the daemon (`embedding.local`). It uses the
+options of `[embedding]` itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from confide_daemon.embedding.settings import EmbeddingSettings
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """Return the model in the configured folder, else the packaged one. Raises EmbedderError."""
+    """Return the model in the configured folder, or the packaged one if no folder is set. Raises
+    EmbedderError if it cannot be loaded.
+    """
     if config.folder:
         from confide_daemon.embedding.local.onnx import load_folder
 

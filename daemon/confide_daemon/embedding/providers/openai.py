@@ -1,8 +1,8 @@
-"""`openai`: OpenAI's embeddings (developers.openai.com/api/reference/resources/embeddings). Texts
-and queries are sent to OpenAI.
+"""The provider `openai`: OpenAI's embeddings
+(developers.openai.com/api/reference/resources/embeddings). Texts and queries are sent to OpenAI.
 
 A text may have 8,192 tokens, a request 2,048 texts and 300,000 tokens. OpenAI rejects longer texts,
-so they are cut here, in its own tokens.
+so they are shortened here, in OpenAI's own tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_TOKENS = 8191
 
 @dataclass(frozen=True, slots=True)
 class Settings(RemoteSettings):
-    """Options of `[embedding.openai]`."""
+    """The options of `[embedding.openai]` in daemon.toml."""
 
     # developers.openai.com/api/docs/pricing, US dollars for a million tokens.
     PRICES: ClassVar[Mapping[str, float]] = {
@@ -41,8 +41,8 @@ class Settings(RemoteSettings):
     key_env: str = "OPENAI_API_KEY"
 
     def problem(self) -> tuple[str, str] | None:
-        """Return the first invalid option as `RemoteSettings.problem`, including dimensions that
-        OpenAI's models lack.
+        """Return the name of the first invalid option and a description of valid values, or None if
+        all are valid. Also checks that OpenAI's models support the dimensions.
         """
         own = OWN_DIMENSIONS.get(self.model, 0)
         if own and self.dimensions > own:
@@ -53,8 +53,8 @@ class Settings(RemoteSettings):
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """Return the configured model; contacts OpenAI only for an unlisted model. Raises
-    EmbedderError.
+    """Return the configured model. Contacts OpenAI only if the model is not a listed one. Raises
+    EmbedderError if the model cannot be used.
     """
     from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 

@@ -1,9 +1,9 @@
-"""`voyage`: Voyage AI's text embeddings (docs.voyageai.com/reference/embeddings-api). Texts and
-questions go to them.
+"""The provider `voyage`: Voyage AI's text embeddings (docs.voyageai.com/reference/embeddings-api).
+Texts and queries are sent to Voyage.
 
-A request holds up to 1,000 texts and, for the largest models, 120,000 tokens; ours stay far below
-(`REMOTE_LIMITS`). Voyage cuts what is longer than a model reads (`truncation`), and handles queries
-and documents itself (`input_type`).
+A request may contain up to 1,000 texts and, for the largest models, 120,000 tokens; Confide's
+requests stay far below (`REMOTE_LIMITS`). Voyage shortens texts that are too long for a model
+(`truncation`), and distinguishes queries from documents itself (`input_type`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MAX_TOKENS = 32_000
 
 @dataclass(frozen=True, slots=True)
 class Settings(RemoteSettings):
-    """Options of `[embedding.voyage]`. The default model is the one that Voyage recommends for
-    retrieval quality.
+    """The options of `[embedding.voyage]` in daemon.toml. The default model is the one that Voyage
+    recommends for the best retrieval.
     """
 
     # docs.voyageai.com/docs/pricing, US dollars for a million tokens.
@@ -65,8 +65,8 @@ class Settings(RemoteSettings):
     key_env: str = "VOYAGE_API_KEY"
 
     def problem(self) -> tuple[str, str] | None:
-        """Return the first invalid option as `RemoteSettings.problem`, including dimensions that
-        Voyage's models lack.
+        """Return the name of the first invalid option and a description of valid values, or None if
+        all are valid. Also checks that Voyage's models support the dimensions.
         """
         choices = CHOICES.get(self.model, ())
         if self.dimensions and choices and self.dimensions not in choices:
@@ -75,7 +75,9 @@ class Settings(RemoteSettings):
 
 
 def create(config: EmbeddingSettings) -> Embedder:
-    """Return the configured model without contacting Voyage. Raises EmbedderError."""
+    """Return the configured model without contacting Voyage. Raises EmbedderError if it cannot be
+    used.
+    """
     from confide_daemon.embedding.remote import connect  # numpy: 16 MB
 
     settings: Settings = config.section("voyage")
