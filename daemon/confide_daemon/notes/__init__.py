@@ -1,1 +1,1 @@
-"""Notes: small documents with fields, each a markdown file that users can read and edit."""
+"""Notes: small documents with fields, each stored as a markdown file that users can read and edit."""

@@ -1,12 +1,13 @@
-"""Finds near-duplicate notes of one project and merges each group into one note without losing
+"""Finds near-duplicate notes within a project, and merges each group into one note without losing
 anything.
 
-A group consists of its newest note and the notes near to it. It is not a transitive closure: a
-chain of notes, each similar to the next, can end far from its beginning.
+A group consists of its newest note and the notes that are similar to it. Similarity to another
+member is not enough, because a chain of notes, each similar to the next, can end far from its
+beginning.
 
-The newest text stays, and takes the tags, keywords and importance of the others; its front matter
-states that it supersedes them. The others stay unchanged, readable and restorable, and belong to no
-later group.
+The newest note keeps its text and gets the tags, keywords and importance of the others. Its front
+matter states that it supersedes them. The others stay unchanged, readable and restorable, and are
+not grouped again.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ Tell = Callable[[int, int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """Indexes of notes; each of `others` comes with its similarity to `newest`."""
+    """A group of near-duplicates, as indexes of notes. Each of `others` comes with its similarity
+    to the note `newest`.
+    """
 
     newest: int
     others: tuple[tuple[int, Likeness], ...]
@@ -60,7 +63,7 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicate:
-    """An older note of a group, with its similarity to the newest."""
+    """An older note of a group of near-duplicates, with its similarity to the newest one."""
 
     row: NoteRow
     likeness: Likeness
@@ -68,14 +71,14 @@ class NearDuplicate:
 
 @dataclass(frozen=True, slots=True)
 class MergeProposal:
-    """A group of near-duplicates and the result of merging it.
+    """A group of near-duplicates, and the note that merging them would give.
 
     Attributes:
-        newest: the note that stays.
+        newest: the note that would remain.
         older: the notes that it would supersede.
-        body: the text that stays.
-        tags, keywords, importance: those that the newest note would have.
-        changes: fields of its front matter that would change.
+        body: its text, which does not change.
+        tags, keywords, importance: the values that it would have.
+        changes: the fields of its front matter that would change.
     """
 
     newest: NoteRow
@@ -89,7 +92,9 @@ class MergeProposal:
 
 @dataclass(frozen=True, slots=True)
 class DedupeResult:
-    """The groups, largest first; `compared_notes` were compared, `skipped_notes` are older."""
+    """The groups of near-duplicates, largest first. `compared_notes` is the number of notes that
+    were compared, `skipped_notes` that of older notes that were not.
+    """
 
     mergers: list[MergeProposal]
     compared_notes: int
@@ -102,11 +107,11 @@ class Deduplication:
     _notes: Notes
 
     async def find(self, projects: frozenset[str] | None, threshold: float, tell: Tell) -> DedupeResult:
-        """Return the groups in the projects (None: in all). Each group is within one project, and
-        within one task or outside tasks.
+        """Return the groups of near-duplicates in the projects (None for all). All notes of a group
+        belong to one project, and either to one task or to no task.
 
-        `threshold`: the least similarity to the newest note. `tell` is called with the number of
-        finished and of all steps.
+        `threshold`: the least similarity to the newest note of a group. `tell` is called with the
+        number of finished steps and the number of all steps.
         """
         places = await self._threads.read(lambda store: _places(store, projects))
         left = places[MOST_NOTES:]
@@ -140,9 +145,10 @@ class Deduplication:
         return DedupeResult(mergers, len(seen), len(left))
 
     async def merge(self, merger: MergeProposal, *, author: str) -> PutResult:
-        """Write the fields of the newest note in one transaction. Raises NotFoundError or
-        ConflictError: a note of the group was changed or deleted; UnreadableError,
-        InvalidTextError, TooLargeError: the new text is not valid.
+        """Write the merged fields into the newest note of a group, in one transaction.
+
+        Raises NotFoundError or ConflictError if a note of the group was changed or deleted;
+        UnreadableError, InvalidTextError or TooLargeError if the new text is not valid.
         """
         older = [alike.row for alike in merger.older]
 
@@ -232,8 +238,8 @@ def _unite(own: tuple[str, ...], others: Iterable[tuple[str, ...]], most: int) -
 
 
 def groups(notes: Sequence[NoteFingerprint], threshold: float) -> Iterator[list[DuplicateGroup]]:
-    """Yield the groups among the notes, which are sorted newest first: a list for each BLOCK of
-    notes.
+    """Yield the groups of near-duplicates among the notes, which must be sorted newest first.
+    Yields one list for each BLOCK of notes.
     """
     centres = _centres(notes)
     is_single = np.array([len(note.weights) == 1 and not note.is_long for note in notes], dtype=np.bool_)

@@ -1,9 +1,9 @@
 """Checks if a note that is being stored repeats another one.
 
-The note is embedded while it is written, so the check adds no time, and neither the writer thread
-nor the note itself waits for a model. If vectors do not arrive within the deadline, the check works
-without them and says so. Vectors (late ones too) are stored for the note's chunks, so nothing is
-embedded, or paid for, twice.
+The note is embedded while it is being written, so the check adds no time, and neither the writer
+thread nor the note itself waits for a model. If the vectors do not arrive in time, the check works
+without them and says so in a warning. Vectors (late ones too) are stored for the note's chunks, so
+nothing is embedded, or paid for, twice.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ BY_TEXT = "duplicates were looked for by text alone"
 
 @dataclass(frozen=True, slots=True)
 class DuplicateCheck:
-    """The result of a duplicate check, nearest notes first; `tags` are existing tags that occur in
-    the note's text.
+    """The result of a duplicate check. The similar notes are sorted nearest first; `tags` are
+    existing tags that occur in the note's text.
     """
 
     near: tuple[Near, ...] = ()
@@ -63,7 +63,7 @@ class _Embedded:
 
 @dataclass(eq=False, slots=True)
 class Duplicates:
-    """The duplicate checks of one space, until `close`."""
+    """Runs the duplicate checks of one space, until `close` is called."""
 
     threads: StoreThreads
     indexer: Indexer
@@ -72,14 +72,16 @@ class Duplicates:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def close(self) -> None:
-        """Cancel the checks in progress."""
+        """Cancel the duplicate checks that are running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @asynccontextmanager
     async def looking(self, body: str) -> AsyncIterator[Look]:
-        """Start embedding a text and yield the check, around the write of the note."""
+        """Start to embed a note's text, and yield the duplicate check. Write the note within the
+        `with` block.
+        """
         # A long text takes most of a second, and the tables a tenth, which would block the event
         # loop.
         is_quick = len(body) <= LONG_CHARACTERS and token_counts.is_ready()
@@ -190,7 +192,7 @@ class Look:
             self.embedded.cancel()
 
     def leave(self) -> None:
-        """End the check; the indexer embeds what was written."""
+        """End the check. If the note's vectors are still missing, the indexer computes them."""
         if not self.document.done():
             self.document.set_result(None)
             self._duplicates.indexer.wake()
@@ -204,13 +206,14 @@ class Look:
         words: Sequence[str],
         is_limited: bool = False,
     ) -> DuplicateCheck:
-        """Return the duplicates of the note that was written.
+        """Return the result of the check for the note that was written.
 
         Args:
             projects: the projects to search.
             apart: ids of notes whose similarity is known already.
-            words: case-folded; those that are existing tags are returned.
-            is_limited: the caller may read only a part of the space, and must learn nothing of the rest.
+            words: case-folded words; those that are existing tags are returned.
+            is_limited: True if the client may access only a part of the space. The result then
+                reveals nothing about the rest.
         """
         if not self.document.done():
             self.document.set_result(row.document)

@@ -1,8 +1,8 @@
-"""Suggests importance and tags of a note from its text, if the caller gave none. Suggestions are
+"""Suggests importance and tags of a note from its text, if the client gave none. Suggestions are
 never stored.
 
-A plain table of English patterns. Existing tags come before those of the table, so that one topic
-keeps one tag.
+It is a plain table of English patterns. Existing tags are suggested before those of the table, so
+that a topic keeps one tag.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ MOST_WORDS = 150
 
 @dataclass(frozen=True, slots=True)
 class FieldPattern:
-    """A pattern for a topic with its tag and importance; `importance` None: the topic implies none.
+    """A pattern that recognizes a topic in a text, with the tag and the importance that it
+    suggests. None means that it suggests none.
 
-    `is_sure`: one match is enough; the others are everyday words ("always", "prefers"), of which
-    two patterns must match.
+    `is_sure`: True if one match is enough. The other patterns are everyday words ("always",
+    "prefers"); two of them must match.
     """
 
     tag: str | None
@@ -97,7 +98,7 @@ PATTERNS: Final[tuple[FieldPattern, ...]] = (
 
 
 def importance_for(text: str) -> str | None:
-    """Return the likely importance of a note with this text, "core" or "high", or None if
+    """Return the likely importance of a note with this text, "core" or "high", or None if it is
     uncertain.
     """
     matching = _matching(text)
@@ -111,16 +112,16 @@ def importance_for(text: str) -> str | None:
 
 
 def tags_for(text: str, in_use: Sequence[str]) -> list[str]:
-    """Return likely tags for a note with this text, at most MOST_TAGS: existing tags that it
-    contains, then those of the table.
+    """Return likely tags for a note with this text, at most MOST_TAGS. Tags in use that occur in
+    the text come first, then those of the table.
     """
     own = [pattern.tag for pattern in _matching(text) if pattern.tag is not None]
     return list(dict.fromkeys([*in_use, *own]))[:MOST_TAGS]
 
 
 def words_of(text: str) -> list[str]:
-    """Return possible tags in a text, in its order: case-folded words, and neighbouring words
-    joined as in tags.
+    """Return the words of a text that could be tags, in their order: case-folded single words, and
+    neighbouring words joined as in tags.
     """
     words = re.findall(r"\w+(?:[-./+#]\w+)*", text[:MOST_CHARACTERS].casefold())[:MOST_WORDS]
     found: dict[str, None] = {}

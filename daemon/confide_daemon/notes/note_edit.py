@@ -1,5 +1,5 @@
-"""Pure functions on a note's document: compose it from a draft; change its fields, text and
-relations.
+"""Pure functions on the text of a note's document: compose it from a draft, and change its fields,
+its text and its relations.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from confide_memory.note import MAX_KEYWORDS, MAX_RELATIONS, MAX_TAGS, Relation
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The fields of a new note; `created` is in seconds since 1970, `importance` as it is written
-    in the file.
+    """The fields of a note to be created. `created` is in seconds since 1970, and `importance` is
+    in the form in which it is stored in the file.
     """
 
     body: str
@@ -45,17 +45,17 @@ class Draft:
 
     @property
     def heading(self) -> str:
-        """The title, or a title made from the text."""
+        """The title, or one made from the beginning of the text if there is none."""
         return note_names.heading_of(self.title, self.body)
 
     def id_and_path(self, seed: bytes) -> tuple[str, str]:
-        """Return the note's id and the path of its file; the same for the same seed."""
+        """Return the note's id and the path of its file. They are the same for the same seed."""
         identity = self.id or note_names.new_id(self.entity, self.heading, created=self.created, seed=seed)
         return identity, note_names.path_of(identity, self.heading, self.task_id)
 
     def is_said_by(self, title: str, entity: str | None) -> bool:
-        """Return True if a note of the same text has the draft's title and entity, as far as the
-        draft gives them; otherwise they would be lost.
+        """Return True if an existing note with the same text loses nothing of the draft's title and
+        entity: each of the two is equal, or the draft does not give it.
         """
         own = (self.title is None or self.heading == title, self.entity is None or same_name(self.entity, entity))
         return all(own)
@@ -86,7 +86,7 @@ class Draft:
 
 
 def same_name(one: str | None, other: str | None) -> bool:
-    """Return True if two names of entities are equal, ignoring case and form."""
+    """Return True if two names of entities are equal, regardless of case and Unicode form."""
     return fold_name(one or "") == fold_name(other or "")
 
 
@@ -94,11 +94,11 @@ Change = Callable[[str], str]
 
 
 def merge_draft(draft: Draft) -> Change:
-    """Return the change that adds the draft's tags, keywords and relations to a note of the same
-    text, and what the draft has seen.
+    """Return a function that adds the draft's tags, keywords, relations and `seen` values to the
+    document of a note with the same text.
 
-    The change raises ToolError: too many tags or keywords, or front matter that cannot be read or
-    changed in this way.
+    That function raises ToolError if the note would have too many tags or keywords, or its front
+    matter cannot be read or changed in this way.
     """
 
     def change(text: str) -> str:
@@ -129,13 +129,18 @@ def merge_draft(draft: Draft) -> Change:
 def change_fields(
     fields: Mapping[str, object], content: str | None, stated: tuple[str, Sequence[str]] | None, *, now: float
 ) -> Change:
-    """Return the change that sets these fields ("" or empty removes one) and this text.
+    """Return a function that sets these fields, and the note's text if `content` is given. A value
+    of "" or an empty list removes the field.
 
     Args:
-        stated: a kind of relation, and all notes that the note is to have it with.
-        now: seconds since 1970, for `updated`, which stays unchanged if nothing else changes.
+        fields: the new values, by field name.
+        content: the new text; None keeps the old one.
+        stated: a kind of relation, and all notes to which the note shall have it; None changes no
+            relation.
+        now: seconds since 1970, for the field `updated`. That is left unchanged if nothing else
+            changes.
 
-    The change raises ToolError if the front matter cannot be read or changed in this way.
+    That function raises ToolError if the front matter cannot be read or changed in this way.
     """
 
     def change(text: str) -> str:
@@ -159,8 +164,8 @@ def _described_fields(text: str, content: str) -> dict[str, object]:
 
 
 def add_relation(relation: Relation, *, now: float) -> Change:
-    """Return the change that adds a relation unless the note states it already. It raises
-    the errors of `change_fields`.
+    """Return a function that adds a relation to a note's document, unless the note states it
+    already. It raises the same errors as that of `change_fields`.
     """
 
     def change(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The notes of one space: store, find by id, change fields."""
+"""The notes of one space: stores notes, finds them by id, and changes their fields."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ LOOKED_AT = 200
 
 
 def matches(query: str, keys: Sequence[str], *, limit: int) -> list[tuple[str, float]]:
-    """Return (name, similarity in 0 to 1) of the names similar to the query, nearest first."""
+    """Return the names that are similar to the query, nearest first, as (name, similarity from 0 to
+    1).
+    """
     from rapidfuzz import fuzz, process, utils  # late: 3 MB, for what few ask
 
     names = dict(enumerate(utils.default_process(key) for key in keys))
@@ -62,8 +64,8 @@ def matches(query: str, keys: Sequence[str], *, limit: int) -> list[tuple[str, f
 def search(
     store: Store, query: str, projects: frozenset[str] | None, *, tasks: bool, limit: int
 ) -> list[tuple[EntityRow, float]]:
-    """Return (entity, similarity of its name), nearest first; equally near ones by their number of
-    notes.
+    """Return the entities whose names are similar to the query, nearest first, as (entity,
+    similarity from 0 to 1). Equally similar ones are sorted by their number of notes.
     """
     with store.reading():
         near = dict(matches(query, store.entities.keys(projects, tasks=tasks), limit=limit))
@@ -88,7 +90,7 @@ T = TypeVar("T")
 
 
 class SpaceWrite(Protocol):
-    """Runs a write of the space on the writer thread."""
+    """A function that runs a write operation on the space's writer thread."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -102,8 +104,8 @@ class StoredNote:
 
 @dataclass(frozen=True, slots=True)
 class FullNote:
-    """A note with its text, relations and links; `relations` in both directions, within the
-    requested projects.
+    """A note with its text, relations and links. `relations` contains those from and to the note,
+    within the requested projects.
     """
 
     row: NoteRow
@@ -116,7 +118,7 @@ class FullNote:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """The notes of one space, until it is closed."""
+    """Reads and writes the notes of one space, until the space is closed."""
 
     _threads: StoreThreads
     _writer: Writer
@@ -132,13 +134,19 @@ class Notes:
         look: Look | None = None,
         by: str = UNTRUSTED,
     ) -> StoredNote:
-        """Store a new note, unless one in the same place says exactly the same: that one gets the
-        tags and relations that it lacks.
+        """Store a new note. If a note in the same project and task already has the same content,
+        store none; that note gets the tags and relations that it lacks.
 
-        The same means text, title and entity, as far as the draft has them. `look` embeds its
-        chunks. `by` is the writer's class, lowered if the note says that a rule created it. Raises
-        InvalidPathError, InvalidTextError, TooLargeError, or OperationError: its id was used for
-        another change.
+        The content is the text, and the title and entity if the draft gives them.
+
+        Args:
+            look: the duplicate check of this note, which computes its vectors; None lets the
+                indexer compute them.
+            by: the trust class of the writer. It is lowered if the draft says that a rule created
+                it.
+
+        Raises InvalidPathError, InvalidTextError or TooLargeError if the note is not valid;
+        OperationError if the operation's id was used for another change.
         """
         seed = operation.id.encode() if operation else os.urandom(16)
         identity, path = draft.id_and_path(seed)
@@ -161,54 +169,61 @@ class Notes:
         return await (self._write(work) if look is None else self._threads.write(work))
 
     async def was_made(self, operation: RepeatableChange | None) -> bool:
-        """Return True if a change with this id was made before."""
+        """Return True if a change with this operation's id was made before."""
         if operation is None:
             return False
         return await self._threads.read(lambda store: store.operations.find(operation.id) is not None)
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """Return the result of `work`, run on a reader thread."""
+        """Run `work` on a reader thread and return its result."""
         return await self._threads.read(work)
 
     async def write(self, work: Callable[[Writer], T]) -> T:
-        """Return the result of `work`, which writes notes on the writer thread. Raises
-        StorageError: nothing was written.
+        """Run `work`, which writes notes, on the writer thread and return its result. Raises
+        StorageError if it could not write; nothing is stored then.
         """
         return await self._write(lambda _store: work(self._writer))
 
     async def get(self, identity: str, projects: frozenset[str] | None) -> FullNote:
-        """Return a note by its id. It and its related notes are within these projects (None: any).
+        """Return the note with this id, which may be shortened. The note and its related notes must
+        be in these projects (None for all).
 
-        Raises NotFoundError; ToolError: a short id that matches several notes.
+        Raises NotFoundError if there is no such note; ToolError if a short id matches several
+        notes.
         """
         return await self._threads.read(lambda store: _full(store, _require_note(store, identity, projects), projects))
 
     async def at(self, project: str, path: str, projects: frozenset[str] | None) -> FullNote:
-        """Return the note of the document at this path. Raises NotFoundError: there is none, or the
-        caller may not see it.
+        """Return the note whose document is at this path. Raises NotFoundError if there is none, or
+        the client may not access it.
         """
         return await self._threads.read(lambda store: _full(store, _row_at(store, project, path), projects))
 
     async def place(self, identity: str, projects: frozenset[str] | None) -> tuple[str, str]:
-        """Return (project, path) of a note, or of a deleted one that can be restored. Raises
-        NotFoundError; ToolError: a short id that matches several notes.
+        """Return (project, path) of the note with this id, which may be shortened. Also finds
+        deleted notes that can be restored.
+
+        Raises NotFoundError if there is no such note; ToolError if a short id matches several
+        notes.
         """
         return await self._threads.read(lambda store: _place(store, identity, projects))
 
     async def row(self, identity: str, projects: frozenset[str] | None) -> NoteRow:
-        """Return the listed fields of a note. Raises NotFoundError; ToolError: a short id that
-        matches several notes.
+        """Return the fields of the note with this id, which may be shortened, as lists show them.
+
+        Raises NotFoundError if there is no such note; ToolError if a short id matches several
+        notes.
         """
         return await self._threads.read(lambda store: _require_note(store, identity, projects))
 
     async def short(self, identities: Sequence[str], projects: frozenset[str] | None) -> dict[str, str]:
-        """Return the short form of each id, unique among the notes of these projects (None: of
+        """Return a short form of each id that is unique among the notes of these projects (None for
         all).
         """
         return await self._threads.read(lambda store: store.notes.short(identities, projects))
 
     async def page(self, wanted: NoteFilter, *, sort: str, limit: int, offset: int) -> NoteList:
-        """Return a page of the notes that match, sorted by one of
+        """Return a page of the notes that match a filter, sorted by one of
         `store.tables.note_listing.SORTS`.
         """
 
@@ -221,8 +236,8 @@ class Notes:
     async def find_superseded(
         self, documents: Sequence[int], projects: frozenset[str] | None, *, classes: frozenset[str] | None
     ) -> frozenset[int]:
-        """Return the notes, by document, that another note of these projects and classes
-        supersedes.
+        """Return those of the documents whose notes are superseded by another note of these
+        projects and trust classes (None for all).
         """
 
         def work(store: Store) -> frozenset[int]:
@@ -233,13 +248,13 @@ class Notes:
         return await self._threads.read(work) if documents else frozenset()
 
     async def newest(self, projects: frozenset[str] | None, *, limit: int) -> list[NoteRow]:
-        """Return the notes changed last, without those of tasks."""
+        """Return the notes that were changed last, without those of tasks."""
         found = await self._threads.read(lambda store: _list_notes(store, projects, "updated", limit))
         return [row for row, _ in found.notes]
 
     async def important(self, level: str, projects: frozenset[str] | None, *, limit: int) -> list[tuple[NoteRow, str]]:
-        """Return notes of one level (`note.IMPORTANCE`) with their texts, last changed first,
-        without those of tasks.
+        """Return trusted notes of one level of importance (`note.IMPORTANCE`) with their texts,
+        last changed first, without those of tasks.
         """
 
         def work(store: Store) -> list[tuple[NoteRow, str]]:
@@ -257,8 +272,8 @@ class Notes:
         return await self._threads.read(work)
 
     async def superseding(self, row: NoteRow, projects: frozenset[str] | None) -> list[str]:
-        """Return the ids of the notes in these projects that state that they supersede this one,
-        newest first.
+        """Return the ids of the notes in these projects (None for all) that state that they
+        supersede this one, newest first.
         """
         found = await self._threads.read(lambda store: store.notes.supersessions([row.document], projects))
         return [one.id for one in found]
@@ -266,7 +281,9 @@ class Notes:
     async def entities(
         self, projects: frozenset[str] | None, *, tasks: bool | None = None, type: str | None = None
     ) -> list[EntityRow]:
-        """Return the entities of the notes, those with the most notes first; see `Store.entities`."""
+        """Return the entities of the notes, those with the most notes first. See `Store.entities`
+        for the filters.
+        """
 
         def work(store: Store) -> list[EntityRow]:
             with store.reading():
@@ -277,11 +294,13 @@ class Notes:
     async def entities_like(
         self, query: str, projects: frozenset[str] | None, *, tasks: bool, limit: int
     ) -> list[tuple[EntityRow, float]]:
-        """Return (entity, similarity in 0 to 1) for names similar to the query; see `search`."""
+        """Return the entities whose names are similar to the query, nearest first, as (entity,
+        similarity from 0 to 1).
+        """
         return await self._threads.read(lambda store: search(store, query, projects, tasks=tasks, limit=limit))
 
     async def counts(self, projects: frozenset[str] | None) -> NoteCounts:
-        """Return the number of notes in the projects."""
+        """Return the numbers of notes in the projects (None for all)."""
         return await self._threads.read(lambda store: store.entities.note_counts(projects))
 
     async def edit(
@@ -295,12 +314,15 @@ class Notes:
         by: str = UNTRUSTED,
         check: Callable[[Store], None] | None = None,
     ) -> PutResult:
-        """Replace the text of a note's document by `change(text)`, and return the new revision.
+        """Replace the text of a note's document by the result of `change`, and return the new
+        revision.
 
-        `check` is called right before the change and raises to prevent it. It is not called if
-        `operation` was carried out before. Raises NotFoundError; ConflictError: it is not at
-        revision `base`; UnreadableError, InvalidTextError, TooLargeError: the new text is not
-        valid.
+        `check` is called right before the change and may raise an error to prevent it. It is not
+        called if the change with this operation's id was made before.
+
+        Raises NotFoundError if the document does not exist; ConflictError if it is not at revision
+        `base` (None for any); UnreadableError, InvalidTextError or TooLargeError if the new text is
+        not valid.
         """
 
         def work(store: Store) -> PutResult:
@@ -321,7 +343,7 @@ def _list_notes(store: Store, projects: frozenset[str] | None, sort: str, limit:
 
 
 def now() -> float:
-    """Return whole seconds since 1970: notes are dated by the second."""
+    """Return the current time in whole seconds since 1970. Notes are dated to the second."""
     return float(int(time.time()))
 
 
@@ -419,11 +441,10 @@ def _id_in(store: Store, row: DocumentRow, said: str) -> str | None:
 
 
 def refuse_circle(store: Store, identity: str, others: Sequence[str], projects: frozenset[str] | None) -> None:
-    """Refuse to let the note supersede these if it would then supersede itself, directly or through
-    others.
+    """Raise ToolError if the note may not supersede `others`, because it would then supersede
+    itself, directly or through other notes.
 
-    Raises ToolError. Notes outside `projects`, those that the caller may access (None: all), are
-    not considered.
+    Only notes in `projects` are considered, those that the client may access (None for all).
     """
     seen, waiting = set(others), list(others)
     while waiting and len(seen) < MAX_CHAIN:

@@ -1,8 +1,8 @@
-"""The similarity of two notes, by the vectors of their first chunks and by their words.
+"""Measures the similarity of two notes, by the vectors of their first chunks and by their words.
 
-Both measures are in 0 to 1 and symmetric, so a note is no duplicate of one that says the same and
-much more. Notes near to one that was just written are searched in its own project and the global
-one. This module calls no model: vectors are passed in, or stored.
+Both measures are from 0 to 1 and symmetric, so a note is no duplicate of one that says the same and
+much more. Notes similar to one that was just written are searched in its own project and the global
+one. This module calls no model: the vectors are stored, or passed in.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ ENOUGH_SEEN = 8
 
 @dataclass(frozen=True, slots=True)
 class NoteNames:
-    """The case-folded title and entity of a note, and the symbols in its text that are no letters
-    and unknown to most models.
+    """The case-folded title and entity of a note, and the symbols in its text, such as emoji, that
+    most models do not know.
     """
 
     title: str = ""
@@ -54,15 +54,16 @@ class NoteNames:
 
 @dataclass(frozen=True, slots=True)
 class NoteFingerprint:
-    """The data by which a note is compared.
+    """The data by which a note is compared with others.
 
     Attributes:
-        vectors: unit rows of its first chunks; None if one of them has no vector.
-        weights: tokens of these chunks.
+        vectors: the vectors of its first chunks, of unit length; None if one of them is missing.
+        weights: the numbers of tokens of these chunks.
         words: all its words in lower case, sorted.
-        tokens: of all chunks read.
-        is_long: it is longer than the part compared by meaning.
-        sealed_values: the placeholders of its text, if all of it was sealed and the server cannot read it.
+        tokens: the number of tokens of all chunks that were read.
+        is_long: True if the note is longer than the part whose vectors are compared.
+        sealed_values: the placeholders in its text, if the whole text is sealed (encrypted so that
+            the server cannot read it).
         names: its title and entity.
     """
 
@@ -76,8 +77,8 @@ class NoteFingerprint:
 
     @property
     def centre(self) -> Vectors | None:
-        """The mean of its vectors, of unit length: similar notes have centres that are about as
-        near.
+        """The mean of the note's vectors, scaled to unit length; None if a vector is missing.
+        Similar notes have similar means.
         """
         if self.vectors is None:
             return None
@@ -89,9 +90,7 @@ class NoteFingerprint:
 def fingerprint_of(
     pieces: Sequence[NotePiece], vectors: Mapping[int, Vectors], row: NoteRow | None = None
 ) -> NoteFingerprint:
-    """Build the fingerprint of a note from its first chunks (FIRST_WORDS at most), in order, and
-    their vectors.
-    """
+    """Build the fingerprint of a note from its chunks, in order, and the vectors of the first ones."""
     first = pieces[:FIRST]
     rows = [vectors[piece.id] for piece in first if piece.id in vectors]
     text = " ".join(piece.text for piece in pieces)
@@ -116,13 +115,16 @@ def _signs(text: str) -> frozenset[str]:
 
 
 def sorted_words(text: str) -> str:
-    """Return the words of a text in lower case and sorted, so that their order does not matter."""
+    """Return the words of a text in lower case and sorted, so that their order in the text does not
+    matter.
+    """
     return " ".join(sorted(re.findall(r"\w+", text.lower())))
 
 
 def by_meaning(one: NoteFingerprint, other: NoteFingerprint) -> float:
-    """Return the mean of each chunk's best cosine in the other note, weighted by length; the lower
-    of both directions; 0 without vectors.
+    """Return the similarity of two notes by their vectors, from 0 to 1. It is the mean of each
+    chunk's best cosine in the other note, weighted by length, in the direction that gives less. It
+    is 0 without vectors.
     """
     if one.vectors is None or other.vectors is None or not _alike_in_length(one, other):
         return 0.0
@@ -133,8 +135,9 @@ def by_meaning(one: NoteFingerprint, other: NoteFingerprint) -> float:
 
 
 def by_words(one: NoteFingerprint, other: NoteFingerprint, least: float) -> float:
-    """Return the share of letters that both sorted word lists have in the same order (RapidFuzz's
-    `token_sort_ratio`); 0 below `least`.
+    """Return the similarity of two notes by their words, from 0 to 1. It is the share of letters
+    that both sorted word lists have in the same order (RapidFuzz's `token_sort_ratio`), or 0 if it
+    is below `least`.
     """
     if not one.words or not other.words or not _alike_in_length(one, other):
         return 0.0
@@ -151,16 +154,18 @@ def _alike_in_length(one: NoteFingerprint, other: NoteFingerprint) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """The similarity of two notes, and the measure it is from: `embedding` or `text`."""
+    """The similarity of two notes, and the measure that gave it: `embedding` or `text`."""
 
     value: float
     by: str = field(default="embedding")
 
 
 def likeness(one: NoteFingerprint, other: NoteFingerprint, least: float) -> Likeness | None:
-    """Return the higher of both measures if it reaches `least`, else None.
+    """Return the similarity of two notes, by the measure that gives more, or None if it is below
+    `least`.
 
-    Also None for two different sealed texts, and for two notes whose names differ.
+    Also None for two notes with different sealed texts, and for two notes whose names show that
+    they are about different things.
     """
     if one.sealed_values != other.sealed_values or _are_apart(one, other):
         return None
@@ -185,7 +190,7 @@ def _are_apart(one: NoteFingerprint, other: NoteFingerprint) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A near-duplicate note."""
+    """A note that is similar to another one, with its similarity."""
 
     row: NoteRow
     likeness: Likeness
@@ -193,8 +198,8 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """The result without vectors: documents with the note's longest words, and tags in its text.
-    `is_only`: there is no other note.
+    """The part of a duplicate check that needs no vectors: documents that contain the note's
+    longest words, and tags in its text. `is_only` is True if there is no other note.
     """
 
     documents: frozenset[int]
@@ -205,10 +210,11 @@ class FirstLook:
 def first_look(
     store: Store, row: NoteRow, projects: frozenset[str], words: Sequence[str], *, is_limited: bool = False
 ) -> FirstLook:
-    """Search these projects for candidates by words, and for tags among `words` (case-folded).
+    """Find notes in these projects that share words with a note, as candidates for duplicates. Also
+    find those of `words` (case-folded) that are existing tags.
 
-    `is_limited`: other projects have no influence on the result, since the caller may not access
-    them.
+    `is_limited`: True if the client may not access other projects. These then have no influence on
+    the result.
     """
     with store.reading():
         texts = [piece.text for piece in store.notes.first_pieces([row.document], first=FIRST)]
@@ -230,13 +236,15 @@ def find_near(
     *,
     is_limited: bool = False,
 ) -> list[Near]:
-    """Return the notes of these projects with a similarity of `least` or more, nearest first, at
+    """Return the notes of these projects with a similarity of at least `least`, nearest first, at
     most MOST_TOLD.
 
     Args:
         apart: ids of notes to leave out; superseded notes are left out as well.
-        generation, vectors: those of the note's first chunks, by hash; None: no vectors yet.
-        is_limited: as in `first_look`.
+        generation: the id of the stored set of vectors to compare with; None if there is none.
+        vectors: the vectors of the note's first chunks, by the hash of the chunk.
+        is_limited: True if the client may not access other projects. These then have no influence
+            on the result.
     """
     with store.reading():
         if all(one.id != generation for one in store.vectors.generations()):
@@ -267,8 +275,8 @@ def _is_seen(note: NoteRow, row: NoteRow, projects: frozenset[str]) -> bool:
 
 
 def read_fingerprints(store: Store, generation: int | None, documents: Collection[int]) -> dict[int, NoteFingerprint]:
-    """Return the fingerprints of these notes, by document; without vectors if there is no
-    `generation`. Call within a snapshot of the store.
+    """Return the fingerprints of the notes in these documents, by document. Without a `generation`
+    (the id of a set of vectors) they have no vectors. Call within a snapshot of the store.
     """
     by_document: defaultdict[int, list[NotePiece]] = defaultdict(list)
     for piece in store.notes.first_pieces(sorted(documents), first=FIRST_WORDS):

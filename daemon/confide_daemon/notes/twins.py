@@ -1,4 +1,6 @@
-"""Finds the note that a new one repeats: the same text, and no difference in title or entity."""
+"""Finds the existing note that a new one repeats: it has the same text, and no other title or
+entity.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from confide_memory.note import digest_of
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A note that a draft repeats; `change` adds the draft's fields that it lacks, None if it lacks
-    none.
+    """An existing note that a draft repeats. `change` adds the draft's fields that the note lacks;
+    it has the value None if the note lacks none.
     """
 
     row: NoteRow
@@ -24,11 +26,11 @@ class Twin:
 
 
 def find_twin(store: Store, project: str, draft: Draft, *, by: str) -> Twin | None:
-    """Return the note of the draft's project and task with the same text, unless it cannot take the
-    draft's other fields.
+    """Return the existing note with the draft's text, in the same project and task, or None. A note
+    to which the draft's other fields cannot be added does not count.
 
-    `by`: the writer's class. If it is lower than the note's, the draft's fields would lower the
-    note's class, so both notes are kept.
+    `by`: the trust class of the writer. If it is lower than the class of the existing note, adding
+    fields would lower that class. Then both notes are kept.
     """
     for row in store.notes.twins(project, draft.task_id, digest_of(draft.body)):
         if not draft.is_said_by(row.title, row.entity):

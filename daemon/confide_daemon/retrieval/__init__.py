@@ -1,1 +1,1 @@
-"""Retrieval: documents are cut into chunks, chunks are indexed, and the index is searched."""
+"""Retrieval: divides documents into chunks, indexes the chunks, and searches the index."""

@@ -49,9 +49,9 @@ MOST_CONTEXT = 2
 
 
 def cut(text: str, settings: ChunkSettings, *, is_log: bool = False) -> list[Piece]:
-    """Return the chunks of the text, in order. `is_log`: each paragraph is an entry of its own, as
-    in a daily log, to which `memory_store` adds paragraphs. Prose costs 0.2 s of a core per
-    megabyte, no text more than about 3 s.
+    """Return the chunks of a text, in order. With `is_log`, each paragraph is an entry of its own,
+    as in a daily log to which `memory_store` adds paragraphs. Prose costs 0.2 s of a processor core
+    per megabyte, and no text costs more than about 3 s.
     """
     source = ChunkedText(text, settings.size - settings.overlap, is_log=is_log)
     atoms = Atoms.of(source.text, source.ends, source.atoms())
@@ -187,17 +187,17 @@ class ChunkedText:
         self._above: list[tuple[int, ...]] = []  # of each run, the lines of items and of columns' names
 
     def line_of(self, place: int) -> int:
-        """Return the line, counted from 0, that contains a character."""
+        """Return the number of the line, counted from 0, that contains the character at a position."""
         return bisect_right(self.offsets, place) - 1
 
     def is_heading(self, line: int) -> bool:
-        """Return True if a heading begins on the line."""
+        """Return True if a heading begins on this line."""
         block = self._blocks.get(line)
         return block is not None and block.kind == "heading"
 
     def count(self, start: int, end: int) -> int:
-        """Return the tokens in a range of characters: exactly if near the limit, else as many as
-        the range touches.
+        """Return the number of tokens in a range of characters. Near the limit the count is exact,
+        otherwise it is the number of tokens that the range touches.
         """
         estimate = bisect_left(self.ends, end) - bisect_right(self.ends, start) + 1
         if estimate < self.limit * 0.85 - 2 or estimate > self.limit * 2 + 8:
@@ -205,8 +205,8 @@ class ChunkedText:
         return count_tokens(self.text[start:end])
 
     def atoms(self) -> tuple[array[int], array[int], array[int]]:
-        """Return the start, the end and the bond to the previous atom of each atom. All text that
-        is not blank is in one.
+        """Return three columns with an item for each atom: its start, its end, and how strongly it
+        is bound to the previous atom. The atoms contain all text that is not blank.
         """
         self._starts, self._stops, self._bonds = array("q"), array("q"), array("q")
         headings = 0  # tokens of the headings that wait for text to stand with
@@ -222,10 +222,11 @@ class ChunkedText:
         return self._starts, self._stops, self._bonds
 
     def heading_above(self, section: Sequence[Heading], opening: int, start: int) -> tuple[str, tuple[int, ...]]:
-        """Return what stands above a chunk, outermost first, and the lines of it, counted from 1.
+        """Return the headings and other context above a chunk, outermost first, and the numbers of
+        their lines, counted from 1.
 
-        `opening`: the chunk's first line that is no heading; `section`: the headings above that
-        line; `start`: the chunk's first line.
+        `opening`: the chunk's first line that is no heading. `section`: the headings above that
+        line. `start`: the chunk's first line.
         """
         titles = [(one.line, one.title[:TITLE_CHARACTERS]) for one in section if one.title]
         found = [title.strip() for _, title in titles]
@@ -369,8 +370,8 @@ class ChunkedText:
 
 
 def may_part(text: str, start: int, place: int) -> bool:
-    """Return True if a cut at `place` keeps each character with its marks and each emoji whole;
-    `start` is the start of the previous part.
+    """Return True if a text may be divided at `place`, so that no character is separated from its
+    combining marks and no emoji is split. `start` is the start of the part before.
     """
     after, before = text[place], text[place - 1]
     if ord(after) < 0x300:
@@ -414,14 +415,15 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads the 
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """The parts to be packed into chunks, in order, as columns of one length.
+    """The smallest parts of a text, which are packed into chunks. Each attribute is a column with
+    one item per part (atom), in the order of the text.
 
     Attributes:
-        start, end: characters of the text.
-        first, last: tokens of the text that the atom touches.
-        bond: the bond to the previous atom.
-        mix: a hash of the atom's text that orders the seam before it. If it included the text
-            before the seam, a change would move two seams.
+        start, end: the range of characters of the atom.
+        first, last: the range of tokens that the atom touches.
+        bond: how strongly the atom is bound to the previous one.
+        mix: a hash of the atom's text, which orders the boundary before it. If it included the text
+            before the boundary, a change would move two boundaries.
     """
 
     start: Whole
@@ -433,8 +435,8 @@ class Atoms:
 
     @classmethod
     def of(cls, text: str, ends: Sequence[int], spans: Sequence[Sequence[int]]) -> Atoms:
-        """Build the atoms of a text with token ends `ends`; `spans` holds the columns start, end
-        and bond.
+        """Build the atoms of a text. `ends` are the ends of its tokens; `spans` holds the columns
+        start, end and bond.
         """
         start, end, bond = (np.array(column, dtype=np.int64) for column in spans)
         first, last = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, end, side="left")
@@ -444,7 +446,7 @@ class Atoms:
         return cls(start, end, first, last, bond, mix >> _BAND_BITS)
 
     def part(self, begin: int, stop: int) -> Atoms:
-        """Return the atoms from `begin` up to `stop`."""
+        """Return the atoms from index `begin` up to, but not including, `stop`."""
         cut = slice(begin, stop)
         return Atoms(self.start[cut], self.end[cut], self.first[cut], self.last[cut], self.bond[cut], self.mix[cut])
 

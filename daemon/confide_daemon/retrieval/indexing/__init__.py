@@ -1,3 +1,3 @@
-"""Keeps the index of a space in step with its documents: generations of vectors, the models that
-fill them, and token budgets.
+"""Keeps the index of a space up to date with its documents. It manages generations (one model's set
+of vectors for all chunks), the models that compute them, and token budgets.
 """

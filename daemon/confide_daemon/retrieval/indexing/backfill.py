@@ -1,9 +1,9 @@
-"""Fills a generation with vectors, from the cache or else from the model, in calls of the size that
-the model takes. It also embeds texts of chunks that are yet to be made, so that a document that is
-cut otherwise keeps its old chunks until the new ones have their vectors.
+"""Adds missing vectors to a generation (one model's set of vectors for all chunks). They come from
+the cache or else from the model, in calls of the size that the model takes.
 
-The vectors of each call are stored as soon as it returns, so that paid results survive a failed
-parallel call or a crash.
+It also embeds texts of chunks that are yet to be made. So a document that is divided into other
+chunks keeps its old ones until the new ones have their vectors. The vectors of each call are stored
+as soon as it returns, so that paid results survive a failed parallel call or a crash.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ YET_TO_COME = 0
 
 @dataclass(eq=False, slots=True)
 class Filling:
-    """Fills one generation with one model, a round at a time."""
+    """Adds the missing vectors of one generation with its model, some at a time."""
 
     _threads: StoreThreads
     _budget: MonthlyBudget
@@ -50,11 +50,11 @@ class Filling:
     _after: int = 0  # chunks up to this id were read; new ones have higher ids
 
     async def round(self) -> bool:
-        """Run as many calls as the model takes at once and store their vectors; return False if no
-        chunk is waiting.
+        """Run as many calls as the model takes at once, and store their vectors. Return False if no
+        chunk was waiting for a vector, else True.
 
-        Raises EmbedderError: a call failed; the results of the others are stored. Raises
-        BudgetError: the budget does not allow one more call.
+        Raises EmbedderError if a call failed, in which case the results of the others are stored;
+        BudgetError if the budget does not allow another call.
         """
         waiting, known = await self._read()
         if not waiting:
@@ -71,9 +71,11 @@ class Filling:
         return True
 
     async def round_ahead(self, texts: Sequence[WaitingPiece]) -> bool:
-        """Embed some texts of chunks that do not exist yet (`YET_TO_COME`) into the cache; return
-        False if the vectors of all are known. Raises EmbedderError: a call failed; BudgetError: the
-        budget allows no more.
+        """Compute vectors for some texts of chunks that do not exist yet (`YET_TO_COME`), and store
+        them in the cache. Return False if all vectors were cached already, else True.
+
+        Raises EmbedderError if a call failed; BudgetError if the budget does not allow another
+        call.
         """
         limits = self._provider.limits
         most = min(MOST_READ, limits.texts * limits.concurrency)

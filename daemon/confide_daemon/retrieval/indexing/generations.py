@@ -1,11 +1,11 @@
-"""The generations of vectors in a space: which one serves, which are filled, which are dropped; and
-the status of them and their models.
+"""Manages the generations of a space; a generation is one model's set of vectors for all chunks.
+Decides which one serves searches, which are filled and which are dropped, and reports their status.
 
 Decisions keep no state. The first configured model is the wanted one. Its generation is filled and,
-once complete, becomes live. While that model cannot be used (down for a while, refused, its budget
-spent), the next model in order does the same with a generation of its own. Generations of
-configured models are never dropped: when the first model recovers, only missing vectors have to be
-embedded, however often that happens.
+once complete, becomes live, which means that it serves searches. While that model cannot be used
+(it is down for a while, or refuses, or its budget is used up), the next model in order does the
+same with a generation of its own. Generations of configured models are never dropped. So when the
+first model recovers, only missing vectors have to be computed, however often that happens.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from confide_daemon.store.tables.pieces import Generation
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The outage, in seconds, after which the next model takes over.
+    """How many seconds a model must be down before the next model takes over.
 
-    A free model takes over soon. A paid model would have to embed everything, so it waits until the
-    outage is clearly more than a restart or a rate limit.
+    A model that costs nothing takes over soon. A paid model would have to embed everything, so it
+    waits until the outage is clearly more than a restart or a rate limit.
     """
 
     free_s: float = 60.0
@@ -35,25 +35,31 @@ PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class GenerationGap:
-    """A generation and the number of chunks without a vector in it."""
+    """A generation (one model's set of vectors), and the number of chunks for which it has no
+    vector yet.
+    """
 
     generation: Generation
     missing: int
 
 
 def live_generation(store: Store) -> Generation | None:
-    """Return the live generation, or None if no generation is live yet."""
+    """Return the live generation, whose vectors serve searches, or None if there is none yet."""
     return next((one for one in store.vectors.generations() if one.live), None)
 
 
 def holdings(store: Store) -> list[GenerationGap]:
-    """Return all generations, oldest first, each with the number of chunks that lack a vector."""
+    """Return all generations of a space, oldest first, each with the number of chunks for which it
+    has no vector yet.
+    """
     return [GenerationGap(one, store.vectors.waiting_count(one.id)) for one in store.vectors.generations()]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
-    """The next steps. `add` and `fill` name models by their index in the configured order."""
+    """The next steps of the indexer. `add` and `fill` identify models by their index in the
+    configured order.
+    """
 
     target: int | None = None  # the model whose generation should serve; None: undecided
     drop: tuple[int, ...] = ()  # generations that are no longer needed
@@ -65,7 +71,7 @@ class GenerationPlan:
 
     @property
     def changes(self) -> bool:
-        """True if the plan adds a generation or makes one live."""
+        """True if the plan adds a generation or makes another one live."""
         return self.add is not None or self.swap is not None
 
 
@@ -77,12 +83,12 @@ def decide(
     patience: Patience = PATIENCE,
     is_aside_wanted: bool = False,
 ) -> GenerationPlan:
-    """Plan the next steps for these generations, oldest first, and these models, the wanted one
-    first.
+    """Plan the next steps of the indexer. The generations are given oldest first, and the models
+    with the wanted one first.
 
-    `renew`: the operator requested a new generation of the model that should serve.
-    `is_aside_wanted`: there are texts or questions for the model aside, which gets a generation
-    beside the live one.
+    `renew`: True if the operator requested a new generation of the model that should serve.
+    `is_aside_wanted`: True if there are texts or queries for the multilingual model, which then
+    gets a generation beside the live one.
     """
     target = _target(models, patience)
     wanted = None if target is None else models[target].name
@@ -116,8 +122,8 @@ def _missing_aside(held: Sequence[GenerationGap], models: Sequence[ModelStatus])
 
 
 def successor(held: Sequence[GenerationGap], name: str | None) -> GenerationGap | None:
-    """Return the newest generation of this name if it is to replace the live one, None if it is the
-    live one.
+    """Return the newest generation of the model with this name, if it will replace the live one.
+    Return None if it is the live one, or there is none.
     """
     newest = next((one for one in reversed(held) if one.generation.name == name), None)
     return None if newest is None or newest.generation.live else newest
@@ -186,10 +192,11 @@ def _probe(models: Sequence[ModelStatus], filled: set[int]) -> Iterable[int]:
 
 
 def servers(held: Sequence[GenerationGap], models: Sequence[ModelStatus]) -> list[tuple[Generation, int]]:
-    """Return the generations that may answer a search with their models, best first.
+    """Return the generations that may answer a search, best first, each with the index of its
+    model.
 
-    The live one comes first, even if incomplete (missing chunks are found by words), then complete
-    ones in the order of their models.
+    The live one comes first, even if it is incomplete, because chunks without a vector are found by
+    their words. The complete ones follow in the order of their models.
     """
     places = {model.name: place for place, model in reversed(list(enumerate(models))) if not model.is_aside}
     usable = [(one, places[one.generation.name]) for one in held if one.generation.name in places]
@@ -202,7 +209,7 @@ ALONE = "found by keywords alone"
 
 
 def loading(provider: BudgetedModel) -> str:
-    """Return the message for a model that is not loaded yet."""
+    """Return the message that a model is not loaded yet, for users."""
     failure = provider.model.failure
     return "the embedding model is still loading" + (f": {failure}" if failure is not None else "")
 
@@ -213,8 +220,8 @@ BUDGET_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class GenerationStatus:
-    """The vectors of one model. `state`: live, building (becomes live when complete), standby (used
-    if no other model serves).
+    """The progress of one model's vectors. `state` is live (serves searches), building (becomes
+    live when complete), or standby (used if no other model can serve).
     """
 
     id: int
@@ -239,8 +246,8 @@ class ProviderStatus:
 
 
 def generation_status(held: Sequence[GenerationGap], building: int | None, total: int) -> list[GenerationStatus]:
-    """Return the status of all generations, oldest first. `building`: the one that becomes live
-    next.
+    """Return the status of all generations, oldest first. `building` is the id of the one that
+    becomes live next, or None.
     """
     found = []
     for generation, missing in ((one.generation, one.missing) for one in held):
@@ -268,7 +275,9 @@ def provider_status(provider: BudgetedModel) -> ProviderStatus:
 
 
 def warnings(providers: Sequence[BudgetedModel], live: Generation | None) -> list[str]:
-    """Return the warnings about models, for users."""
+    """Return the warnings about models that users see, such as that one is down or its budget is
+    nearly used up.
+    """
     said = []
     serving = next((one for one in providers if live is not None and one.name == live.name), None)
     for place, provider in enumerate(providers):

@@ -1,5 +1,5 @@
-"""A configured model as one space uses it: its availability, its token budget, and its query
-vectors.
+"""A configured embedding model as one space uses it: its availability, its token budget, and the
+vectors of queries.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Key = tuple[str, str, str]
 
 
 class MonthlyBudget:
-    """The tokens that a space has embedded this month. Thread-safe; `flush` saves the count to the
-    database.
+    """Counts the tokens that a space has embedded this month. Thread-safe; `flush` saves the count
+    to the database.
 
-    Tokens are counted in `cl100k_base` before they are sent, and returned if the call fails, so the
-    limit stops a call before it is billed. A provider's own count differs by some percent
-    (`embedding.embedder.Limits`), so a budget is not exact to the token.
+    Tokens are counted in `cl100k_base` before they are sent, and subtracted again if the call
+    fails, so the limit stops a call before it is billed. A provider's own count differs by some
+    percent (`embedding.embedder.Limits`), so the limit is not exact.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -48,7 +48,7 @@ class MonthlyBudget:
 
     @property
     def month(self) -> str:
-        """The calendar month in UTC, such as 2026-11."""
+        """The current calendar month in UTC, such as 2026-11."""
         return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m")
 
     def load(self, store: Store) -> None:
@@ -58,14 +58,14 @@ class MonthlyBudget:
                 self._used_tokens[month, provider, model] = tokens
 
     def used_tokens(self, provider: str) -> int:
-        """Return this month's tokens of a provider, for all its models."""
+        """Return how many tokens were sent to a provider this month, for all its models together."""
         month = self.month
         with self._lock:
             return self._sum(month, provider)
 
     def spend(self, provider: str, model: str, tokens: int, *, limit: int) -> None:
-        """Count tokens before they are sent. Raises BudgetError: they would exceed `limit` (0: no
-        limit).
+        """Count tokens before they are sent. Raises BudgetError if they would exceed `limit` (0 for
+        no limit).
         """
         month = self.month
         with self._lock:
@@ -74,19 +74,19 @@ class MonthlyBudget:
             self._add((month, provider, model), tokens)
 
     def give_back(self, provider: str, model: str, tokens: int) -> None:
-        """Subtract tokens that were counted for a call that failed."""
+        """Subtract tokens that were counted for a call that has failed."""
         with self._lock:
             self._add((self.month, provider, model), -tokens)
 
     @property
     def is_written(self) -> bool:
-        """True if the database holds the whole count."""
+        """True if all counted tokens are saved in the database."""
         with self._lock:
             return not self._unwritten
 
     def flush(self, store: Store) -> None:
-        """Save tokens counted since the last flush, in a transaction of its own. Raises
-        StorageError; the next flush then saves them.
+        """Save the tokens that were counted since the last flush, in a transaction of its own.
+        Raises StorageError if the database cannot be written; the next flush then saves them.
         """
         with self._lock:
             taken, self._unwritten = self._unwritten, {}
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 
 class Condition(Enum):
-    """The availability of a model."""
+    """The availability of a model: loading, ready, down or refused."""
 
     LOADING = auto()  # not known yet
     READY = auto()
@@ -127,7 +127,7 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """The status of a configured model, as the plan needs it."""
+    """The status of a configured model, from which the next steps are planned."""
 
     name: str | None  # of its vectors (provider/model/dimensions); None: unknown yet
     condition: Condition
@@ -146,7 +146,7 @@ PROBE = "hello"
 
 
 class BudgetedModel:
-    """A model together with the token budget of one space."""
+    """An embedding model together with one space's token budget."""
 
     def __init__(self, model: LoadedModel, budget: MonthlyBudget) -> None:
         self.model = model
@@ -156,13 +156,15 @@ class BudgetedModel:
 
     @property
     def model_name(self) -> str | None:
-        """The model's own name, once known."""
+        """The model's own name; None until the model is loaded."""
         embedder = self.model.embedder
         return embedder.model if embedder else None
 
     @property
     def name(self) -> str | None:
-        """The name of its vectors (provider/model/dimensions), once known."""
+        """The name under which the model's vectors are stored (provider/model/dimensions); None
+        until the model is loaded.
+        """
         embedder = self.model.embedder
         return model_name(embedder.id, embedder.model, embedder.dimensions) if embedder else None
 
@@ -173,7 +175,7 @@ class BudgetedModel:
 
     @property
     def is_free(self) -> bool:
-        """True if tokens cost nothing, as with models on this computer."""
+        """True if the model's tokens cost nothing, as with models on this computer."""
         return self.model.price_per_million == 0.0
 
     @property
@@ -182,7 +184,7 @@ class BudgetedModel:
 
     @property
     def is_spent(self) -> bool:
-        """True if this month's budget is used up."""
+        """True if this month's token budget is used up."""
         limit = self.model.monthly_tokens
         return limit > 0 and (self._spent_month == self._budget.month or self.tokens_used >= limit)
 
@@ -200,7 +202,7 @@ class BudgetedModel:
 
     @property
     def retry_in_s(self) -> float | None:
-        """Seconds until the next automatic retry; None if no retry is scheduled."""
+        """Seconds until the next automatic retry; None if the model does not fail."""
         breaker = self.model.breaker.status
         return None if breaker.state is BreakerState.CLOSED else breaker.retry_in_s
 
@@ -223,8 +225,8 @@ class BudgetedModel:
         )
 
     def query_vector(self, text: str) -> Vectors | None:
-        """Return the vector of a query within the model's deadline, or None while no model is
-        loaded. Raises EmbedderError.
+        """Return the vector of a query, or None if the model is not ready within its deadline.
+        Counts the tokens. Raises EmbedderError if the model fails or the budget is used up.
         """
         if not self.is_counted or self.model.remembers(text):
             return self.model.query_vector(text)
@@ -232,7 +234,9 @@ class BudgetedModel:
             return self.model.query_vector(text)
 
     def spend(self, tokens: int) -> None:
-        """Count tokens before they are sent. Raises BudgetError."""
+        """Count tokens before they are sent. Raises BudgetError if they would exceed the month's
+        budget.
+        """
         embedder = self.model.embedder
         if self.is_counted and embedder is not None:
             try:
@@ -244,14 +248,16 @@ class BudgetedModel:
                 raise
 
     def give_back(self, tokens: int) -> None:
-        """Return tokens that were not used."""
+        """Subtract tokens that were counted but not used."""
         embedder = self.model.embedder
         if self.is_counted and embedder is not None:
             self._budget.give_back(self.model.label, embedder.model, tokens)
 
     @contextmanager
     def paying(self, tokens: int) -> Iterator[None]:
-        """Count tokens around a call and return them if it fails. Raises BudgetError."""
+        """Count tokens for a call within a `with` block, and subtract them again if it fails.
+        Raises BudgetError if they would exceed the month's budget.
+        """
         self.spend(tokens)
         try:
             yield
@@ -261,16 +267,18 @@ class BudgetedModel:
         self.note(tokens)
 
     def note(self, tokens: int) -> None:
-        """Add embedded tokens to the metrics, also those of free models."""
+        """Add embedded tokens to the metrics, including those of models that cost nothing."""
         figures.EMBEDDING_TOKENS.labels(self.model.label).inc(tokens)
 
     def probe(self) -> None:
-        """Check if the model is back. Raises EmbedderError if it still fails."""
+        """Check whether a failed model works again, with a short text. Raises EmbedderError if it
+        still fails.
+        """
         with self.paying(count_tokens(PROBE)):
             self.model.embed([PROBE])
 
     def forgive(self) -> None:
-        """Retry after the user has acted: clear an earlier refusal or load the model again."""
+        """Use a model again that has refused or could not be loaded, because a user has acted."""
         if isinstance(self.model.breaker.status.reason, QuotaError):
             self.model.breaker.record_success()
         if self.model.embedder is None:
@@ -294,8 +302,8 @@ class BudgetedModel:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a daemon thread, which does not delay the end of the process: a network call
-    may take a minute.
+    """Run `work` in a daemon thread and return its result. Such a thread does not delay the end of
+    the process, even if a network call takes a minute.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -327,10 +335,10 @@ ALIKE = 0.9
 
 
 async def is_foreign(provider: BudgetedModel, texts: Sequence[str], vectors: Sequence[bytes]) -> bool:
-    """Return True if the model now gives most of these texts other vectors: a folder or server may
-    hold another model under its name.
+    """Return True if the model now gives most of these texts other vectors than the stored ones. A
+    folder or server may have got another model under the same name.
 
-    False also if the model is unavailable or costs money.
+    Return False also if the model is unavailable or costs money, since it is not called then.
     """
     if not texts or provider.is_counted or provider.standing().condition is not Condition.READY:
         return False
@@ -345,8 +353,8 @@ async def is_foreign(provider: BudgetedModel, texts: Sequence[str], vectors: Seq
 
 
 def sample(store: Store, name: str | None) -> tuple[list[str], list[bytes]]:
-    """Return some texts and their vectors from the live generation if it is the newest of this name
-    (provider/model/dimensions).
+    """Return some texts and their stored vectors from the live generation, if that is the newest
+    one of the model with this name (provider/model/dimensions).
     """
     with store.reading():
         newest = next((one for one in reversed(store.vectors.generations()) if one.name == name), None)

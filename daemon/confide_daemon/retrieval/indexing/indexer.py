@@ -1,10 +1,11 @@
-"""Keeps derived rows in step with the documents in the background: chunks after a change of
+"""Keeps derived rows up to date with the documents, in the background: chunks after a change of
 settings, and vectors.
 
-The queue is the set of chunks without a vector in a generation. It is not stored, so a crash can
-neither lose nor repeat any of it. After every step the indexer decides again what should serve and
-what is filled (`generations`). Each (generation, model) that lacks vectors is filled by a task of
-its own, so that a slow provider does not delay a quick one.
+The queue consists of the chunks that lack a vector in a generation (one model's set of vectors). It
+is not stored separately, so a crash can neither lose nor repeat any of it. After every step the
+indexer decides again which generation serves searches and which are filled (`generations`). Each
+generation that lacks vectors is filled by a task of its own, so that a slow provider does not delay
+a fast one.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class Derivation:
-    """Keeps the rows derived from documents in step with their texts, within a write transaction.
+    """Updates the rows that are derived from a document's text, within a write transaction.
 
     Those rows are the chunks, their extra search words, the fields of notes, and mentions of other
     documents.
@@ -68,14 +69,14 @@ class Derivation:
         self.chunking = chunks.name
 
     def keep(self, store: Store, row: DocumentRow, text: str | None, now: float) -> PieceChanges:
-        """Derive the rows of a document from its text; None: the document is deleted, and its
-        derived rows are deleted.
+        """Update the derived rows of a document for its new text. None as the text means that the
+        document was deleted; its rows are then deleted too.
         """
         return self.judge(store, row, text, now)()
 
     def judge(self, store: Store, row: DocumentRow, text: str | None, now: float) -> Callable[[], PieceChanges]:
-        """Store the provenance of the text, which is not a derived row, and return the function
-        that writes the derived ones. See `keep`.
+        """Store the provenance of a document's new text, which cannot be derived again later.
+        Return a function that updates the derived rows as `keep` does.
         """
         judged = None if text is None else provenance.judge(store, row, text)
         return lambda: self._make(store, row, text, judged, now)
@@ -102,11 +103,11 @@ class Derivation:
         return changes
 
     def follow(self, store: Store, row: DocumentRow, text: str | None, now: float) -> bool:
-        """Derive the rows of a document from its stored text in a transaction of its own; return
-        False if the text cannot be cut.
+        """Update the derived rows of a document for its stored text, in a transaction of its own.
+        Return True, or False if the text cannot be divided into chunks.
 
-        Such a failure is recorded and tried again by the space's upkeep, so that one text does not
-        block the index of all others. Raises ConfideError: the store cannot be written to.
+        Such a failure is recorded and tried again by the space's maintenance, so that one text does
+        not block the index of all others. Raises ConfideError if the database cannot be written.
         """
         try:
             with store.writing_derived():
@@ -129,17 +130,18 @@ class Derivation:
         return True
 
     def follow_all(self, store: Store, documents: Sequence[int]) -> None:
-        """Derive the rows of these documents, by id, after another node has written them."""
+        """Update the derived rows of these documents after another node has changed them."""
         now = time.time()
         for row in store.documents.by_id(documents):
             revision = None if row.deleted else store.documents.revision(row.id, row.revision)
             self.follow(store, row, revision.text if revision is not None else None, now)
 
     def retry(self, store: Store, *, after: int, limit: int) -> tuple[int, int | None]:
-        """Retry some documents that could not be cut, from the id after `after`; return how many
-        succeeded and the id to continue after, or no id at the end.
+        """Try again to divide some documents into chunks that could not be divided before, from the
+        id after `after`. Return how many succeeded, and the id after which to continue, or None if
+        there are no more.
 
-        Raises ConfideError: the store cannot be written to.
+        Raises ConfideError if the database cannot be written.
         """
         found = store.documents.uncuttable(after=after, limit=limit)
         cut_now = 0
@@ -149,11 +151,11 @@ class Derivation:
         return cut_now, found[-1].id if len(found) == limit else None
 
     def extend(self, store: Store, row: DocumentRow, before: str, added: str, now: float) -> None:
-        """Add chunks for text appended to a document. The new text begins with a heading, so the
-        earlier chunks stay as they are.
+        """Add chunks for text that was appended to a transcript. The new text begins with a
+        heading, so the earlier chunks stay as they are.
 
-        `row` is the current one, but with its old chunking; `before` is the text before the change,
-        which begins with a title.
+        `row` is the document's current row. `before` is the text before the change, which begins
+        with a title.
         """
         if row.chunking == self.chunking:
             title = before.split("\n", 1)[0].removeprefix("# ")
@@ -162,7 +164,7 @@ class Derivation:
             store.pieces.add(row, [replace(piece, doubted=False) for piece in pieces], now=now)
 
     def cut(self, row: DocumentRow, text: str) -> list[Piece]:
-        """Return the chunks of a document with this text; who wrote them is not considered."""
+        """Return the chunks of a document's text, without regard to who wrote it."""
         return self._pieces(row, text, note.read(row.project, row.path, text) if is_note(row.path) else None)
 
     def _pieces(self, row: DocumentRow, text: str, found: Note | None) -> list[Piece]:
@@ -263,8 +265,8 @@ NO_ROOM = (
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """The progress of the vectors: of the generation that is being built, if any, else of the live
-    one.
+    """How many chunks have vectors. This refers to the generation (one model's set of vectors) that
+    is being built, if any, else to the live one.
     """
 
     done: int
@@ -276,8 +278,8 @@ class IndexProgress:
 
 @dataclass(frozen=True, slots=True)
 class IndexTarget:
-    """The goal of the indexer: `renewing` if a new generation was requested and is not begun yet,
-    and the status of the models.
+    """The goal of the indexer: the status of the models, and `renewing`, which is True if a new
+    generation was requested and is not begun yet.
     """
 
     renewing: bool
@@ -285,7 +287,7 @@ class IndexTarget:
 
 
 class Indexer:
-    """The background indexer of one space."""
+    """Updates the index of one space in the background."""
 
     def __init__(
         self,
@@ -326,7 +328,7 @@ class Indexer:
         self.moves = 0  # count of index steps and of times the indexer became idle
 
     def start(self) -> None:
-        """Start the background task, and resume it whenever a model becomes ready."""
+        """Start the background task. It resumes by itself when a model becomes ready."""
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(), name="confide-index")
 
@@ -342,13 +344,13 @@ class Indexer:
         self.wake()
 
     def wake(self) -> None:
-        """Start or retry the work now."""
+        """Start the indexer's work now, or retry it."""
         self.idle = False
         self._held_back = False
         self._wake.set()
 
     def note_change(self) -> None:
-        """Note that documents have changed: indexing begins SETTLE_S later."""
+        """Notify the indexer that documents have changed. It begins its work SETTLE_S later."""
         self.idle = False
         if self._settling is None:
             self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._on_settled)
@@ -358,7 +360,9 @@ class Indexer:
         self.wake()
 
     async def close(self) -> None:
-        """Finish the current write and stop; cancel model calls that take longer than CLOSE_S."""
+        """Finish the current write and stop. Model calls that take longer than CLOSE_S are
+        cancelled.
+        """
         self._closing = True
         self._disk.forget(self.wake)
         if self._ready is not None:
@@ -377,31 +381,37 @@ class Indexer:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait_move(self, timeout_s: float) -> None:
-        """Wait until something was indexed or the indexer became idle, at most `timeout_s`."""
+        """Wait until the indexer has indexed something or has no more work, for at most
+        `timeout_s`.
+        """
         async with self._moved:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._moved.wait()
 
     def renew(self) -> None:
-        """Request a new generation of the same model, with all vectors computed again."""
+        """Request that all vectors are computed again with the same model."""
         self._renew = True
         self.forgive()
 
     def forgive(self) -> None:
-        """Retry models that refused, because a user requested the work."""
+        """Use models again that have refused or could not be loaded, because a user requested the
+        work.
+        """
         for provider in self.providers:
             provider.forgive()
         self.wake()
 
     @property
     def aside(self) -> BudgetedModel | None:
-        """The model beside the others, for texts and questions that are not English."""
+        """The multilingual model, for texts and queries that are not English; None if there is
+        none.
+        """
         return next((provider for provider in self.providers if provider.model.is_aside), None)
 
     def want_aside(self) -> None:
-        """Have a generation of the model aside made, which stays: there is a text or a question for
-        it.
+        """Request vectors by the multilingual model for this space, because there is a text or a
+        query that needs them. They are kept from then on.
         """
         if self.aside is not None and not self._is_aside_wanted:
             self._is_aside_wanted = True
@@ -416,7 +426,7 @@ class Indexer:
         return any(provider.model.state == "loading" for provider in self.providers)
 
     def warnings(self) -> list[str]:
-        """Return the warnings that searches show."""
+        """Return the warnings about the index that searches show."""
         said = [] if self.failure is None else [f"indexing has stopped: {self.failure}"]
         if self.uncuttable:
             why = ", ".join(f"{count} {reason}" for reason, count in sorted(self.uncuttable.items()))
@@ -426,17 +436,17 @@ class Indexer:
         return said
 
     def standings(self) -> list[ModelStatus]:
-        """Return the status of the models, the wanted one first."""
+        """Return the status of the models, with the wanted one first."""
         return [provider.standing() for provider in self.providers]
 
     def outlook(self) -> IndexTarget:
-        """Return the current goal. Call it before the snapshot of the store that it is compared
-        with; the snapshot must not be older.
+        """Return the indexer's current goal. Call it before opening the snapshot of the store for
+        `progress`, which must not be older.
         """
         return IndexTarget(self._renew, self.standings())
 
     def progress(self, store: Store, outlook: IndexTarget) -> IndexProgress:
-        """Return the progress of the vectors, within one snapshot of the store."""
+        """Return how many chunks have vectors. Call within one snapshot of the store."""
         renewing, models = outlook.renewing, outlook.models
         held = holdings(store)
         total = store.pieces.count()
