@@ -1,3 +1,3 @@
-"""The steps of a search (`engine` runs them): read the query, rank chunks, score them, build hits
-and explain them.
+"""The steps of a search, which `engine` runs: read the query, rank chunks, compute scores, build
+hits and explain them.
 """

@@ -1,16 +1,16 @@
-"""Background texts that are unrelated to any space. A query that is near to them is near to
+"""Background texts that are unrelated to any space. A query that is similar to them is similar to
 everything.
 
 The best cosine of such a query says little about a space. So Confide compares it with the query's
 best cosine among these texts, as speaker verification compares a score with the scores of a cohort
 of strangers (T-norm: Auckenthaler et al., Digital Signal Processing 10, 2000). All texts were
-written for this purpose: `cohort.txt` holds notes as projects write them, and the answers of
-`scoring.PAIRS` belong to it; `everyday.txt` holds answers to prompts that need no memory.
+written for this purpose. `cohort.txt` contains notes as projects write them, to which the answers
+of `scoring.PAIRS` are added. `everyday.txt` contains answers to prompts that need no memory.
 
-Words are compared with writing in general as well. What a small memory holds does not say if a word
-is rare: among twenty notes nearly each word is. `general_words.txt` has stems and in how many
-paragraphs of documentation, manual pages and changelogs each of them stood
-(`python -m bench.quiet.vocabulary`); other words count as standing in none.
+The rarity of words is also measured in writing in general, because a small memory cannot show it:
+among twenty notes nearly each word is rare. `general_words.txt` lists stems, each with the number
+of paragraphs of documentation, manual pages and changelogs that contain it (`python -m
+bench.quiet.vocabulary`). Other words count as contained in none.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cohort:
-    """The vectors of the background texts, computed by one model."""
+    """The vectors of the background texts, computed by one embedding model."""
 
     notes: Vectors
     everyday: Vectors
 
 
 def texts(answers: list[str]) -> list[str]:
-    """Return all background texts, these answers first, in the order that `of` expects their
-    vectors.
+    """Return all background texts, in the order in which `of` expects their vectors. `answers` come
+    first.
     """
     files = ("cohort.txt", "everyday.txt")
     return [*answers, *(line for name in files for line in (HERE / name).read_text(encoding="utf-8").splitlines())]
 
 
 def of(vectors: Vectors) -> Cohort:
-    """Split the vectors of `texts` into those of notes and those of everyday texts."""
+    """Divide the vectors of `texts` into those of notes and those of everyday texts."""
     return Cohort(vectors[:-EVERYDAY], vectors[-EVERYDAY:])
 
 
@@ -53,7 +53,9 @@ EVERYDAY = 32  # lines of `everyday.txt`
 
 @cache
 def packaged_cohort() -> Cohort:
-    """Return the cohort of the packaged model (`python -m bench.quiet.cohort` writes its file)."""
+    """Return the vectors of the background texts by the packaged model. Their file is written by
+    `python -m bench.quiet.cohort`.
+    """
     return of(np.asarray(np.load(HERE / "cohort.npy"), dtype=np.float32))
 
 
@@ -63,15 +65,18 @@ UNSEEN = 2.0
 
 @cache
 def word_counts() -> tuple[int, dict[str, int]]:
-    """Return how many paragraphs were counted, and by stem in how many of them it stood."""
+    """Return the number of paragraphs in which words were counted, and for each stem the number of
+    paragraphs that contain it.
+    """
     total, *lines = (HERE / "general_words.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.split() for line in lines)
     return int(total), {stem: int(count) for stem, count in pairs}
 
 
 def rarity(line: str) -> float:
-    """Return how rare the rarest word of a line of stems is in general: 1 for one that was never
-    seen, near 0 for one in every paragraph. It grows with the logarithm, as in BM25.
+    """Return how rare the rarest word in a line of stems is in writing in general. It is 1 for a
+    word that was never seen and near 0 for one in every paragraph, on a logarithmic scale as in
+    BM25.
     """
     total, known = word_counts()
     seen = min((known.get(stem, 0) for stem in line.split()), default=total)

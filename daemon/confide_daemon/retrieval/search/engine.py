@@ -1,9 +1,9 @@
-"""The search itself: a keyword leg and a vector leg, one ranking, votes of neighbouring chunks, and
-short hits.
+"""The search itself: a keyword search and a vector search, one ranking of both, votes of
+neighbouring chunks, and short hits.
 
-`ranking` orders chunks, `scoring` computes the score that a hit shows, `results` builds hits from
-chunks, `query` holds the filters; daemon/ranking.md explains all of it with an example. The engine
-uses no threads and no files: it reads a `Store` and returns hits.
+`ranking` sorts chunks, `scoring` computes the score that a hit shows, `results` builds hits from
+chunks, and `query` contains the filters; daemon/ranking.md explains all of it with an example. The
+engine uses no threads and no files: it reads a `Store` and returns hits.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ TIED = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """The result of `run`. `has_words`: the query had words for the keyword leg."""
+    """The result of `run`. `has_words` is True if the query contained words for the keyword search."""
 
     hits: list[SearchHit]
     warnings: list[str]
@@ -102,8 +102,8 @@ class SearchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PastNote:
-    """A note that is superseded or done, and so is no hit of its own: its best chunk, and the number
-    of hits that rank above it.
+    """A matching note that is superseded or done, and therefore no hit of its own. `rank` is the
+    number of hits that rank above it, `candidate` its best chunk.
     """
 
     rank: int
@@ -113,8 +113,8 @@ class PastNote:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """The vectors for chunks that are not English: their generation, the query's vector in it, and
-    the scale of its cosines.
+    """The vectors of the multilingual model, for chunks that are not English: their generation (set
+    of vectors), the query's vector by that model, and the scale of the model's cosines.
     """
 
     generation: Generation
@@ -124,7 +124,7 @@ class Aside:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The hits of a search, and how they were found."""
+    """The hits of a search, with warnings and data on how they were found."""
 
     hits: list[SearchHit]
     mode: str  # hybrid, vector, keyword
@@ -148,16 +148,17 @@ def run(
     stemmed: Callable[[str], str] = stem_line,
     aside: Aside | None = None,
 ) -> SearchOutcome:
-    """Return the hits of the query. The caller holds one snapshot of the store (`Store.reading`)
-    around the call.
+    """Return the hits of the query. Call within one snapshot of the store (`Store.reading`).
 
     Args:
-        generation: the vectors to use, together with `vector`, that of the query; None for keywords only.
-        timings: receives the milliseconds of each step.
-        yardstick: the calibration of this model's cosines; None: that of the packaged model, without a cohort.
-        reranker: sorts the best chunks again.
+        generation: the set of chunk vectors to search; None for keywords only.
+        vector: the query's vector by the same model; None for keywords only.
+        timings: receives the milliseconds that each step took.
+        yardstick: the calibration of the model's cosines; None for that of the packaged model,
+            without background texts.
+        reranker: sorts the best chunks again; None to leave their order.
         stemmed: `stem_line`, or a cache of it.
-        aside: other vectors for chunks that are not English.
+        aside: other vectors for chunks that are not English; None if there are none.
     """
     search = _Search(store, query, weights, now, timings, stemmed, generation, vector, yardstick or ScoreCalibration())
     search.aside = aside

@@ -10,8 +10,8 @@ from confide_daemon.store.rows import Filter
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A query and its filters. `since` and `until` are whole days, both included, since documents
-    are dated by day.
+    """The text of a query and its filters. `since` and `until` are whole days, both included,
+    because documents are dated by day.
     """
 
     text: str
@@ -47,7 +47,7 @@ class SearchQuery:
 
 
 def filter_of(query: SearchQuery) -> Filter:
-    """Return the query's filters in the form that the store takes."""
+    """Return the query's filters in the form that the store accepts."""
     return Filter(
         projects=query.projects,
         sources=query.sources,
@@ -67,7 +67,9 @@ def filter_of(query: SearchQuery) -> Filter:
 
 
 def wide_filter_of(query: SearchQuery) -> Filter:
-    """Return the filters that say where the query searches, without those that say for what."""
+    """Return the filters that limit where the query searches (projects, tasks, trust classes),
+    without those that describe what it searches for.
+    """
     return Filter(
         projects=query.projects,
         without_tasks=query.without_tasks,
@@ -78,8 +80,8 @@ def wide_filter_of(query: SearchQuery) -> Filter:
 
 
 def zone_seconds(zone: tzinfo | None) -> int:
-    """Return the seconds by which a day of the zone begins before UTC's, as of now; None: the
-    daemon's zone.
+    """Return how many seconds the days of a time zone begin before those of UTC, at the present
+    time. None stands for the daemon's time zone.
     """
     offset = datetime.now(UTC).astimezone(zone).utcoffset()
     return int(offset.total_seconds()) if offset else 0

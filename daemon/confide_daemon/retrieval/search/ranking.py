@@ -1,12 +1,13 @@
-"""The order of chunks: two legs on one scale, votes of neighbours, factors for a whole chunk, and
-notes that supersede others.
+"""Sorts chunks by relevance: combines the keyword search and the vector search on one scale, adds
+votes of neighbours and factors for a whole chunk, and moves notes before those that they supersede.
 
     relevance = 0.32 * (cosine - floor) / (best cosine - floor) + 0.68 * bm25 / best bm25
 
-with the exact cosine for every candidate, also for those that only the keyword leg found; the floor
-is the last cosine of the vector leg. Taking each leg relative to its best makes the two comparable
-for every model, and is worth four points of recall within 500 tokens in a large space over absolute
-values (bench/quality.py). Neighbours in the document add a share of their relevance.
+The cosine is exact for every candidate, even if only the keyword search found it. The floor is the
+last cosine of the vector search. Each search is taken relative to its own best result. This makes
+the two comparable for every model, and is worth four points of recall within 500 tokens in a large
+space over absolute values (bench/quality.py). Neighbours in the document add a share of their
+relevance.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ MOST_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of legs and factors. The defaults are the best measured ones (bench/quality.py)."""
+    """The weights of the two searches and of the factors. The defaults are those that were best in
+    measurements (bench/quality.py).
+    """
 
     vector: float = 0.32
     keyword: float = 0.68
@@ -68,8 +71,8 @@ ORIGINAL = Weights(vector=0.7, keyword=0.3, ranking="original", votes=(), exact=
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """The results of both legs: score by chunk id, best first. `cosines` includes those of the
-    keyword leg's chunks.
+    """The results of the keyword search and of the vector search, as scores by chunk id, best
+    first. `cosines` also contains the chunks that only the keyword search found.
     """
 
     keyword: Mapping[int, float]
@@ -83,8 +86,8 @@ class Legs:
 
 
 def relevance(legs: Legs, weights: Weights) -> dict[int, float]:
-    """Return the relevance of each chunk relative to the best of each leg, 0 to 1. A chunk without
-    a vector is judged by its words.
+    """Return the relevance of each chunk, from 0 to 1, relative to the best result of each search.
+    A chunk without a vector is judged by its words alone.
     """
     if weights.ranking == "original":
         return _original(legs, weights)
@@ -114,16 +117,17 @@ def _original(legs: Legs, weights: Weights) -> dict[int, float]:
 
 
 def best_first(scores: Mapping[int, float]) -> list[int]:
-    """Return the chunk ids by falling score, equal ones by rising id."""
+    """Return the chunk ids by decreasing score, and those with equal scores by increasing id."""
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
 
 
 def votes(scores: Mapping[int, float], places: Mapping[int, PiecePlace], weights: Weights) -> dict[int, float]:
-    """Return what each chunk gains from its neighbours: a chunk among good chunks is likely right.
+    """Return how much each chunk gains from its neighbours in the document: a chunk among good
+    chunks is likely right.
 
-    A short note that is a document of its own also has as neighbours the short notes of the same
-    project and day that were stored just before and after it (chunk ids rise with time), as far as
-    those are among the good ones.
+    If a note is short, the short notes of the same project and day that were stored just before and
+    after it are neighbours too (chunk ids increase with time). These give votes only if they are
+    among the good ones.
     """
     ordered = sorted(scores[piece] for piece in places)
     floor = ordered[min(len(ordered) - 1, int(len(ordered) * weights.notes_above))] if ordered else 0.0
@@ -165,20 +169,24 @@ def _were_stored_together(one: PiecePlace, other: PiecePlace) -> bool:
 
 
 def recency_of(day: str, today: str, weights: Weights) -> float:
-    """Return 1 for today, 0.5 after the half-life."""
+    """Return the recency factor of a day: 1 for today, and one half after the half-life of
+    `weights`.
+    """
     age = (datetime.fromisoformat(today) - datetime.fromisoformat(day)).days
     return float(0.5 ** (max(0, age) / weights.half_life_days))
 
 
 def usage_of(uses: int, weights: Weights) -> float:
-    """Return 0 if never read, 1 from `usage_full` reads on, logarithmic between."""
+    """Return the usage factor of a document: 0 if it was never read, and 1 from `usage_full` reads
+    on, logarithmic in between.
+    """
     return min(1.0, math.log1p(uses) / math.log1p(weights.usage_full))
 
 
 def balance(
     score: float, *, recency: float, importance: float, usage: float, is_own_project: bool, weights: Weights
 ) -> float:
-    """Return the sort value of rank "balanced", from factors in 0 to 1."""
+    """Return the value by which rank "balanced" sorts a hit. All factors are from 0 to 1."""
     return (
         weights.balanced_score * score
         + weights.balanced_recency * recency
@@ -189,8 +197,8 @@ def balance(
 
 
 class NoteSuccession:
-    """The graph of notes that supersede each other, from the notes found to the newest ones. Nodes
-    are document ids.
+    """The graph of notes that supersede each other, from the found notes to the newest ones. Its
+    nodes are document ids.
     """
 
     def __init__(self, links: Sequence[Supersession]) -> None:
@@ -210,8 +218,8 @@ class NoteSuccession:
         projects: frozenset[str] | None,
         classes: frozenset[str] | None = None,
     ) -> NoteSuccession:
-        """Read the graph from the store, limited to notes of these projects and classes (None:
-        all).
+        """Read the graph from the store, from these documents on. It is limited to notes of these
+        projects and trust classes (None for all).
         """
         return cls(store.notes.supersession_chains(documents, projects, classes))
 
@@ -223,17 +231,21 @@ class NoteSuccession:
         return tuple(self._newer.get(document, ())[:MOST_TOLD])
 
     def above(self, document: int) -> list[int]:
-        """Return all documents that supersede this one, directly or not, the nearest first."""
+        """Return all documents that supersede this one, directly or through others, the nearest
+        first.
+        """
         own = self._circle_of.get(document)
         return [newer for newer in self._all_newer(document) if self._circle_of[newer] != own]
 
     def ahead_of(self, documents: Sequence[int]) -> list[int]:
-        """Return the documents that supersede any of these and are not among them."""
+        """Return all documents that supersede any of these and are not themselves among these."""
         present = set(documents)
         return list(dict.fromkeys(newer for one in documents for newer in self.above(one) if newer not in present))
 
     def newest(self, documents: Sequence[int], beside: Sequence[int]) -> list[int]:
-        """Return the documents that neither another of them nor one in `beside` supersedes."""
+        """Return those of `documents` that are superseded by no other one of them and by none of
+        `beside`.
+        """
         present = {*documents, *beside}
         # Newer cycles come first, so each is known before those below it.
         is_below: list[bool] = []
@@ -243,8 +255,8 @@ class NoteSuccession:
         return [one for one in documents if one not in self._circle_of or not is_below[self._circle_of[one]]]
 
     def arrange(self, documents: Sequence[int]) -> list[int]:
-        """Return indexes into `documents` (which may repeat) in their order, but with all that
-        supersede a document directly before it.
+        """Return the indexes of `documents` (which may repeat) in an order in which superseding
+        documents come directly before the one that they supersede. Otherwise the order is kept.
         """
         ordered: dict[int, None] = {}
 

@@ -1,8 +1,7 @@
-"""Search hits: a few lines of a document each, with metadata and, on request, an explanation of the
-rank.
+"""Builds search hits from ranked chunks. A hit is a few lines of a document with metadata and, on
+request, an explanation of its rank.
 
-Ranked chunks become hits: neighbouring chunks are joined, near-duplicates are left out, and the
-token budget is kept.
+Neighbouring chunks are joined, near-duplicates are left out, and the token budget is kept.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ LINK = "see_also"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk with its scores. All are in 0 to 1, but the cosine in `vector` in -1 to 1. Chunks are
-    sorted by `rank`; `score` is the chunk's own.
+    """A chunk that was found, with its scores. `rank` is the value by which chunks are sorted, and
+    `score` is how likely the chunk answers the query. The scores are from 0 to 1, except `vector`,
+    which is a cosine from -1 to 1.
     """
 
     place: PiecePlace
@@ -49,8 +49,8 @@ class Candidate:
 
 @dataclass(slots=True)
 class HitGroup:
-    """Neighbouring chunks of one document, best first, and the number of near-duplicates in the
-    same project and source.
+    """Neighbouring chunks of one document that form a hit, best first. `alike` is the number of
+    near-duplicates in the same project and source that were left out.
     """
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -82,14 +82,14 @@ class Grouping:
 
     @property
     def alike(self) -> int:
-        """The number of chunks that were left out as near-duplicates."""
+        """The number of chunks that were left out as near-duplicates of others."""
         return sum(group.alike for group in self.groups)
 
     def take(self, candidate: Candidate, row: HitRow) -> bool:
-        """Add the chunk to a hit or start a new hit with it; return False once there are enough
-        hits.
+        """Add a chunk to a hit or start a new hit with it. Return True, or False if there are
+        enough hits already.
 
-        The first chunk is taken even if it alone exceeds the token budget; a later one that does
+        The first chunk is accepted even if it alone exceeds the token budget. A later one that does
         not fit is skipped.
         """
         place = candidate.place
@@ -126,8 +126,8 @@ def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 def snippet(rows: list[HitRow]) -> str:
-    """Return the text of neighbouring chunks as in the document; lines that two chunks share appear
-    once.
+    """Return the joined text of neighbouring chunks as it is in the document. Lines that two chunks
+    share appear once.
     """
     text = rows[0].text
     for before, row in pairwise(rows):
@@ -146,7 +146,7 @@ def snippet(rows: list[HitRow]) -> str:
 
 @dataclass(slots=True)
 class Factors:
-    """The factors that make up the rank of a chunk."""
+    """The factors from which the rank of a chunk is computed."""
 
     relevance: float  # of both legs, each relative to its best
     votes: float  # from neighbouring chunks
@@ -167,8 +167,8 @@ class Factors:
 def explain(
     asked: SearchQuestion, days: DayRange | None, legs: Legs, pieces: Sequence[int], factors: Mapping[int, Factors]
 ) -> dict[str, object]:
-    """Return the explanation that `memory_search` reports: the search as a whole, and for each hit
-    the factors of its best chunk (`pieces`).
+    """Return the explanation that `memory_search` shows: data about the whole search, and for each
+    hit the factors of its best chunk. `pieces` are the ids of these chunks.
     """
     keyword = {piece: rank for rank, piece in enumerate(legs.keyword, 1)}
     vector = {piece: rank for rank, piece in enumerate(legs.vector, 1)}
@@ -218,8 +218,8 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A note or linked document that is related to a hit. `direction` is "to" if the hit states the
-    relation, "from" if the other one does.
+    """A note or document that is related to a hit. `direction` is "to" if the hit states the
+    relation, and "from" if the other one states it.
     """
 
     relation: str
@@ -230,8 +230,8 @@ class Relative:
 def relatives(
     store: Store, notes: Sequence[NoteRow], projects: frozenset[str] | None, classes: frozenset[str] | None
 ) -> dict[str, tuple[Relative, ...]]:
-    """Return the related notes of each note, by note id, as far as they are in these projects and
-    classes.
+    """Return the related notes of each note, by note id. Only notes in these projects and trust
+    classes (None for all) are returned.
     """
     identities = [note.id for note in notes]
     relations = store.notes.relations(identities, projects)
@@ -248,8 +248,8 @@ def relatives(
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """Some lines of a document with the scores that explain the hit. Scores are in 0 to 1, but
-    `vector` is a cosine in -1 to 1.
+    """A result of a search: some lines of a document, with metadata and the scores that explain the
+    rank. Scores are from 0 to 1, except `vector`, which is a cosine from -1 to 1.
     """
 
     path: str
@@ -279,8 +279,8 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class HitScores:
-    """The scores that a hit shows: how likely it is an answer, and its sort value in a rank other
-    than by relevance.
+    """The scores that a hit shows. `score` is how likely it answers the query; `order` is the value
+    by which hits are sorted if not by relevance.
     """
 
     score: float
@@ -289,8 +289,14 @@ class HitScores:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Metadata of the notes among the hits: notes, past notes `below` them, and links by document,
-    related notes by note id.
+    """The metadata of the notes among the hits.
+
+    Attributes:
+        notes: the note in each document.
+        succession: the graph of notes that supersede each other.
+        below: for each document, the matching notes that it supersedes.
+        related: the related notes by note id; None if the query did not request them.
+        linked: the linked documents of each document.
     """
 
     notes: Mapping[int, NoteRow] = field(default_factory=dict)
@@ -300,9 +306,10 @@ class Noted:
     linked: Mapping[int, Sequence[LinkedRow]] = field(default_factory=dict)
 
     def related_of(self, document: int) -> tuple[Relative, ...] | None:
-        """Return the relations of a document, stated ones before links.
+        """Return the relations of a document, those that notes state before those from links.
 
-        None if the query did not request them, or if the document is no note and has no links.
+        Return None if the query did not request them, or if the document is no note and has no
+        links.
         """
         if self.related is None:
             return None

@@ -1,4 +1,4 @@
-"""Joins the results of searches for each part of a query into one."""
+"""Joins the results of searches for several parts of a query into one result."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from confide_daemon.retrieval.search.results import SearchHit
 
 
 def joined_result(query: SearchQuery, parts: Sequence[str], found: Sequence[SearchResult]) -> SearchResult:
-    """Return the hits of all parts, chosen in turn from each until there are enough, the best first.
+    """Return the hits of all parts. They are taken from each part in turn, the best first, until
+    there are enough.
 
-    A warning names each part that found nothing, if another found something.
+    If some parts found nothing while others did, a warning names each of them.
     """
     chosen: dict[tuple[int, int], tuple[SearchHit, Any]] = {}
     seen: set[tuple[int, int]] = set()

@@ -96,20 +96,22 @@ UNKNOWN, HALF_KNOWN = 0.3, 20
 
 @dataclass(frozen=True, slots=True)
 class CosineScale:
-    """Maps the cosines of a model to the scale of the packaged one, with which the weights were
-    fitted.
+    """Converts the cosines of a model to the scale of the packaged model, for which the weights of
+    the score were chosen.
     """
 
     unrelated: float = 0.05  # of a question and a text that have nothing to do with each other
     related: float = 0.50  # of a question and its answer
 
     def of(self, cosine: float) -> float:
-        """Return the cosine on the packaged model's scale, 0 to 1."""
+        """Return the equivalent of a cosine on the packaged model's scale, limited to 0 to 1."""
         step = (cosine - self.unrelated) / max(self.related - self.unrelated, 1e-3)
         return min(1.0, max(0.0, PACKAGED.unrelated + step * (PACKAGED.related - PACKAGED.unrelated)))
 
     def cosine(self, packaged: float) -> float:
-        """Return the model's own cosine for one on the packaged model's scale, as `of` backwards."""
+        """Return the model's own cosine that is equivalent to one on the packaged model's scale.
+        The inverse of `of`.
+        """
         step = (packaged - PACKAGED.unrelated) / (PACKAGED.related - PACKAGED.unrelated)
         return self.unrelated + step * (self.related - self.unrelated)
 
@@ -124,8 +126,8 @@ WORDS_ONLY = frozenset({"hashed"})
 
 
 class Evidence(NamedTuple):
-    """The values from which the score of a chunk is computed. They have no unit; the leads, `everyday`
-    and `deviation` may be negative.
+    """The values from which the score of a chunk is computed. They have no unit. `everyday`,
+    `deviation` and `keyword_lead` may be negative.
 
     A chunk without a vector has None as its `vector`.
     """
@@ -148,7 +150,7 @@ class Evidence(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The score that a hit shows, 0 to 1."""
+        """The score that a hit shows, from 0 to 1: how likely the chunk answers the query."""
         if self.vector is None:
             return words_score(self.keyword, self.terms, is_named=self.is_named, lacking=self.lacking)
         least, most = bounds(is_named=self.is_named, lacking=self.lacking)
@@ -157,8 +159,8 @@ class Evidence(NamedTuple):
 
     @property
     def unasked_score(self) -> float:
-        """The score, 0 to 1, for a prompt that did not request a search; equal to `score` for a
-        chunk without a vector.
+        """How likely the chunk helps with a prompt that did not request a search, from 0 to 1.
+        Equal to `score` for a chunk without a vector.
         """
         return self.score if self.vector is None else logistic(self._sum(UNASKED))
 
@@ -168,28 +170,30 @@ class Evidence(NamedTuple):
 
 
 def field_of(scores: Iterable[float]) -> float:
-    """Return the `FIELD`th best score, 0 if there are fewer."""
+    """Return the score at place `FIELD` from the best, or 0 if there are fewer scores."""
     best = heapq.nlargest(FIELD, scores)
     return best[-1] if len(best) == FIELD else 0.0
 
 
 def few_of(pieces: int) -> float:
-    """Return 1 for a search that covers one chunk, 0 from `MANY` on."""
+    """Return a factor for small memories: 1 if the search covers one chunk, decreasing to 0 at
+    `MANY` chunks.
+    """
     return max(0.0, 1.0 - math.log(max(pieces, 1)) / math.log(MANY))
 
 
 @dataclass(frozen=True, slots=True)
 class TermCounts:
-    """The number of chunks that hold each term, at most `MOST_COUNTED`, and the number of all
-    chunks.
+    """For each term of a query, the number of chunks that contain it, at most `MOST_COUNTED`.
+    `pieces` is the number of all chunks.
     """
 
     having: tuple[int, ...]
     pieces: int
 
     def rarity(self, index: int) -> float:
-        """Return the term's rarity as in BM25, with a background count so that no space counts as
-        empty; near 0 for a term in every chunk.
+        """Return how rare a term is, as in BM25; near 0 for a term in every chunk. A constant is
+        added to the counts, so that a nearly empty space gives useful values.
         """
         having = self.having[index]
         rare = math.log1p((self.pieces + BACKGROUND - having + 0.5) / (having + 0.5))
@@ -197,7 +201,7 @@ class TermCounts:
 
 
 class TermMatch(NamedTuple):
-    """Which of a query's terms a chunk holds, as `Evidence` has it."""
+    """The terms of a query that a chunk contains or lacks, as values for `Evidence`."""
 
     stated: float
     held: float
@@ -206,8 +210,8 @@ class TermMatch(NamedTuple):
 
 
 class QueryTerms:
-    """The query's terms, matched against texts; `also` are the caller's synonyms, which count in
-    place of them.
+    """The terms of a query, to be matched against texts. `also` are synonyms that the client gave,
+    each of which counts in place of a term.
     """
 
     def __init__(self, terms: Sequence[Term], also: Sequence[Term] = (), counts: TermCounts | None = None) -> None:
@@ -232,14 +236,14 @@ class QueryTerms:
         self._total = sum(weights[:own]) or max(weights, default=0.0)
 
     def share(self, texts: Iterable[str]) -> float:
-        """Return the share of the terms, by weight, that the texts contain; 0 if there are no
-        terms.
+        """Return the share of the terms that the texts contain, by weight, from 0 to 1; 0 if there
+        are no terms.
         """
         return min(1.0, self._weight_in(texts) / self._total) if self._total else 0.0
 
     def match(self, own: Iterable[str], around: Iterable[str]) -> TermMatch:
-        """Return what a chunk holds of the terms: by its own text and headings, and by these with
-        the chunks around it.
+        """Return which terms a chunk contains or lacks. `own` is its own text and headings, and
+        `around` is this with the chunks near it.
         """
         held = self._weight_in(own)
         text = f" {' '.join(around)} "
@@ -266,7 +270,7 @@ class QueryTerms:
 
 
 def stem_line(text: str) -> str:
-    """Return a chunk's text in the form that `QueryTerms.share` takes."""
+    """Return a text as a line of word stems, the form in which `QueryTerms` takes texts."""
     return " ".join(stems(f"{text}\n{index_words(text)}"))
 
 
@@ -306,14 +310,18 @@ PAIRS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreCalibration:
-    """The calibration of one model's cosines: its scale, and its cohort (None if unknown)."""
+    """The calibration of one model's cosines: their scale, and the vectors of the background texts
+    (`cohort`, None if unknown).
+    """
 
     scale: CosineScale = PACKAGED
     cohort: Cohort | None = None
 
     @classmethod
     def read(cls, kept: bytes) -> ScoreCalibration | None:
-        """Return the calibration that `pack` packed; None if the bytes are of another cohort."""
+        """Return the calibration from the bytes that `pack` made, or None if they belong to other
+        background texts.
+        """
         numbers = np.frombuffer(kept[: len(kept) // VECTOR_ITEM_BYTES * VECTOR_ITEM_BYTES], dtype=np.float32)
         texts = len(cohort.texts([answer for _, answer in PAIRS]))
         if len(numbers) <= 2 or (len(numbers) - 2) % texts:
@@ -322,13 +330,13 @@ class ScoreCalibration:
         return cls(CosineScale(float(numbers[0]), float(numbers[1])), cohort.of(vectors))
 
     def pack(self) -> bytes:
-        """Return it as bytes, for the database."""
+        """Return the calibration as bytes, to be stored in the database."""
         vectors = () if self.cohort is None else (*self.cohort.notes, *self.cohort.everyday)
         scale = np.array([self.scale.unrelated, self.scale.related])
         return np.concatenate([scale, *vectors]).astype(np.float32).tobytes()
 
     def background(self, question: Vectors) -> Background:
-        """Return the background of a question's cosines."""
+        """Compare a query's vector with the background texts, and return a summary of the cosines."""
         if self.cohort is None:
             return Background(self.scale)
         notes, everyday = self.cohort.notes @ question, self.cohort.everyday @ question
@@ -337,8 +345,9 @@ class ScoreCalibration:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """The cosines of a question with unrelated texts, by which those with chunks are judged: mean,
-    spread, and the best with everyday texts. Without a cohort the mean is unknown (None).
+    """A summary of a query's cosines with unrelated background texts, against which its cosines
+    with chunks are judged. `mean` and `spread` describe those with notes, and `everyday` is the
+    best one with everyday texts. Without background texts, there is no `mean` (None).
     """
 
     scale: CosineScale = PACKAGED
@@ -347,8 +356,8 @@ class Background:
     everyday: float = 0.0
 
     def of(self, cosine: float) -> tuple[float, float]:
-        """Return a cosine's distance from the mean in standard deviations, and from the best with
-        everyday texts.
+        """Return how far a cosine is above the mean in standard deviations, and how far it is above
+        the best one with everyday texts.
         """
         if self.mean is None:
             return USUAL_DEVIATION, USUAL_MARGIN
@@ -357,8 +366,8 @@ class Background:
 
 
 def scale(questions: Vectors, answers: Vectors) -> CosineScale | None:
-    """Return the scale measured with the vectors of `PAIRS`, or None if the model does not separate
-    answers from other texts.
+    """Return the scale of a model's cosines, measured with its vectors of `PAIRS`. Return None if
+    the model does not distinguish answers from other texts.
     """
     cosines = np.asarray(questions) @ np.asarray(answers).T
     related = float(np.mean(np.diag(cosines)))
@@ -370,14 +379,14 @@ _known: dict[str, ScoreCalibration | None] = {}  # by provider/model/dimensions;
 
 
 class Yardsticks:
-    """The calibrations of the models that serve one space, each measured with a dozen queries with
-    known answers.
+    """The calibrations of the models that serve one space. Each is measured with a dozen queries
+    whose answers are known.
 
-    One model gives unrelated texts a cosine of 0.1, another 0.75; a score needs to know which. Each
-    query is compared with its own answer and with the answers of the others. The packaged model's
-    values are in `PACKAGED`, measured with the same texts. Another model is measured once, before
-    it first serves a search; this costs some 2,000 tokens. The result is kept with the model's
-    generation.
+    One model gives unrelated texts a cosine of 0.1, another 0.75, so a score needs to know which.
+    Each query is compared with its own answer and with the answers of the others. The values of the
+    packaged model are in `PACKAGED`, measured with the same texts. Another model is measured once,
+    before it first serves a search, which costs some 2,000 tokens. The result is stored with the
+    model's vectors.
     """
 
     def __init__(self, providers: Sequence[BudgetedModel], threads: StoreThreads) -> None:
@@ -398,8 +407,8 @@ class Yardsticks:
         return None if name is None else _known.get(name)
 
     def is_missing(self, name: str | None) -> bool:
-        """Return True if the cosines of a model mean nothing yet: it is being measured, or could
-        not be measured lately.
+        """Return True if a model has no calibration yet, because the measurement is running or has
+        failed lately. Its cosines cannot be used then.
         """
         provider = self._provider(name)
         if provider is None or provider.model_name == MULTILINGUAL_MODEL:
@@ -407,8 +416,11 @@ class Yardsticks:
         return name not in _known and (self._task is not None or time.monotonic() < self._retry_at)
 
     async def prepare(self, name: str | None) -> None:
-        """Read or measure the model's calibration, unless it needs none or is short of its budget.
-        Returns after `MEASURED_WITHIN_S` at the latest; the measuring goes on.
+        """Read the model's calibration from the database, or measure it. Does nothing if the model
+        needs none or its token budget is nearly used up.
+
+        Returns after `MEASURED_WITHIN_S` seconds at most; the measurement continues in the
+        background.
         """
         provider = self._provider(name)
         if name is None or provider is None or name in _known or time.monotonic() < self._retry_at:
@@ -430,7 +442,7 @@ class Yardsticks:
         await asyncio.wait([self._task], timeout=MEASURED_WITHIN_S)
 
     async def close(self) -> None:
-        """Cancel a measurement that is running."""
+        """Cancel the measurement that is running, if any."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,13 +1,13 @@
-"""Search in one space: embed the query, then choose the vectors, rank and explain in one snapshot
-of the database.
+"""Searches one space: embeds the query, then chooses the vectors, ranks and explains within one
+snapshot of the database.
 
-The query is embedded before the snapshot is opened, since embedding may take a second; in the
-snapshot the searcher checks that the model still serves. A ranking uses one generation of vectors
-only: the live one or, if its model is unavailable, another generation that is complete. Chunks
+The query is embedded before the snapshot is opened, because embedding may take a second. Within the
+snapshot, the searcher checks that the model still serves. A ranking uses one generation (one
+model's set of vectors): the live one or, if its model is unavailable, another complete one. Chunks
 without a vector are found by their words.
 
-A question that is not English uses the generation of the multilingual model, if that is there; an
-English one uses it for chunks that are not English.
+A query that is not English uses the generation of the multilingual model, if there is one. An
+English query uses it for chunks that are not English.
 """
 
 from __future__ import annotations
@@ -88,11 +88,14 @@ class QueryVector:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The generation and query vector that a search uses, or neither. `is_stale`: another model
-    serves now; embed the query again.
+    """The generation (one model's set of vectors) and the query vector that a search uses; both are
+    None if it uses keywords only.
 
-    `live` is the live generation, whether the search uses it or not. `aside` is the generation of
-    the model aside, for chunks that the other one does not understand.
+    Attributes:
+        is_stale: True if another model serves now, so that the query must be embedded again.
+        live: the live generation, even if the search uses another one.
+        aside: the generation of the multilingual model, for chunks that the other model does not
+            understand; None without one.
     """
 
     generation: Generation | None = None
@@ -105,7 +108,7 @@ class ModelChoice:
 
 
 class Serving:
-    """Chooses the model and the generation that answer the queries of one space."""
+    """Chooses the embedding model, and its set of vectors, that answer the queries of one space."""
 
     def __init__(self, providers: Sequence[BudgetedModel], indexer: Indexer) -> None:
         """Wakes `indexer` when a model that was called turns out to be down, or available again."""
@@ -129,14 +132,14 @@ class Serving:
 
     @property
     def aside_missing(self) -> int | None:
-        """Return how many chunks lack a vector of the model aside, as last seen; None without its
-        generation.
+        """The number of chunks that had no vector by the multilingual model when last checked. None
+        if the space has no vectors by that model.
         """
         return None if self._gap is None else self._gap.missing
 
     async def ask(self, text: str) -> QueryVector:
-        """Embed the query with the first available model whose generation can answer searches, or
-        with the model aside if it is not English and that one has a generation.
+        """Embed a query with the first available model whose vectors can answer searches. If the
+        query is not English, use the multilingual model if its vectors exist.
         """
         tried: list[str] = []
         failures: list[str] = []
@@ -174,8 +177,8 @@ class Serving:
         return vector
 
     def choose(self, store: Store, asked: QueryVector, *, now: float) -> ModelChoice:
-        """Choose the generation and vector to search with. Call inside the snapshot that the search
-        uses.
+        """Choose the generation and the query vector to search with. Call within the snapshot that
+        the search uses.
         """
         generations = store.vectors.generations()
         live = next((one for one in generations if one.live), None)
@@ -244,7 +247,7 @@ def _waiting(store: Store, live: Generation | None, now: float) -> tuple[int, fl
 
 
 class Searcher:
-    """The searches of one space, until `close`."""
+    """Runs the searches of one space, until `close` is called."""
 
     def __init__(
         self,
@@ -278,8 +281,8 @@ class Searcher:
         self._latencies_ms: deque[float] = deque(maxlen=LATENCIES_KEPT)
 
     async def open(self) -> None:
-        """Read the generations and load the vectors into memory in the background. Raises
-        StorageError.
+        """Determine which vectors can answer searches, and start to load the live ones into memory
+        in the background. Raises StorageError if the database cannot be read.
         """
         live = await self._threads.read(live_generation)
         if live is not None and self._former_of is not None:
@@ -290,7 +293,7 @@ class Searcher:
         self.warm(live)
 
     async def close(self) -> None:
-        """Stop background tasks and save the token counts of queries."""
+        """Stop the background tasks, and save the counts of the queries' tokens."""
         self._closing = True
         self._serving.close()
         if self._former is not None:
@@ -304,14 +307,16 @@ class Searcher:
             await asyncio.wait([self._warming])
 
     def latencies(self) -> tuple[float | None, float | None]:
-        """Return the median and the 95th percentile of the last searches in milliseconds; None
-        before the first.
+        """Return the median and the 95th percentile of the durations of recent searches, in
+        milliseconds. Both are None before the first search.
         """
         ordered = sorted(self._latencies_ms)
         return _percentile(ordered, 0.50), _percentile(ordered, 0.95)
 
     def forget(self) -> None:
-        """Drop the note that the vectors in memory are current; the next search loads them again."""
+        """Mark the vectors in memory as outdated, so that they are loaded again after the next
+        search.
+        """
         self._warm_generation = None
 
     @property
@@ -319,13 +324,15 @@ class Searcher:
         return max(FEWEST_LINES, int(LINES_KEPT * self._threads.share))
 
     def forget_texts(self) -> None:
-        """Remove all cached lines and queries from memory."""
+        """Remove all cached texts and queries from memory."""
         self._stem_line.cache_clear()
         for provider in self._providers:
             provider.model.forget_questions()
 
     async def search(self, query: SearchQuery) -> SearchResult:
-        """Search for each thing that the query asks for. Raises StorageError."""
+        """Search for the query. If it asks for several things, search for each and join the
+        results. Raises StorageError if the database cannot be read.
+        """
         parts = parts_of(query.text) if not query.keywords and not query.is_unasked else [query.text]
         if len(parts) == 1:
             return await self._search_once(query)
@@ -439,8 +446,8 @@ class Searcher:
             log.warning("tokens could not be counted: %s", type(error).__name__)
 
     def warm(self, live: Generation | None) -> None:
-        """Load a generation that became live into memory in the background. Until then searches
-        read the database, which is slower.
+        """Load the vectors of a generation that became live into memory, in the background. Until
+        then searches read them from the database, which is slower.
         """
         if live is None or live.id == self._warm_generation or (self._warming is not None and not self._warming.done()):
             return
@@ -464,8 +471,8 @@ def _percentile(ordered: list[float], share: float) -> float | None:
 
 
 def note_stages(timings_ms: dict[str, float]) -> None:
-    """Record the duration of each step in the metrics; steps without a series of their own are
-    summed up as `rest`.
+    """Record the duration of each step of a search in the metrics. Steps without a time series of
+    their own are added up as `rest`.
     """
     rest = timings_ms["total"]
     for stage in STAGES_SHOWN & timings_ms.keys():
