@@ -1,3 +1,3 @@
-"""The daemon that owns the index; its command is `confided`."""
+"""The daemon of Confide, which stores and indexes the memory. Its command is `confided`."""
 
 __version__ = "0.3.0"

@@ -1,8 +1,8 @@
-"""Authorization of connections: the daemon's answer to a peer that has proven its key.
+"""Decides whether a peer that has proven its public key may connect.
 
-Rights come from the key alone, never from a field in a message. A caller is looked up only after
-the whole handshake (PROTOCOL.md); before that, the daemon only looks up the secret of an invite by
-its public id.
+Rights depend on the key alone, never on a field in a message. The registry is searched for the key
+only after the complete handshake (PROTOCOL.md). Before that, the daemon only looks up the secret of
+an invite by the invite's public id.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""The daemon's own key and its rotation: the files, and how a running daemon follows them
-(PROTOCOL.md 7.11).
+"""The daemon's own identity key and its rotation (PROTOCOL.md 7.11). The module contains the
+operations on the files, and how a running daemon follows changes of them.
 
-    identity.key           the current identity
-    rotation.json          the statement that the current one follows the previous one, and until when both answer
-    identity.previous.key  the previous identity
+    identity.key           the current key
+    rotation.json          the signed statement that the current key follows the previous one, and
+                           until when both are valid
+    identity.previous.key  the previous key
 
-A rotation is in force while the three agree and its time has not ended. `rotate` copies the old
-key, writes the statement, and last replaces the old key by the new one, each step atomically: after
-a kill in between, the old key alone is in force, or both. `retire` deletes the statement first.
-Files left by a killed process are ignored, and deleted later.
+The previous key is valid as long as the three files agree and that time has not ended. `rotate`
+copies the old key, writes the statement, and finally replaces the old key by the new one. Each step
+is atomic. If the process is killed in between, the old key alone is valid, or both are. `retire`
+deletes the statement first. Files left by a killed process are ignored, and deleted later.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Documents and their revisions: writing, merging, history, projects, transcripts."""
+"""Documents and their revisions: writing, merging, history, projects and transcripts."""

@@ -1,7 +1,7 @@
-"""Results of reading and changing documents.
+"""The results of reading and changing documents.
 
-Revisions count from 1; hashes are BLAKE2b-256 in hex (`documents.text_hash`); times are ISO 8601 in
-UTC.
+Revisions are numbered from 1. Hashes are BLAKE2b-256 in hex (`documents.text_hash`). Times are in
+ISO 8601, UTC.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Three-way merge of two versions of a document, by lines. Pure functions.
+"""Three-way merge of two versions of a document, line by line, in pure functions.
 
-Additions of both sides at the same place are kept from both and are no conflict: the everyday case
-is two devices that append to one log. If both sides changed the same lines, both versions are kept
-between conflict markers (`clash`). Differences in style (byte order mark, line ends, end of the
-last line) never conflict.
+If both sides add lines at the same place, both additions are kept without a conflict. The common
+case is two devices that append to one log. If both sides changed the same lines, both versions are
+kept between conflict markers (`clash`). Differences in style (byte order mark, line ends, end of
+the last line) never conflict.
 
-If merged lines break front matter, or lose a change that only one side made, the front matter is
-merged by fields. A note with unreadable front matter has neither id nor tags, so two edits that are
-both right must not produce one.
+If the merged lines would break the front matter, or lose a change that only one side made, the
+front matter is merged field by field. A note with unreadable front matter has neither id nor tags,
+so two correct edits must not produce one.
 
 The line merge is diff3 as Khanna, Kunal and Pierce describe it ("A Formal Investigation of Diff3",
 2007), built on the standard library's matcher. The library for it, `merge3`, is under the GPL,

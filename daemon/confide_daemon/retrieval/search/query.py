@@ -1,4 +1,4 @@
-"""The query of a search, with all its filters."""
+"""The query of a search, with all its filters, and their form for the store."""
 
 from __future__ import annotations
 

@@ -1,22 +1,23 @@
-"""The score that a hit shows: how likely the chunk answers the query, independent of the other
-hits.
+"""Computes the score that a hit shows: how likely the chunk answers the query, independent of the
+other hits.
 
 Ranking compares chunks with each other (`ranking`) and does not say if any of them is good. The
-score is a logistic function of values that mean the same in each space, however much it holds:
+score is a logistic function of values that mean the same in every space, small or large:
 
-- Words count by how rare they are, both in what the search covers and in writing in general
-  (`cohort.rarity`). In a small space each word is rare, so only the latter separates "postgres"
-  from "error" there. What the question asks and the chunk lacks counts against it.
-- The cosine counts beside those of the same question with unrelated notes (`cohort`), in standard
-  deviations, since some questions are near to everything.
-- For prompts, the keyword lead compares a chunk with others that the search has found. What helps
-  stands out. Else many chunks are about as good, and the best of them rises with their number
-  alone. So the lead takes the place of a bound that depends on the number of chunks.
+- Rare words count more. Rarity is measured both in the searched chunks and in writing in general
+  (`cohort.rarity`). In a small space each word is rare, so only the latter distinguishes "postgres"
+  from "error" there. A word of the query that the chunk lacks lowers the score.
+- The cosine is compared with those of the same query and unrelated notes (`cohort`), in standard
+  deviations, because some queries are similar to everything.
+- For prompts, the keyword lead compares a chunk with others that the search has found. A chunk that
+  helps stands out. Otherwise many chunks are about equally good, and the best score increases with
+  their number alone. So the lead replaces a limit that depends on the number of chunks.
 
-Each value is of the chunk itself: a good first hit lifts no other. The weights are those of a
-logistic regression, rounded (`python -m bench.quiet.fit`): right first hits against all hits of
-queries that have no answer, on the development part of `bench/quiet` at 40 to 40,000 chunks, and on
-the sets of `make eval`. The constant is chosen so that 0.25 loses some 2 % of right first hits.
+Each value describes the chunk itself, so a good first hit does not raise the score of others. The
+weights are those of a logistic regression, rounded (`python -m bench.quiet.fit`). It separates
+right first hits from all hits of queries that have no answer, on the development part of
+`bench/quiet` at 40 to 40,000 chunks, and on the sets of `make eval`. The constant is chosen so that
+a threshold of 0.25 loses some 2 % of right first hits.
 """
 
 from __future__ import annotations

@@ -122,7 +122,9 @@ class Serving:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def look(self, store: Store) -> None:
-        """Record which generations can answer searches now."""
+        """Read from the store which generations (sets of vectors) can answer searches now, and
+        remember that.
+        """
         models = [provider.standing() for provider in self._providers]
         held = holdings(store)
         self._order = tuple((generation.name, place) for generation, place in servers(held, models))
