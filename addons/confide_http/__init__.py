@@ -1,1 +1,3 @@
-"""Memory over HTTP: `confide http serve` on this computer, and `[gateway]` on the server."""
+"""The add-on for memory over HTTP: `confide http serve` on a device, and `[gateway]` of daemon.toml
+on a server.
+"""

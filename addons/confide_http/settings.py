@@ -19,7 +19,7 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """MCP over HTTP, for clients that support nothing else (docs/http-server.md)."""
+    """The settings of MCP over HTTP, for clients that support nothing else (docs/http-server.md)."""
 
     listen: str = ""  # host and port of a socket of its own; "" for no socket
     # PEM files: the certificate with its chain, and its private key, of mode 0600; "" if TLS ends
@@ -36,7 +36,9 @@ class GatewayConfig:
         object.__setattr__(self, "public_url", normalize_url(self.public_url))
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
-        """Return the first option with an invalid value, and what it accepts."""
+        """Return the name of the first option with an invalid value and a description of the
+        accepted values, or None if all are valid.
+        """
         if bool(self.cert) != bool(self.key):
             return ("key" if self.cert else "cert"), "a certificate and its private key go together: cert and key"
         if "PRIVATE KEY" in self.key or "BEGIN" in self.cert:
@@ -79,11 +81,10 @@ class GatewayConfig:
 
 
 def normalize_url(url: str) -> str:
-    """Return a URL in lower case, without a default port and a final slash (WHATWG's URL,
-    "serializing").
+    """Return a URL in lower case, without a default port and a final slash (WHATWG's URL standard,
+    "serializing"). Other texts stay unchanged.
 
-    Programs compare it exactly with their form of what a user has typed. Other texts stay
-    unchanged.
+    Programs compare it exactly with their form of the URL that a user has typed.
     """
     if _PUBLIC_URL.fullmatch(url.lower()) is None:
         return url

@@ -1,1 +1,3 @@
-"""The commands of both gateways: serving, tokens, programs that have signed in."""
+"""The commands of both HTTP gateways: start one, manage tokens, and manage the programs that have
+signed in.
+"""

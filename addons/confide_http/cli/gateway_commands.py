@@ -1,4 +1,4 @@
-"""`confided http`: the apps that may reach a space by HTTP, with a token or by OAuth."""
+"""`confided http`: manages the apps that may use a space over HTTP, with a token or by OAuth."""
 
 from __future__ import annotations
 
@@ -198,9 +198,9 @@ def remove(
         bool, typer.Option("--app", help="Remove an app that is registered for OAuth, and all its access.")
     ] = False,
 ) -> Output:
-    """Take the access of an app away, or its registration.
+    """Remove the access of an app, or its registration.
 
-    Its token is refused within a second, and its streams end.
+    The server refuses its token within a second, and ends its streams.
     """
     with here.open_state() as state:
         if app:
@@ -222,7 +222,7 @@ def _applications_output(found: list[Application]) -> Output:
 
 
 class ApplicationFacts(TypedDict):
-    """An app that is registered for OAuth, as --json shows it."""
+    """The JSON form of an app that is registered for OAuth."""
 
     id: str
     name: str
@@ -233,7 +233,7 @@ class ApplicationFacts(TypedDict):
 
 
 class Facts(TypedDict):
-    """An app with access, as --json shows it."""
+    """The JSON form of an app that has access."""
 
     name: str
     space: str
@@ -253,7 +253,9 @@ def _keep(here: CommandContext, state: RegistryState) -> None:
 
 
 def application_facts(one: Application) -> ApplicationFacts:
-    """Return an app as --json shows it; `addedAt` is seconds since 1970."""
+    """Return the JSON form of an app that is registered for OAuth; `addedAt` is in seconds since
+    1970.
+    """
     return {
         "id": one.id,
         "name": one.name,
@@ -265,7 +267,9 @@ def application_facts(one: Application) -> ApplicationFacts:
 
 
 def facts(caller: Caller) -> Facts:
-    """Return an app as --json shows it. Times are seconds since 1970; null is all, or not yet."""
+    """Return the JSON form of an app that has access. Times are in seconds since 1970. A null
+    project means all projects; a null time means that it has not happened, or never will.
+    """
     projects = caller.grants.projects
     return {
         "name": caller.alias,

@@ -1,5 +1,5 @@
-"""`confide http serve` and `confide http token`: memory over HTTP on this machine, and who may use
-it (docs/http.md).
+"""`confide http serve` and `confide http token`: serve memory over HTTP on this machine, and manage
+the tokens for it (docs/http.md).
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def list_tokens(here: CommandContext) -> Output:
 def remove(
     here: CommandContext, name: Annotated[str, typer.Argument(help="As confide http token ls shows it.")]
 ) -> Output:
-    """Take a token away: it is refused from now on, and what it has open ends within a second."""
+    """Remove a token. The gateway refuses it from now on, and ends its open streams within a
+    second.
+    """
     token = TokenFile(here.paths.gateway).remove(name)
     return Output({"removed": token.name}, f"token {token.name} was removed")
 

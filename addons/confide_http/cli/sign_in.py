@@ -1,5 +1,5 @@
-"""`confide http …`: who reaches the space by the gateway of its server; a program that asks is let
-in here (docs/http-server.md).
+"""`confide http …`: lists, approves and removes the programs that use the space through its
+server's gateway (docs/http-server.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def http_approve(
     name: Annotated[str, typer.Option("--name", help="Its name here; shown beside what it writes.")] = "",
     is_sure: Yes = False,
 ) -> Output:
-    """Let a program in that asks in your browser: it is shown to you first."""
+    """Approve a program that asks for access in your browser; its request is shown to you first."""
     said = " ".join(words)
     async with connect_to_space(here, needs_keys=False) as space:
         asked = await by_http.find_sign_in(space.connection, said)
@@ -62,7 +62,7 @@ async def http_approve(
 
 @command
 async def http_ls(here: CommandContext) -> Output:
-    """List who reaches the space over HTTP."""
+    """List the programs and apps that can use the space over HTTP."""
     async with connect_to_space(here, needs_keys=False) as space:
         found = await by_http.clients_of(space.connection)
     lines = "\n".join(by_http.line(one) for one in found)
@@ -73,7 +73,9 @@ async def http_ls(here: CommandContext) -> Output:
 async def http_rm(
     here: CommandContext, name: Annotated[str, typer.Argument(help="Its name, as confide http ls shows it.")]
 ) -> Output:
-    """Shut one out: it is refused within a second, and its streams end."""
+    """Remove the access of one program: the server refuses it within a second, and ends its
+    streams.
+    """
     async with connect_to_space(here, needs_keys=False) as space:
         await by_http.end(space.connection, name)
     return Output({"removed": name}, f"removed: {name}")

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Guesses:
-    """The wrong tokens of the last minute."""
+    """A counter of the wrong tokens of the last minute."""
 
     def __init__(self, what: str = "wrong tokens", clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -41,11 +41,15 @@ class Guesses:
 
     @property
     def are_spent(self) -> bool:
-        """True if the next wrong token is refused without a lookup."""
+        """Return True if the limit is reached, so that the next wrong token is refused without a
+        lookup.
+        """
         return len(self._at) == MOST_GUESSES and self._clock() - self._at[0] <= WINDOW_S
 
     def count(self) -> None:
-        """Count a guess. Raises RefusalError, 429: there were too many."""
+        """Count one wrong token. Raises RefusalError with status 429 if there were too many in the
+        last minute.
+        """
         now = self._clock()
         while self._at and now - self._at[0] > WINDOW_S:
             self._at.popleft()
@@ -102,12 +106,14 @@ class Bearer(Generic[T]):
         return found
 
     def unknown_token_error(self) -> RefusalError:
-        """Build the refusal for a wrong, expired or revoked token; it does not say which of them."""
+        """Build the refusal for a wrong, an expired or a revoked token. The text is the same for
+        all three.
+        """
         return self._refusal("the token is not valid here", ', error="invalid_token"')
 
     def metadata_routes(self, *, servers: Sequence[str] = ()) -> list[Route]:
-        """Return the routes with the resource's metadata (RFC 9728); `servers`: the authorization
-        servers that issue tokens.
+        """Return the routes that serve the resource's metadata (RFC 9728). `servers` are the
+        authorization servers that issue its tokens.
         """
 
         async def describe(_request: Request) -> Response:
@@ -127,12 +133,14 @@ class Bearer(Generic[T]):
 
 
 def resource_of(origin: str) -> str:
-    """Return the resource identifier of the tokens (RFC 8707, RFC 9728)."""
+    """Return the identifier of the resource that tokens are issued for (RFC 8707, RFC 9728)."""
     return origin + PATH
 
 
 def bearer_of(request: Request) -> str | None:
-    """Return the request's token, or None if it has none. Raises RefusalError, 400: it has two."""
+    """Return the token of a request, or None if it has none. Raises RefusalError with status 400 if
+    the request has two.
+    """
     given = request.headers.getlist("authorization")
     if len(given) > 1:
         raise RefusalError(400, "invalid", "there are two Authorization headers")

@@ -1,4 +1,6 @@
-"""The certificate of a gateway, reloaded when its files change: a renewal needs no restart."""
+"""Loads the TLS certificate of a gateway again when its files change, so that a renewal needs no
+restart.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class CertificateError(Exception):
-    """An unusable certificate or key: the file, and the reason."""
+    """A certificate or key that cannot be used; the message names the file and the reason."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -35,10 +37,10 @@ class CertificateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """When a certificate is valid, in seconds since 1970, and for which names.
+    """The period and the names for which a certificate is valid. Times are in seconds since 1970.
 
     Attributes:
-        ends: when it ends, or the certificate in the same file that signed it, if that is earlier.
+        ends: the earliest end among the certificate and those in the same file that signed it.
         names: host names and addresses in lower case, as the certificate has them.
     """
 
@@ -47,13 +49,15 @@ class Validity:
     names: tuple[str, ...]
 
     def is_for(self, host: str) -> bool:
-        """Return True if a client that connects to this host accepts the name."""
+        """Return True if the certificate is valid for this host name or address."""
         host = host.lower().rstrip(".")
         return host in self.names or f"*.{host.partition('.')[2]}" in self.names
 
 
 def validity_of(cert: Path, key: Path) -> Validity:
-    """Return when the certificate is valid, if it fits the key. Raises CertificateError."""
+    """Return the validity of a certificate. Raises CertificateError if a file is unreadable or the
+    key does not match.
+    """
     from cryptography import x509  # 45 ms, for who has a certificate
 
     read = {path: _read(path) for path in (cert, key)}
@@ -84,7 +88,7 @@ def validity_of(cert: Path, key: Path) -> Validity:
 
 
 class Renewal:
-    """Keeps the certificate of an SSL context in step with its files."""
+    """Loads the certificate of an SSL context again when its files change."""
 
     def __init__(self, context: ssl.SSLContext, cert: Path, key: Path, *, require: Callable[[Path], object]) -> None:
         """`require`: raises ConfideError if others may read the key."""
@@ -98,7 +102,7 @@ class Renewal:
         """Of the certificate in use."""
 
     async def run(self) -> None:
-        """Check the files repeatedly until cancelled."""
+        """Check the files for changes again and again until cancelled."""
         while True:
             self._tell()
             await asyncio.sleep(POLL_S)

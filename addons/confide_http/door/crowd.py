@@ -1,8 +1,8 @@
-"""All open connections by client address, and the choice of the one to close when the limit is
+"""Keeps all open connections by client address, and chooses the one to close when the limit is
 reached.
 
-A scan of all 512 connections for each new one kept the daemon's event loop busy for seconds, while
-devices waited for it. Here the choice takes a fraction of a millisecond.
+A scan of all 512 connections for each new one kept the daemon's event loop busy for seconds, and
+devices had to wait. With this structure the choice takes a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ Address = str | bytes
 
 
 def holder_of(host: str) -> Address:
-    """Return the key under which a client's connections are counted, as far as one client can have
-    many addresses. `host`: from ASGI.
+    """Return the key under which a client's connections are counted together. `host` is the
+    client's address as ASGI states it.
 
-    On a dual-stack socket an IPv4 address appears as an IPv6 one (RFC 4291, 2.5.5.2).
+    An IPv6 client has a whole network of addresses, so its key is the network. On a dual-stack
+    socket an IPv4 address appears as an IPv6 one (RFC 4291, 2.5.5.2) and is converted back.
     """
     address = ip_address(host) if host else ""
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
@@ -30,26 +31,34 @@ def holder_of(host: str) -> Address:
 
 
 class OpenConnection(Protocol):
-    """A connection as the crowd sees it; during the TLS handshake uvicorn does not know it yet."""
+    """The interface of a connection in `Crowd`. uvicorn does not know a connection before its TLS
+    handshake ends, but `Crowd` counts it already.
+    """
 
     @property
     def address(self) -> Address:
-        """The network address by which connections of one client are counted together (`holder_of`)."""
+        """The address key under which the connections of one client are counted together (see
+        `holder_of`).
+        """
 
     @property
     def last_heard(self) -> float:
-        """The loop time at which the client last sent something."""
+        """The event loop's time at which the client last sent data."""
 
     @property
     def waits(self) -> bool:
-        """True if the server only waits for the client."""
+        """True while the server waits for the client, either for a request or for it to read its
+        response.
+        """
 
     def cut(self) -> None:
         """Close the connection without an answer."""
 
 
 class Crowd:
-    """The open connections, longest silent first."""
+    """The open connections of a server, by client; those of a client are ordered by the time since
+    they last sent data.
+    """
 
     def __init__(self, most: int) -> None:
         """`most`: limit of connections; reaching it closes one."""
@@ -61,8 +70,8 @@ class Crowd:
         return self._count
 
     def enter(self, one: OpenConnection) -> None:
-        """Add a connection. If the limit is reached, close the least useful one, which may be this
-        one.
+        """Add a connection. If the limit is reached, close one connection, which may be the new one
+        (see `least`).
         """
         self.note_heard(one)
         if self._count >= self._most:
@@ -71,7 +80,7 @@ class Crowd:
             least.cut()
 
     def note_heard(self, one: OpenConnection) -> None:
-        """Record that the client sent something."""
+        """Record that the client of this connection has just sent data."""
         self.remove(one)
         self._by_address.setdefault(one.address, {})[one] = None
         self._count += 1
@@ -86,8 +95,10 @@ class Crowd:
             self._by_address.pop(one.address, None)
 
     def least(self) -> OpenConnection | None:
-        """Return the connection to close: among those that wait for their client, the longest
-        silent one of the client with the most connections. None if all are busy.
+        """Return the connection to close, or None if the server works on a request of every one.
+
+        Of the connections whose client must send or read next, it is one of the client with the
+        most connections, and the one that has sent nothing for the longest time.
         """
         for _, holders in groupby(sorted(self._by_address.values(), key=len, reverse=True), key=len):
             waiting = [first for each in holders if (first := next((one for one in each if one.waits), None))]

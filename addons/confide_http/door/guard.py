@@ -1,9 +1,8 @@
-"""The outermost check: requests that no client may make.
+"""Refuses, before any other check, requests that no client may make.
 
-A page can send requests to all that its reader's browser reaches, including loopback, by address or
-by a name that resolves to it (DNS rebinding); it cannot choose `Host` and `Origin`. This module has
-pure predicates, and the middleware that checks them first. No answer has a CORS header, so no page
-can read one.
+A web page can make the browser send requests to every address that the browser can reach, including
+loopback, also by a name that resolves to it (DNS rebinding). It cannot choose the headers `Host`
+and `Origin`, which are checked here. No response has a CORS header, so no page can read one.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ class GatewayNames:
 
     Attributes:
         hosts: accepted values of `Host`, in lower case, with the port where one is needed.
-        schemes: by which clients reach it.
-        open_to_links: prefixes of paths to which pages of other sites may link. Such a request is
-            given nothing that is not in the URL.
-        in_frames: True if such links may also open in a frame; the page's own headers decide about
-            being shown.
+        schemes: the URL schemes that clients use: http or https.
+        open_to_links: prefixes of paths to which pages of other sites may link. The response to such
+            a request contains nothing but what is in its URL.
+        in_frames: True if such a link may also open in a frame; the page's own headers then decide
+            which sites may show it.
     """
 
     hosts: Collection[str]
@@ -59,17 +58,21 @@ class GatewayNames:
     in_frames: bool = False
 
     def has_host(self, host: str) -> bool:
-        """Return True if a `Host` is one of ours; DNS rebinding is detected by it."""
+        """Return True if the header `Host` names this gateway; a request by DNS rebinding names
+        another host.
+        """
         return host.lower() in self.hosts
 
     def has_origin(self, origin: str) -> bool:
-        """Return True if an `Origin` is a page of ours."""
+        """Return True if the header `Origin` names this gateway, so that the request comes from one
+        of its own pages.
+        """
         scheme, _, host = origin.lower().partition("://")
         return scheme in self.schemes and host in self.hosts
 
 
 def holds_token(query: bytes) -> bool:
-    """Return True if a query string contains a token, or a parameter meant for one."""
+    """Return True if a query string contains a token, or a parameter whose name is meant for one."""
     text = query.decode("latin-1")
     if MARK in text:
         return True
@@ -78,7 +81,9 @@ def holds_token(query: bytes) -> bool:
 
 
 def problem_of(scope: Scope, names: GatewayNames) -> RefusalError | None:
-    """Return the refusal of a request, or None if it may pass."""
+    """Return the refusal of a request that no client may make, or None if the request may be
+    handled.
+    """
     hosts, origins, sites = (_values(scope, name) for name in (b"host", b"origin", b"sec-fetch-site"))
     if len(hosts) != 1 or not names.has_host(hosts[0]):
         lacks_port = len(hosts) == 1 and any(name.rpartition(":")[0] == hosts[0].lower() for name in names.hosts)
@@ -96,8 +101,8 @@ def problem_of(scope: Scope, names: GatewayNames) -> RefusalError | None:
 
 
 class Guard:
-    """ASGI middleware that refuses the requests of `problem_of`, adds headers to every response,
-    and turns a bug of ours into a plain 500.
+    """ASGI middleware that refuses the requests that `problem_of` rejects, adds security headers to
+    every response, and answers 500 after an unexpected exception.
     """
 
     def __init__(self, app: ASGIApp, names: GatewayNames, *, hint: str) -> None:
@@ -144,10 +149,10 @@ def application(
     hint: str,
     told: Callable[[ConfideError], RefusalError] = refusal_of,
 ) -> Guard:
-    """Return the application of a gateway: its routes behind the guard.
+    """Return the ASGI application of a gateway: its routes with `Guard` in front.
 
     Args:
-        hint: where the log is that describes a bug further.
+        hint: names the log that describes an unexpected exception.
         told: maps a failure to the refusal that the client gets.
     """
     found = Starlette(routes=routes, exception_handlers=handlers(told))

@@ -29,8 +29,8 @@ WOKEN_EVERY_S: Final = 0.001
 
 
 class RequestTurns:
-    """Requests that wait to begin, in round-robin order of clients: no client waits for five
-    hundred requests of another.
+    """A queue of HTTP requests that wait to begin. Clients take turns, so that one client with five
+    hundred requests does not delay the others.
     """
 
     def __init__(self, *, per_second: float = PER_S, in_a_row: int = IN_A_ROW) -> None:
@@ -42,8 +42,8 @@ class RequestTurns:
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, holder: Hashable, begin: Callable[[], None]) -> None:
-        """Call `begin` at once if no request waits and the rate allows it, else in the turn of the
-        client `holder`.
+        """Call `begin` at once if no request waits and the rate allows it; otherwise when it is the
+        turn of the client `holder`.
         """
         self._waiting.setdefault(holder, {})[begin] = None
         if self._timer is None:
@@ -76,9 +76,9 @@ class RequestTurns:
 
 
 class Rests:
-    """Connections that are not read for a while, in the order in which they are resumed.
+    """Connections that the server does not read for a while, in the order in which it resumes them.
 
-    `rest_s`: the least time without reading; 0 for connections that only take turns.
+    `rest_s` is the shortest pause in seconds; with 0 the connections only take turns.
     """
 
     def __init__(self, rest_s: float = REST_S) -> None:
@@ -87,8 +87,10 @@ class Rests:
         self._timer: asyncio.TimerHandle | None = None
 
     def rest(self, resume: Callable[[], None]) -> None:
-        """Call `resume` after `rest_s` or later: at most `WOKEN` connections are resumed in the same
-        turn of the loop. Another call for the same `resume` starts its time again.
+        """Call `resume` after `rest_s` seconds or later.
+
+        At most `WOKEN` connections are resumed in the same turn of the event loop. A second call
+        with the same `resume` starts its pause again.
         """
         loop = asyncio.get_running_loop()
         self.leave(resume)  # keep the longest first, also if it rests again
@@ -115,12 +117,13 @@ class Rests:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The pacing of HTTP clients on a loop that devices share.
+    """The limits on how much HTTP clients use an event loop that devices use too.
 
     Attributes:
-        turns: in which their requests begin.
-        rests: for connections that send little at a time.
-        flowing: for connections that send much, or are to be closed: a few in each turn.
+        turns: the queue in which requests begin.
+        rests: pauses of connections that send little data at a time.
+        flowing: pauses of connections that send much data or are about to be closed; a few of them
+            are read in each turn of the loop.
     """
 
     turns: RequestTurns = field(default_factory=RequestTurns)

@@ -36,7 +36,7 @@ RETRY_S: Final = 2
 
 
 class RefusalError(ConfideError):
-    """A refused request. `status` is HTTP's; `headers` are added to the response."""
+    """A refused request. `status` is the HTTP status; `headers` are added to the response."""
 
     def __init__(
         self,
@@ -60,21 +60,22 @@ class RefusalError(ConfideError):
         return {"error": {"code": self.code, "message": str(self), "hint": self.hint}}
 
     def response(self) -> JSONResponse:
-        """Return the whole response."""
+        """Return the response with status, headers and JSON body."""
         return JSONResponse(self.body, status_code=self.status, headers=self.headers)
 
 
 def refusal_of(error: ConfideError) -> RefusalError:
-    """Return the refusal for a failure, by its code."""
+    """Return the refusal for a Confide error, chosen by the error's code."""
     if isinstance(error, RefusalError):
         return error
     return RefusalError(STATUS.get(error.code, 503), error.code, str(error), hint=error.hint)
 
 
 def handlers(told: Callable[[ConfideError], RefusalError] = refusal_of) -> dict[Any, ExceptionHandler]:
-    """Return an application's handlers for failing and for unknown routes.
+    """Return the exception handlers of an application, for exceptions in routes and for unknown
+    routes.
 
-    `told`: maps a failure to the refusal that the client gets.
+    `told` maps a failure to the refusal that the client gets.
     """
 
     async def refuse_internal(_request: Request, error: Exception) -> Response:

@@ -49,7 +49,9 @@ def _too_large(most: int) -> RefusalError:
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that yields a body already read, and then what follows it."""
+    """Return an ASGI `receive` function that yields a body that was already read, and then passes
+    calls on to `receive`.
+    """
     is_given = False
 
     async def receive_again() -> Message:
@@ -63,7 +65,7 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
 
 
 class Places:
-    """Limits of long-running requests, in total and per client."""
+    """Limits the number of long requests that run at the same time, in total and per client."""
 
     def __init__(self, what: str, *, most: int, each: int) -> None:
         self._what, self._most, self._each = what, most, each
@@ -75,7 +77,9 @@ class Places:
 
     @contextmanager
     def place(self, key: Hashable) -> Iterator[None]:
-        """Hold one of the places of `key`. Raises RefusalError, 429: all are taken."""
+        """Count one running request of the client `key` within the context. Raises RefusalError
+        with status 429 if the client or the server has reached its limit.
+        """
         if self._uses[key] >= self._each or self._uses.total() >= self._most:
             raise RefusalError(429, "busy", f"there are too many {self._what} at a time")
         self._uses[key] += 1

@@ -1,12 +1,12 @@
-"""The socket of a gateway with uvicorn on it: its timeouts, and which connection is closed when
-there are too many.
+"""Runs uvicorn on the socket of a gateway, with timeouts, and closes a connection when there are
+too many.
 
 uvicorn waits for the head of a request for ever, and answers every client with 503 once its limit
-of connections is reached. Here a silent connection is closed soon, and at the limit one connection
-is closed: among those that wait for their client, the one that has waited longest, of the client
-with the most connections. So no client locks out others with connections alone.
-`request_limits.Places` limits what requests hold, and `pacing` limits the time that they take of
-the loop.
+of connections is reached. Here a connection that sends nothing is closed soon. At the limit one
+connection is closed: of those whose client must send or read next, the one that has waited longest,
+of the client with the most connections. So no client can lock out others with connections alone.
+`request_limits.Places` limits the requests that run at the same time, and `pacing` the time that
+they take of the event loop.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return the listening socket; one for `::` accepts IPv4, too. Raises OSError."""
+    """Return a listening socket; one for `::` accepts IPv4 too. Raises OSError if the address
+    cannot be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Name the protocol, or asyncio leaves Nagle's algorithm on: a response would wait 40 ms for the
     # acknowledgement of its head.
@@ -102,10 +104,10 @@ def settings(
     cert: Path | None = None,
     key: Path | None = None,
 ) -> uvicorn.Config:
-    """Return uvicorn's configuration; with TLS if there is a certificate. Raises OSError,
-    ssl.SSLError: the certificate is unusable.
+    """Return the configuration of uvicorn, with TLS if a certificate is given.
 
-    `finish_s`: time for requests in progress at shutdown.
+    `finish_s` is the time that requests in progress get at shutdown. Raises OSError or ssl.SSLError
+    if the certificate cannot be used.
     """
     for name in _TALKATIVE:
         quiet = logging.getLogger(name)
@@ -133,7 +135,7 @@ def settings(
 
 
 class EmbeddedServer(uvicorn.Server):
-    """uvicorn inside a process that has other work."""
+    """A uvicorn server for a process that does other work too."""
 
     def __init__(self, config: uvicorn.Config, *, pace: Pace | None = None) -> None:
         """`pace`: for clients of a port that other computers reach; None on loopback."""
@@ -144,11 +146,11 @@ class EmbeddedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the process."""
+        """Install no signal handlers, since the process has its own."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start like uvicorn, but accept paced connections with `ConnectionListener`."""
+        """Start like uvicorn, but accept connections with `ConnectionListener` if they are paced."""
         if self._pace is None:
             connection: Any = lambda **_uvicorns: self._connection()  # noqa: E731 - its own arguments are those of `self`
             self.config.http_protocol_class = connection
@@ -236,7 +238,7 @@ class ConnectionListener:
 
 @dataclass(eq=False, slots=True)
 class Coming:
-    """A connection that is being accepted; with TLS, during its handshake."""
+    """A connection that is being accepted; with TLS, until its handshake ends."""
 
     protocol: ThrottledProtocol
     task: asyncio.Task[Any]
@@ -285,8 +287,8 @@ class ThrottledProtocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """True if the server only waits: the client has sent no whole request, or does not read its
-        response.
+        """True if the server only waits, because the client has sent no complete request or does
+        not read its response.
         """
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
@@ -328,8 +330,8 @@ class ThrottledProtocol(H11Protocol):
             pace.flowing.rest(self._read_on)
 
     def handle_events(self) -> None:
-        """Process new input. If an unauthenticated client has sent a complete head, its request waits
-        for its turn.
+        """Process new input. The request of an unauthenticated client waits for its turn once its
+        head is complete.
         """
         if self._waits_its_turn:
             return

@@ -1,4 +1,4 @@
-"""Declares this add-on's parts of `confide`."""
+"""Declares the commands, routes and checks of this add-on to `confide`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A tool call by an identity: its authorization, its structured content, and its failures as HTTP
-responses.
+"""Calls tools for an authenticated sender: checks the sender's rights, and converts failures to
+HTTP responses.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MAX_CALLS: Final = 192
 
 
 def scope_of(tool: str) -> Scope:
-    """Return the scope that a tool requires. It does not depend on the daemon's list: a write must
-    not pass as a read.
+    """Return the scope that a token needs for a tool. It does not depend on the daemon's list of
+    tools, so that no daemon can pass a write off as a read.
     """
     if tool == SECRET:
         return SECRETS
@@ -50,7 +50,7 @@ def scope_of(tool: str) -> Scope:
 
 
 class Calls:
-    """The tool calls of all identities over one session."""
+    """Calls tools for all tokens over one session with the daemon."""
 
     def __init__(self, exchange: UpstreamSession) -> None:
         self._exchange = exchange
@@ -58,18 +58,18 @@ class Calls:
 
     @property
     def project(self) -> str:
-        """The gateway's project, in which calls without a project read and store."""
+        """The project of the gateway, used by calls that name no project."""
         return self._exchange.project.name
 
     @property
     def link(self) -> RequestChannel:
-        """The channel for requests other than tools (PROTOCOL.md 9). The caller must check the
-        identity's scope and projects first.
+        """The channel for requests that are not tool calls (PROTOCOL.md 9). The caller of this
+        property must check the sender's scope and projects first.
         """
         return self._exchange
 
     def tools(self, identity: RequestIdentity) -> list[str]:
-        """Return the names of the tools that an identity may call."""
+        """Return the names of the tools that the sender may call."""
         return [
             name
             for name in self._exchange.catalogue.tools
@@ -90,9 +90,10 @@ class Calls:
         """Call a tool and return its structured content.
 
         Args:
-            idempotency_key: the client's own; calls with the same key are executed once.
+            idempotency_key: the key that the client chose, or None; calls with the same key are executed
+                once.
 
-        Raises RefusalError: for every failure.
+        Raises RefusalError for every failure.
         """
         meta = {STRUCTURED: True}
         operation = {} if idempotency_key is None else {OPERATION: operation_of(identity, idempotency_key)}
@@ -119,10 +120,10 @@ class Calls:
         operation: Params | None = None,
         on_progress: News | None = None,
     ) -> ToolResponse:
-        """Return the daemon's or this device's answer to `tools/call`: `{"result": …}` or
-        `{"error": …}`.
+        """Return the answer of the daemon, or of this device if it answers itself, to `tools/call`:
+        `{"result": …}` or `{"error": …}`.
 
-        Raises RefusalError: the identity may not call it, or too many calls are waiting.
+        Raises RefusalError if the sender may not call the tool, or if too many calls are waiting.
         """
         name, given = str(params.get("name")), params.get("arguments")
         given = spelled_out(given)
@@ -178,5 +179,7 @@ class Calls:
 
 
 def operation_of(identity: RequestIdentity, key: str) -> str:
-    """Return the operation id (PROTOCOL.md 7.12) for a client's own key; no two tokens share one."""
+    """Return the operation id (PROTOCOL.md 7.12) for a key that the client chose. The same key of
+    two tokens gives two ids.
+    """
     return hashlib.blake2b(f"{identity.key}\0{key}".encode(), digest_size=16).hexdigest()

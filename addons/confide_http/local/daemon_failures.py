@@ -1,4 +1,4 @@
-"""Maps failures of the daemon, or on the way to it, to responses of this device's gateway."""
+"""Maps failures of the daemon, or of the connection to it, to HTTP responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATUS: Final[Mapping[str, int]] = {**OF_ALL, "internal": 502}
 
 
 def refusal_of(error: BaseException) -> RefusalError:
-    """Return the refusal for a failure. Re-raises a bug of ours."""
+    """Return the refusal for a known failure. Raises any other error again, since it is a bug."""
     if isinstance(error, RefusalError):
         return error
     if isinstance(error, TimeoutError):

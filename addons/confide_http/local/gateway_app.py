@@ -1,4 +1,6 @@
-"""The application: groups of routes behind the guard, each with its own authentication."""
+"""Builds the ASGI application: groups of routes, each with its own authentication, behind the
+request guard.
+"""
 
 from __future__ import annotations
 
@@ -51,15 +53,16 @@ class GatewayShared:
     """The state that all route groups share.
 
     Attributes:
-        port: on which it listens; 0 before that.
+        port: the port on which the gateway listens; 0 before that.
         by_token: authentication by bearer token.
-        calls: the tools.
-        streams: places for endless responses.
+        calls: calls the tools of the daemon.
+        streams: limits the number of open streams.
         counts: counters of route groups, for `/health`.
-        work: background work of route groups, by a name that begins the report of a problem.
-        is_ending: True once the process ends: streams end with it.
-        imports: the single place for an import, or for sealing all texts.
-        began, used_at: in `time.monotonic`; `used_at` by a request or a stream.
+        work: background work of route groups, by the name that reports of a problem use.
+        is_ending: True once the process ends; all streams then end.
+        imports: allows one import or sealing of all texts at a time.
+        began: start of the process, in `time.monotonic`.
+        used_at: last request or stream of an authenticated client, in `time.monotonic`.
     """
 
     paths: ProxyPaths
@@ -82,7 +85,7 @@ class GatewayShared:
 
     @property
     def origin(self) -> str:
-        """The origin of its own URLs."""
+        """The origin of the gateway's URLs, such as `http://127.0.0.1:8080`."""
         return f"http://127.0.0.1:{self.port}"
 
     def parameters(self, tool: str) -> Mapping[str, Mapping[str, object]]:
@@ -92,10 +95,11 @@ class GatewayShared:
 
     @contextmanager
     def streaming(self, identity: RequestIdentity, end: Callable[[], object]) -> Iterator[None]:
-        """Hold a place for a stream; `end` is called once, within a second after the identity has
-        expired.
+        """Count one open stream of the sender within the context.
 
-        Also when the gateway ends. Raises RefusalError, 429: all places are taken.
+        `end` is called once when the stream must end, which is within a second after the sender's
+        access has expired, or when the gateway ends. Raises RefusalError with status 429 if too
+        many streams are open.
         """
         with self.streams.place(identity.key):
             self._watchers[end] = identity
@@ -107,8 +111,8 @@ class GatewayShared:
                 self._watchers.pop(end, None)
 
     def is_good(self, identity: RequestIdentity) -> bool:
-        """Return True if a token is still valid; other identities (`key` is no token's) are checked
-        by their own code.
+        """Return True if the token of the sender is still valid, or if the sender was authenticated
+        without a token: then the code that did so checks its expiry.
         """
         return not identity.is_of_token or self.tokens.good(identity.key) is not None
 
@@ -121,7 +125,9 @@ class GatewayShared:
         self.used_at = time.monotonic()
 
     async def idle(self, after_s: float) -> None:
-        """Return once there was no authenticated request for `after_s`, and no stream is open."""
+        """Return when no authenticated request has come for `after_s` seconds and no stream is
+        open.
+        """
         while True:
             if self.streams.uses:
                 self.note_used()
@@ -131,7 +137,7 @@ class GatewayShared:
             await asyncio.sleep(min(left_s, KEEP_USED_S))
 
     async def watch(self) -> None:
-        """End the streams of removed and expired tokens; runs until cancelled."""
+        """End the streams of tokens that were removed or have expired; runs until cancelled."""
         kept_at, told = time.monotonic(), ""
         while True:
             await asyncio.sleep(PULSE_S)
@@ -156,13 +162,13 @@ class GatewayShared:
 
 
 class EventStreamResponse(StreamingResponse):
-    """An endless response of events, which holds one of the gateway's places.
+    """An endless response of events, which counts as one of the gateway's streams.
 
     Args:
-        end: ends the events: the identity has expired, or the gateway ends.
+        end: called to end the events, when the sender's access has expired or the gateway ends.
         over: called once the response has ended, even if it never began.
 
-    Raises RefusalError, 429: all places are taken.
+    Raises RefusalError with status 429 if too many streams are open.
     """
 
     def __init__(
@@ -191,8 +197,9 @@ class RouteGroup:
     """Routes with the same authentication.
 
     Attributes:
-        routes: of starlette; their endpoints get the identity from `identity_of`.
-        admit: authenticates a request; None: open to all, for public content only.
+        routes: routes of starlette; their endpoints get the sender from `identity_of`.
+        admit: authenticates a request; None if the routes need no authentication, which is only for
+            public content.
     """
 
     routes: Sequence[Route]
@@ -200,7 +207,7 @@ class RouteGroup:
 
 
 def create(gateway: GatewayShared, rooms: Sequence[Callable[[GatewayShared], RouteGroup]]) -> ASGIApp:
-    """Return the application with these route groups."""
+    """Return the ASGI application that serves these route groups."""
     routes: list[Route] = []
     for each in rooms:
         room = each(gateway)
@@ -211,13 +218,13 @@ def create(gateway: GatewayShared, rooms: Sequence[Callable[[GatewayShared], Rou
 
 
 def names(port: int) -> GatewayNames:
-    """Return the accepted names of a gateway on this port of this device."""
+    """Return the host names under which a gateway on this port of this device accepts requests."""
     hosts = [f"{name}:{port}" for name in LOOPBACK]
     return GatewayNames(hosts if port != HTTP_PORT else [*hosts, *LOOPBACK], ("http",), (LINKS,), in_frames=True)
 
 
 def identity_of(request: Request) -> RequestIdentity:
-    """Return the authenticated identity of a request."""
+    """Return the authenticated sender of a request."""
     identity = request.state.identity
     assert isinstance(identity, RequestIdentity)
     return identity

@@ -54,7 +54,7 @@ _TRIES: Final = 16
 
 
 def loopback(host: str) -> str:
-    """Return the address to listen on. Raises GatewayError: not a loopback address."""
+    """Return the address to listen on. Raises GatewayError if the host is not a loopback address."""
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
         is_loopback = ip_address(name).is_loopback
@@ -69,10 +69,10 @@ def loopback(host: str) -> str:
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Return the sockets, that of `host` first: one for each address of `localhost`.
+    """Return the listening sockets, that of `host` first, one for each address of `localhost`.
 
-    If one were left free, another user of the computer could take it, and receive tokens of clients
-    that use the name. Raises GatewayError: the port is taken or unavailable.
+    If one address were left free, another user of the computer could take it, and would receive the
+    tokens of clients that use the name. Raises GatewayError if the port is taken or not available.
     """
     for _ in range(_TRIES if port == 0 else 1):
         found: list[socket.socket] = []
@@ -104,8 +104,8 @@ async def serve(
     on_ready: Callable[[GatewayShared], object] = lambda _gateway: None,
     idle_exit_s: float | None = None,
 ) -> None:
-    """Serve on these sockets, of one port, until SIGTERM or SIGINT, or until it is unused for
-    `idle_exit_s`.
+    """Serve on these sockets, which have the same port, until SIGTERM or SIGINT, or until no client
+    has used the gateway for `idle_exit_s` seconds.
     """
     make_private_dir(paths.gateway)
     gateway = GatewayShared(paths, config, UpstreamSession(paths, config, project))

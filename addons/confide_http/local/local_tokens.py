@@ -36,7 +36,7 @@ LOCK_S: Final = 5.0
 
 
 class TokenRecord(TypedDict):
-    """A token as stored in the file."""
+    """The JSON form of a token in the file of tokens."""
 
     name: str
     sha256: str
@@ -49,14 +49,14 @@ class TokenRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LocalToken:
-    """A token without its text.
+    """The data of a token, without its text.
 
     Attributes:
         digest: SHA-256 of its text, in hex.
-        scopes: `read`, `write`, `secrets`.
-        projects: names; None for all.
-        is_trusted: its notes have class `agent` and not `untrusted`.
-        made_at, expires: seconds since 1970.
+        scopes: any of `read`, `write`, `secrets`.
+        projects: the names of the projects that it may use; None for all.
+        is_trusted: True if its notes get the class `agent`, False if they get `untrusted`.
+        made_at, expires: times in seconds since 1970.
     """
 
     name: str
@@ -72,7 +72,7 @@ class LocalToken:
 
     @classmethod
     def of(cls, record: TokenRecord) -> LocalToken:
-        """Parse a record. Raises KeyError, TypeError, ValueError: malformed."""
+        """Parse a stored token. Raises KeyError, TypeError or ValueError if it is malformed."""
         projects = record["projects"]
         return cls(
             str(record["name"]),
@@ -85,7 +85,7 @@ class LocalToken:
         )
 
     def record(self) -> TokenRecord:
-        """Return the record to store."""
+        """Return the JSON form of the token."""
         return {
             "name": self.name,
             "sha256": self.digest,
@@ -111,7 +111,7 @@ class TokenFile:
 
     @property
     def stamp(self) -> tuple[int, int, int]:
-        """Return a value that differs after every change; one system call."""
+        """Return a value that differs after every change of the file; takes one system call."""
         try:
             status = os.stat(self._file)  # noqa: PTH116 - at each request
         except FileNotFoundError:
@@ -141,9 +141,9 @@ class TokenFile:
         days: int = DAYS,
         is_trusted: bool = False,
     ) -> tuple[str, LocalToken]:
-        """Create a token; return its text, which is stored nowhere, and its record.
+        """Create a token; return its text, which is stored nowhere, and its data.
 
-        Raises TokenError: the name is taken or invalid, or there are too many.
+        Raises TokenError if the name is taken or invalid, or if there are too many tokens.
         """
         if not _NAME.fullmatch(name):
             raise TokenError(
@@ -167,7 +167,9 @@ class TokenFile:
         return text, made
 
     def remove(self, name: str) -> LocalToken:
-        """Remove a token and return it. Raises TokenError: no token has that name."""
+        """Remove the token with this name, and return its data. Raises TokenError if no token has
+        that name.
+        """
         _find(self.all(), name)  # create no file for an unknown token
         with self._lock():
             tokens = self.all()
@@ -176,8 +178,8 @@ class TokenFile:
         return found
 
     def last_uses(self) -> dict[str, float]:
-        """Return the last use of each token by digest, in seconds since 1970; at most a minute
-        late.
+        """Return the time of the last use of each token, by its digest, in seconds since 1970. It
+        may be a minute old.
         """
         try:
             found = json.loads(read_private_file(self._uses_file, most_bytes=MOST_BYTES))
@@ -211,7 +213,7 @@ class TokenFile:
 
 
 class LocalTokens:
-    """The tokens as a running gateway sees them. If the file becomes unreadable, every request is
+    """The valid tokens of a running gateway. If their file becomes unreadable, every request is
     refused.
     """
 
@@ -224,20 +226,22 @@ class LocalTokens:
         """Why every request is refused, for the gateway's log."""
 
     def find(self, digest: bytes) -> LocalToken | None:
-        """Return the token with this SHA-256 of a client's token, if it is valid now."""
+        """Return the token whose text has this SHA-256, or None if there is no such valid token."""
         token = self.good(digest.hex())
         if token is not None:
             self._last_uses[token.digest] = time.time()
         return token
 
     def good(self, digest: str) -> LocalToken | None:
-        """Return the token with this digest, if it is valid now."""
+        """Return the token with this digest (SHA-256 in hex), or None if there is no such valid
+        token.
+        """
         self._look()
         token = self._by_digest.get(digest)
         return token if token is not None and token.is_good(time.time()) else None
 
     def save_uses(self) -> None:
-        """Write the uses since the last call. Blocks briefly."""
+        """Write the times of uses since the last call to the file. Blocks briefly."""
         if used := self._last_uses:
             self._last_uses = {}
             with suppress(KeyFileError, StateError, OSError):  # no reason to refuse anybody

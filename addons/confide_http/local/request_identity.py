@@ -1,5 +1,5 @@
-"""The identity of a request: the rights of a token or of the panel's cookie. Determined once at
-authentication; routes only check it.
+"""The authenticated sender of a request, with the rights of its token or of the panel's cookie.
+Authentication creates it once; routes only check it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ class RequestIdentity:
     """The authenticated sender of a request.
 
     Attributes:
-        name: the token's name; for users and limits.
-        key: under which its sessions, streams and limits are counted: for a token its SHA-256, in hex.
-        scopes: of `SCOPES`.
-        projects: those that it may access; None for all.
-        class_: the class of what it stores (docs/agents.md); "" for the daemon's default, `agent`.
-        expires: seconds since 1970; None: never.
+        name: the token's name, for users and limits.
+        key: the key under which its sessions, streams and limits are counted; for a token its
+            SHA-256, in hex.
+        scopes: some of `SCOPES`.
+        projects: the names of the projects that it may use; None for all.
+        class_: the class of the notes that it stores (docs/agents.md); "" for the daemon's default,
+            `agent`.
+        expires: end of its access in seconds since 1970; None for never.
         is_of_token: True for a token; otherwise the authenticating code checks its expiry.
     """
 
@@ -46,7 +48,7 @@ class RequestIdentity:
         return scope in self.scopes
 
     def require(self, scope: Scope) -> None:
-        """Raise RefusalError, 403, without this scope."""
+        """Raise RefusalError with status 403 if the sender lacks this scope."""
         if scope not in self.scopes:
             raise _missing(scope)
 
@@ -54,21 +56,23 @@ class RequestIdentity:
         return self.projects is None or project in self.projects
 
     def require_project(self, project: str) -> None:
-        """Raise RefusalError, 403, if the project is not accessible; the text does not reveal if it
-        exists.
+        """Raise RefusalError with status 403 if the sender may not use the project. The message
+        does not reveal whether the project exists.
         """
         if not self.reaches(project):
             raise RefusalError(403, "denied", "this token does not reach that project", hint=_ANOTHER)
 
     @property
     def is_limited(self) -> bool:
-        """True if some project is inaccessible: calls then need the daemon, which enforces the
-        limit.
+        """True if the sender may not use all projects. Its calls then need the daemon, which
+        enforces the limit.
         """
         return self.projects is not None
 
     def claims(self, *, is_write: bool) -> dict[str, object]:
-        """Return what this device states in `_meta` of a call by this identity."""
+        """Return the fields that this device adds to `_meta` of the sender's tool call: the class
+        of its notes and its projects.
+        """
         said: dict[str, object] = {}
         if is_write and self.class_:
             said[CLASS] = self.class_
@@ -78,7 +82,7 @@ class RequestIdentity:
 
 
 def identity_of_token(token: LocalToken) -> RequestIdentity:
-    """Return the identity of a token."""
+    """Return the sender of requests with this token."""
     projects = None if token.projects is None else frozenset(token.projects)
     class_ = "" if token.is_trusted else "untrusted"
     return RequestIdentity(token.name, token.digest, scopes_of(token.scopes), projects, class_, token.expires)
@@ -101,8 +105,8 @@ def _missing(scope: Scope) -> RefusalError:
 
 
 def scopes_of(said: Collection[str]) -> frozenset[Scope]:
-    """Return the scopes that the words `read`, `write`, `secrets` stand for. Raises ValueError:
-    another word.
+    """Return the scopes for the words `read`, `write` and `secrets`. Raises ValueError if there is
+    any other word.
     """
     named = {scope.removeprefix("memory:"): scope for scope in SCOPES}
     if unknown := set(said) - named.keys():

@@ -25,7 +25,7 @@ class RunningGateway(NamedTuple):
 
 
 def running(paths: ProxyPaths) -> RunningGateway | None:
-    """Return the running gateway, or None. Blocks briefly."""
+    """Return the running gateway of this device, or None if none runs. Blocks briefly."""
     seat = Seat(paths.seats, "gateway")
     try:
         if seat.try_take():  # what a process that was killed has left behind

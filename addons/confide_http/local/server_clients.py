@@ -1,8 +1,8 @@
-"""Programs that reach this device's space over the server's gateway: listed for the user, approved
-by six words, and removed.
+"""Lists, approves and removes the programs that use this device's space over the gateway of its
+server.
 
-With that gateway, the proxy that ends its TLS and the program's vendor can read requests and
-results. So users are informed of each program.
+With such a gateway, the reverse proxy that ends TLS and the program's vendor can read requests and
+results. So the user sees every program.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _DEADLINE_S: Final = 15.0
 
 
 async def clients_of(connection: RequestChannel) -> list[GatewayClient]:
-    """Return the programs by name; an older daemon has no gateway and returns none.
+    """Return the programs by name; none from an older daemon, which has no gateway.
 
-    `by`: the key of the device that approved it; None: the operator added it, or the daemon is
-    older.
+    `by` of a program is the key of the device that approved it, or None if the operator added it or
+    the daemon is older.
     """
     try:
         answer = await GATEWAY.ask(connection, {}, timeout_s=_DEADLINE_S)
@@ -34,8 +34,8 @@ async def clients_of(connection: RequestChannel) -> list[GatewayClient]:
 
 
 async def find_sign_in(connection: RequestChannel, words: str) -> SignIn:
-    """Return the request of the program that shows these words, in whatever form they were typed.
-    Raises RequestError: no such request.
+    """Return the access request of the program that shows these six words, in any spelling. Raises
+    RequestError if there is no such request.
     """
     return await SIGN_IN.ask(connection, {"words": typed_words(words)}, timeout_s=_DEADLINE_S)
 
@@ -50,9 +50,10 @@ async def approve(
     name: str = "",
     projects: list[str] | None = None,
 ) -> tuple[str, int]:
-    """Approve a request, or less of it; return the granted scope and days.
+    """Approve an access request, or less than it asks for; return the granted scope and the number
+    of days.
 
-    Raises RequestError: the request has ended, or this device may not decide.
+    Raises RequestError if the request has ended or this device may not decide.
     """
     wish: ApproveRequest = {
         "words": typed_words(words),
@@ -67,15 +68,15 @@ async def approve(
 
 
 async def end(connection: RequestChannel, name: str) -> None:
-    """Remove a program; it loses access within a second. Raises RequestError: no program has this
-    name.
+    """Remove a program, which loses its access within a second. Raises RequestError if no program
+    has this name.
     """
     await GATEWAY_END.ask(connection, {"name": name}, timeout_s=_DEADLINE_S)
 
 
 async def end_those_of(connection: RequestChannel, keys: Collection[bytes]) -> list[str]:
-    """Remove the programs that devices with these keys approved; return their names. Raises
-    RequestError: this device may not decide.
+    """Remove the programs that the devices with these keys approved; return their names. Raises
+    RequestError if this device may not decide.
     """
     mine = [one["name"] for one in await clients_of(connection) if one["by"] in keys]
     for name in mine:
@@ -88,12 +89,12 @@ async def end_those_of(connection: RequestChannel, keys: Collection[bytes]) -> l
 
 
 def does(scope: object) -> str:
-    """Return the words for a scope: `read and write` for `write`, else `read`."""
+    """Return words for users about a scope: `read and write` for `write`, else `read`."""
     return "read and write" if scope == "write" else "read"
 
 
 def line(client: GatewayClient) -> str:
-    """Describe a client's rights, expiry and last use in one line."""
+    """Describe a program's rights, expiry and last use in one line."""
     what = "reads and writes" if client["scope"] == "write" else "reads"
     word = ", as an agent's word" if client["trusted"] else ", untrusted" if client["scope"] == "write" else ""
     until = f" until {local_time(client['expires'])}" if client["expires"] else ""
@@ -102,7 +103,7 @@ def line(client: GatewayClient) -> str:
 
 
 async def status(connection: RequestChannel) -> AddonMessage:
-    """Return the part of `confide status` about programs; empty if there are none."""
+    """Return the lines of `confide status` about programs; none if there are no programs."""
     found = await clients_of(connection)
     shown = [{**one, "by": one["by"].hex() if one["by"] else None} for one in found]
     return AddonMessage({"gatewayClients": shown} if found else {}, [line(each) for each in found], heading="by HTTP")
@@ -117,7 +118,7 @@ async def findings(connection: RequestChannel) -> list[DoctorFinding]:
 
 
 async def end_with(connection: RequestChannel, keys: Collection[bytes]) -> AddonMessage:
-    """Remove the programs that removed devices had approved, and report it."""
+    """Remove the programs that removed devices had approved, and report their names."""
     try:
         ended = await end_those_of(connection, keys)
     except RequestError as error:

@@ -1,9 +1,9 @@
-"""A single session with the daemon, shared by all HTTP requests.
+"""The session with the daemon that all HTTP requests share.
 
-`confide mcp` has a `Tunnel` for its one client. Here the gateway is that client: each request gets
-an id of the gateway's own, by which its response is matched. So offline answers, the journal,
-sealing, deadlines and streams behave exactly as in the tunnel. All requests use the 2026-07-28 era,
-in which a request is self-contained; requests of older clients are converted to that form, and the
+`confide mcp` has a `Tunnel` for its one client. Here the gateway is that client. It gives each
+request an id of its own and matches the response by it. So offline answers, the journal, sealing,
+deadlines and streams work exactly as in the tunnel. All requests use protocol version 2026-07-28,
+in which a request is self-contained. Requests of older clients are converted to that form, and the
 responses back (`streamable`).
 """
 
@@ -65,7 +65,7 @@ class Fault(TypedDict):
 
 
 class ToolResponse(TypedDict, total=False):
-    """A result or an error."""
+    """The response to a tool call: a result or an error."""
 
     result: Message
     error: Fault
@@ -96,7 +96,7 @@ class _Tunnel(Tunnel):
 
 
 class UpstreamSession:
-    """The session; runs until cancelled, in one event loop."""
+    """The gateway's session with the daemon. It runs until cancelled, in one event loop."""
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, project: Project) -> None:
         self.project = project
@@ -119,12 +119,12 @@ class UpstreamSession:
 
     @property
     def catalogue(self) -> ToolCatalogue:
-        """Return the tools that both this version and the daemon know."""
+        """Return the tools that both this version of Confide and the daemon know."""
         return self.tunnel.catalogue
 
     @property
     def waiting(self) -> int:
-        """The number of requests without a response."""
+        """The number of requests that have no response yet."""
         return len(self._answers)
 
     async def run(self) -> None:
@@ -138,14 +138,15 @@ class UpstreamSession:
         claims: Params | None = None,
         on_progress: News | None = None,
     ) -> ToolResponse:
-        """Send a request and return its response. Cancelling the task cancels the request.
+        """Send a request and return its response. If the calling task is cancelled, so is the
+        request.
 
         Args:
-            params: as its client sent them, with its `_meta`.
-            claims: what this device states of a tool call in `_meta`.
-            on_progress: receives `notifications/progress`.
+            params: the parameters that the client sent, with its `_meta`.
+            claims: fields that this device adds to `_meta` of a tool call.
+            on_progress: called with each `notifications/progress`.
 
-        Raises RefusalError: the daemon cannot enforce the limits in the claims.
+        Raises RefusalError if the daemon is too old to enforce the limits in the claims.
         """
         claims = claims or {}
         if WITHIN in claims and self.link.is_up and not (self.link.attached and self.link.attached["bounds"]):
@@ -177,7 +178,9 @@ class UpstreamSession:
         return f"http-{self._count}"
 
     def message(self, identifier: str, method: str, params: Params, *, follows: bool = False) -> Message:
-        """Build a request of the later era. `follows`: request its progress."""
+        """Build a request in the form of protocol version 2026-07-28. With `follows`, it asks for
+        notifications of its progress.
+        """
         meta = params.get("_meta")
         said = (
             {name: value for name, value in meta.items() if name != "progressToken"} if isinstance(meta, dict) else {}
@@ -191,20 +194,23 @@ class UpstreamSession:
         }
 
     def cancel(self, identifier: str) -> None:
-        """Cancel a request."""
+        """Cancel the request with this id."""
         fields = {"jsonrpc": "2.0", "method": CANCELLED, "params": {"requestId": identifier}}
         self.tunnel.receive(encode_message(fields))
 
     async def request(self, op: str, body: Message, *, timeout_s: float, bulk: bool = False) -> Message:
-        """Send a request over the link, once it is up, and return the answer. Raises ConnectionLost,
-        or the link's own error, if it does not come up soon.
+        """Send a request as soon as the connection to the daemon is up, and return the answer.
+
+        Raises ConnectionLost, or the error of the connection, if it does not come up soon.
         """
         await self._there()
         return await self.link.request(op, body, timeout_s=timeout_s, bulk=bulk)
 
     async def upload(self, op: str, body: Message, data: bytes, *, timeout_s: float) -> Message:
-        """Send a request with a body over the link, once it is up. Raises ConnectionLost, or the
-        link's own error, if it does not come up soon.
+        """Send a request with a body as soon as the connection to the daemon is up, and return the
+        answer.
+
+        Raises ConnectionLost, or the error of the connection, if it does not come up soon.
         """
         await self._there()
         return await self.link.upload(op, body, data, timeout_s=timeout_s)
@@ -220,8 +226,8 @@ class UpstreamSession:
             raise self.link.reason or ConnectionLost(truncated=False) from None
 
     async def reach(self, project: str) -> None:
-        """Attach a project, so that notes can be stored in it. Raises RefusalError: it cannot be
-        attached.
+        """Attach a project to the session, so that notes can be stored in it. Raises RefusalError
+        if it cannot be attached.
         """
         if project in self._attached_projects:
             return
@@ -240,7 +246,7 @@ class UpstreamSession:
             self._attached_projects.add(project)
 
     def close(self) -> None:
-        """Fail all waiting requests."""
+        """Let all waiting requests fail, since the gateway ends."""
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(RefusalError(503, "unavailable", "the gateway is ending"))

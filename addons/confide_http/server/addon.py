@@ -1,4 +1,6 @@
-"""The add-on for HTTP in the daemon: the gateway, requests of sessions, and checks of doctor."""
+"""The daemon's part of the HTTP add-on: the gateway, the requests of devices about it, and the
+checks of `confided doctor`.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ from confide_http.settings import GatewayConfig
 
 
 class Http(Addon):
-    """The daemon's add-on for programs that reach a space by HTTP, as far as its devices allow."""
+    """The daemon's add-on for programs that use a space over HTTP, with the rights that its devices
+    grant them.
+    """
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the requests by which a device decides which programs reach its space."""
+        """Return the handler of the requests by which a device decides which programs may use its
+        space.
+        """
         return (SignInRequests(session),)
 
     def service(self, daemon: DaemonHost) -> Service | None:
-        """Return the gateway if `[gateway]` sets an address."""
+        """Return the gateway, or None unless `[gateway]` sets an address."""
         if not daemon.config.table(GatewayConfig).listen or daemon.is_on_demand:
             return None
         # The web server and the SDK take 31 MB, which a daemon without a gateway never loads.
@@ -37,11 +43,11 @@ class Http(Addon):
         return GatewayService(daemon.config.table(GatewayConfig), daemon)
 
     def files(self, config: DaemonConfig) -> int:
-        """Return the most file descriptors that HTTP clients may hold at once."""
+        """Return the highest number of file descriptors that HTTP clients can occupy at once."""
         return MOST_FILES if config.table(GatewayConfig).listen else 0
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Check the files and names in `[gateway]`."""
+        """Check the certificate files and the public names in `[gateway]`."""
         return _gateway(paths)
 
 

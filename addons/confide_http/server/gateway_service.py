@@ -1,4 +1,4 @@
-"""The gateway beside a running daemon: its own socket, uvicorn, and the routes behind the guard."""
+"""Runs the HTTP gateway of a daemon: its socket, uvicorn, and the routes behind the request guard."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class GatewayService(Service):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Listen. Raises ListenError: the address or the certificate is unusable; KeyFileError: its
-        key is open to others.
+        """Listen for clients. Raises ListenError if the address or the certificate cannot be used;
+        KeyFileError if other users can read the key of the certificate.
         """
         if self._config.key:
             await asyncio.to_thread(read_private_file, Path(self._config.key).expanduser())
@@ -108,7 +108,7 @@ class GatewayService(Service):
         log.info("the gateway listens on %s port %d", listening.getsockname()[0], port)
 
     async def close(self) -> None:
-        """End streams, answer the requests in progress, and accept no more."""
+        """End all streams, answer the requests in progress, and accept no more."""
         if self._clients is None or self._server is None:
             return
         serving, *watching = self._tasks

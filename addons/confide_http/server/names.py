@@ -1,4 +1,4 @@
-"""The public names of a server's gateway, from its address and its configuration."""
+"""The host names and the origin of a server's gateway, from its address and its configuration."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PORTS: Final = {"https": 443, "http": 80}
 
 
 def hosts_of(config: GatewayConfig, port: int) -> frozenset[str]:
-    """Return the accepted values of `Host`, with and without a default port; `port`: the listening
-    one.
+    """Return the accepted values of the header `Host`, with and without a default port; `port` is
+    the one on which the gateway listens.
     """
     host, _ = parse_listen(config.listen)
     shown = f"[{host}]" if ":" in host else host.lower()
@@ -30,7 +30,7 @@ def hosts_of(config: GatewayConfig, port: int) -> frozenset[str]:
 
 
 def origin_of(config: GatewayConfig, port: int) -> str:
-    """Return the origin of the public addresses, such as `https://memory.example.org`."""
+    """Return the origin of the gateway's public URLs, such as `https://memory.example.org`."""
     if config.public_url:
         return config.public_url
     host, _ = parse_listen(config.listen)

@@ -1,4 +1,6 @@
-"""The gateway's share of the daemon's process, known without loading a web server."""
+"""The share of the process's resources that the gateway may use, known without loading a web
+server.
+"""
 
 from __future__ import annotations
 

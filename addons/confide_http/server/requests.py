@@ -1,9 +1,9 @@
-"""The requests by which a device decides which programs reach its space over HTTP: sign-in,
+"""The requests by which a device decides which programs may use its space over HTTP: sign-in,
 sign-in-approve, gateway-end (PROTOCOL.md 9.7).
 
-An approved program reads the whole space, so the deciding caller must reach all of it. Six words
-name a request; the number of wrong guesses is limited, and a request for another space is answered
-like a missing one.
+An approved program can read the whole space, so the deciding device must have access to all of it.
+Six words name a request. The number of wrong guesses is limited, and a request for another space is
+answered as if it did not exist.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GUESSES_S: Final = 600.0
 
 
 class SignInRequests(SessionPart):
-    """The sign-in requests of one connection."""
+    """Handles the requests of one device's connection about sign-ins."""
 
     def __init__(self, session: SessionHost) -> None:
         self._session = session

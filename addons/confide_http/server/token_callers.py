@@ -1,4 +1,4 @@
-"""Authentication by the registry's bearer tokens."""
+"""Authenticates HTTP clients by the bearer tokens in the registry."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HINT: Final = "confided http allow makes one on the server; send it as Authoriza
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """An authenticated caller. `left_s`: seconds until the access token of a sign-in expires; None
-    for a token that lasts as long as its caller.
+    """An authenticated client. `left_s` is the number of seconds until its access token expires, or
+    None for a token of the operator, which lasts as long as the client's access.
     """
 
     caller: Caller
@@ -25,7 +25,7 @@ class Admitted:
 
 
 class TokenCallers:
-    """The callers of tokens, by SHA-256."""
+    """Finds the clients of tokens by the SHA-256 of the token."""
 
     def __init__(self, registry: Registry, resource: str) -> None:
         """`resource`: for which tokens of a sign-in must be valid."""
@@ -34,7 +34,7 @@ class TokenCallers:
         self._resource = resource
 
     def admit(self, digest: bytes) -> Admitted | None:
-        """Return the caller of a token that is valid now."""
+        """Return the client of the token with this SHA-256, or None if the token is not valid now."""
         caller = self.good(digest)
         if caller is not None:
             return Admitted(caller, None)
@@ -45,20 +45,22 @@ class TokenCallers:
         return Admitted(access.caller, access.until - now)
 
     async def sought(self, digest: bytes) -> Admitted | None:
-        """Return the caller of a token that is valid now, even if another node has just issued it.
-        Raises EngineError: the other nodes' changes are unavailable.
+        """Return the client of the token with this SHA-256, even if another node has just issued
+        the token; None if it is not valid now. Raises EngineError if the changes of other nodes
+        cannot be read.
         """
         return await asyncio.to_thread(self._registry.sought, lambda: self.admit(digest))
 
     async def current_caller(self, key: bytes) -> Caller | None:
-        """Return the current caller with this key (a token's SHA-256), even if another node has just
-        added it; None if it has no access. Raises EngineError.
+        """Return the client with this registry key (the SHA-256 of a token), even if another node
+        has just added it; None if it has no access now. Raises EngineError if the changes of other
+        nodes cannot be read.
         """
         return await asyncio.to_thread(self._registry.sought, lambda: self.good(key))
 
     def good(self, key: bytes) -> Caller | None:
-        """Return the current caller with this key (a token's SHA-256), or None if it has no access
-        (any more).
+        """Return the client with this registry key (the SHA-256 of a token), or None if it has no
+        access now.
         """
         caller = self._registry.gateway_client(key)
         return None if caller is None or caller.refusal_reason(self._registry.clock()) else caller

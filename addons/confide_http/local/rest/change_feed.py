@@ -39,7 +39,7 @@ _BEGINNING: Final = "1970-01-01T00:00:00+00:00"
 
 
 class FeedPosition(NamedTuple):
-    """The position of a client: after this change, or from this time on."""
+    """The point up to which a client has read the changes: a change's number, or a time."""
 
     change: int = 0
     time: str | None = None
@@ -125,7 +125,7 @@ async def _changes(
 
 
 def place_of(since: str | None) -> FeedPosition:
-    """Parse `since`. Raises RefusalError: neither a position nor a time."""
+    """Parse the parameter `since`. Raises RefusalError if it is neither a position nor a time."""
     if not since:
         return FeedPosition()
     if (match := _PLACE.fullmatch(since)) is not None:

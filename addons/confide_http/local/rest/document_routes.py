@@ -27,7 +27,7 @@ MOST_LINES: Final = 2000
 
 
 async def read(gateway: GatewayShared, request: Request) -> Response:
-    """Return a document; only its text if the client accepts just that."""
+    """Return a document as JSON, or its bare text if the client prefers markdown."""
     project, path = place_of(request)
     asked = {
         "lines": MOST_LINES,
@@ -43,7 +43,7 @@ async def read(gateway: GatewayShared, request: Request) -> Response:
 
 
 async def write(gateway: GatewayShared, request: Request) -> Response:
-    """Write the whole text: JSON with `content`, or markdown itself."""
+    """Store the whole text of a document; the body is JSON with `content`, or the markdown itself."""
     identity_of(request).require(WRITE)
     project, path = place_of(request)
     if media_type(request) == MARKDOWN:
@@ -77,8 +77,8 @@ def _expected_revision(request: Request) -> int | None:
 
 
 def place_of(request: Request) -> tuple[str, str]:
-    """Return project and path; a slash in a project's name is written %2F. Raises RefusalError: one
-    is missing.
+    """Return the project and path that the address of a request names. A slash in a project's name
+    is written %2F. Raises RefusalError if one of them is missing.
     """
     raw = request.scope.get("raw_path") or request.url.path.encode()
     rest = raw.decode("ascii", "replace").removeprefix(PREFIX)

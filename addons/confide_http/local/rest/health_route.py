@@ -1,5 +1,5 @@
-"""`GET /health`: version for all clients, details with a token; and the resource metadata of RFC
-9728.
+"""`GET /health`, which returns the version to all clients and details to those with a token; and
+the resource metadata of RFC 9728.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from confide_proxy import VERSION
 
 
 def routes(gateway: GatewayShared) -> RouteGroup:
-    """Return the routes, open to all."""
+    """Return the routes; they need no authentication."""
     health = HealthRoutes(gateway)
     # No authorization server: `confide http token new` creates the tokens.
     return RouteGroup([Route("/health", health.answer, methods=["GET"]), *gateway.by_token.metadata_routes()], None)
 
 
 class HealthRoutes:
-    """The health of this gateway and its daemon."""
+    """Reports the state of this gateway and of its daemon."""
 
     def __init__(self, gateway: GatewayShared) -> None:
         self._gateway = gateway
 
     async def answer(self, request: Request) -> Response:
-        """Return that the gateway is alive, and its version; details with the read scope."""
+        """Answer that the gateway runs, with its version; with details if the client has the read
+        scope.
+        """
         told: dict[str, object] = {"status": "ok", "version": VERSION}
         if "authorization" not in request.headers:
             return JSONResponse(told)
@@ -83,7 +85,9 @@ class HealthRoutes:
 
 
 def memory_bytes() -> int:
-    """Return this process's resident memory; its peak on systems that report only that."""
+    """Return this process's resident memory in bytes, or its peak on systems that report only the
+    peak.
+    """
     try:
         import resource
     except ImportError:

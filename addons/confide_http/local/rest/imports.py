@@ -1,5 +1,5 @@
-"""Routes that need this device itself: import of the client's data, opening of secrets, sealing of
-texts stored in clear.
+"""Routes that the device itself serves: imports of the client's data, opened secrets, and sealing
+of texts that were stored in clear.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOKS_LIKE_ID: Final = 32
 
 
 async def secret(gateway: GatewayShared, request: Request) -> Response:
-    """Return a secret by its own id, or a note with its secrets in place."""
+    """Return one secret by its id, or a note with its secrets filled in."""
     identity, named = identity_of(request), request.path_params["id"]
     identity.require(SECRETS)
     if not named.startswith("mem_"):

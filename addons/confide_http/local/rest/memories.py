@@ -1,4 +1,6 @@
-"""Routes of memories that return more than their tool: store, search, list, delete."""
+"""Routes for memories whose response has more than the result of the tool: store, search, list,
+delete.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ PREVIEW_CHARS: Final = 50
 
 
 async def store(gateway: GatewayShared, request: Request) -> Response:
-    """Store a note, or a text in a file, whichever the client names."""
+    """Store a note, or a text in a file if the client names a file."""
     asked = shapes.store_arguments(await object_of(request))
     found = await run_change(gateway, request, "memory_store", asked)
     return answer(shapes.store_answer(found, asked), revision=found["revision"], status=202 if found["queued"] else 201)
 
 
 async def recall(gateway: GatewayShared, request: Request) -> Response:
-    """Search, and return the hits in the client's form."""
+    """Search the memory, and return the results in the form that the client expects."""
     asked = shapes.search_arguments(await object_of(request))
     found = await gateway.calls.tool(identity_of(request), "memory_search", asked)
     texts = await _texts_of(gateway, request, found["results"])

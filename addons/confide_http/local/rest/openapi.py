@@ -1,4 +1,4 @@
-"""`GET /openapi.json`: the description of REST, generated from the table of routes and the tools'
+"""`GET /openapi.json`: describes the REST API, generated from the table of routes and the tools'
 schemas.
 """
 
@@ -55,7 +55,7 @@ _STATUS: Final[Mapping[int, str]] = {
 
 
 def routes(_gateway: GatewayShared) -> RouteGroup:
-    """Return the route, open to all: the document is public."""
+    """Return the route of the description, which needs no authentication."""
 
     async def tell(_request: Request) -> Response:
         return answer(document(catalogues.packaged_catalogue()))
@@ -65,7 +65,7 @@ def routes(_gateway: GatewayShared) -> RouteGroup:
 
 @cache
 def document(catalogue: ToolCatalogue) -> Described:
-    """Return the document (OpenAPI 3.1)."""
+    """Return the OpenAPI 3.1 description of the REST API."""
     paths: dict[str, Described] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, catalogue)

@@ -1,4 +1,4 @@
-"""Overview routes: the token's identity, projects, entities."""
+"""Routes that give an overview: the token's rights, the projects and the entities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUERY: Final = "q"
 
 
 async def auth_check(_gateway: GatewayShared, request: Request) -> Response:
-    """Return the token's identity and rights; nothing else is done."""
+    """Return the name and rights of the token, and do nothing else."""
     identity = identity_of(request)
     expires = None if identity.expires is None else datetime.fromtimestamp(identity.expires, UTC)
     return answer(

@@ -22,12 +22,14 @@ JSON: Final = "application/json"
 
 
 def media_type(request: Request) -> str:
-    """Return the media type of the body."""
+    """Return the media type of a request's body."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def json_of(request: Request) -> Any:
-    """Return the body as JSON. Raises RefusalError: not JSON, or of another media type."""
+    """Return the body as JSON. Raises RefusalError if the body is not JSON or its media type is
+    another.
+    """
     if media_type(request) != JSON:
         raise RefusalError(415, "invalid", "the body must be application/json")
     try:
@@ -39,7 +41,9 @@ async def json_of(request: Request) -> Any:
 
 
 async def object_of(request: Request) -> dict[str, Any]:
-    """Return the body as a JSON object. Raises RefusalError: no JSON object, or another media type."""
+    """Return the body as a JSON object. Raises RefusalError if the body is not a JSON object or its
+    media type is another.
+    """
     found = await json_of(request)
     if not isinstance(found, dict):
         raise RefusalError(400, "invalid", "the body is not a JSON object")
@@ -49,10 +53,10 @@ async def object_of(request: Request) -> dict[str, Any]:
 def query_of(
     request: Request, properties: Mapping[str, Mapping[str, object]], *, but: Collection[str] = ()
 ) -> dict[str, object]:
-    """Return the query as arguments: repeated ones become a list, blank ones are left out. Values
-    stay strings, which the tool's check converts by its schema.
+    """Return the query as arguments of a tool. A parameter that occurs more than once becomes a
+    list, a blank one is left out. Values stay strings, which the tool converts by its schema.
 
-    `but`: names that are not the tool's, and are left out.
+    `but` has the names of parameters that are not arguments of the tool; they are left out.
     """
     found: dict[str, Any] = {}
     for name in dict.fromkeys(request.query_params.keys()):
@@ -69,7 +73,7 @@ def query_of(
 
 
 def flag_of(request: Request, name: str) -> bool:
-    """Return a boolean of the query. Raises RefusalError: another value."""
+    """Return a boolean parameter of the query. Raises RefusalError if its value is not a boolean."""
     said = request.query_params.get(name, "false").lower()
     if said not in ("true", "false", "1", "0", ""):
         raise RefusalError(400, "invalid", f"'{name}' is true or false")
@@ -77,7 +81,9 @@ def flag_of(request: Request, name: str) -> bool:
 
 
 def number_of(request: Request, name: str, usual: int, most: int) -> int:
-    """Return a number of the query, from 1 on. Raises RefusalError: not a number, or too large."""
+    """Return a positive whole number of the query, `usual` if it is missing. Raises RefusalError if
+    it is not a number or larger than `most`.
+    """
     said = request.query_params.get(name, "").strip() or str(usual)
     if not re.fullmatch(r"[0-9]{1,9}", said) or not 1 <= int(said) <= most:
         raise RefusalError(400, "invalid", f"'{name}' is a number from 1 to {most:,}")
@@ -85,8 +91,8 @@ def number_of(request: Request, name: str, usual: int, most: int) -> int:
 
 
 def idempotency_key(request: Request) -> str | None:
-    """Return the client's `Idempotency-Key`: requests with the same key are executed once. Raises
-    RefusalError: malformed.
+    """Return the header `Idempotency-Key`, or None. Requests with the same key are executed once.
+    Raises RefusalError if the header is malformed.
     """
     said = request.headers.get("idempotency-key")
     if said is not None and not _KEY.fullmatch(said):
@@ -95,7 +101,9 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def expected_revision(request: Request) -> int | None:
-    """Return the revision of `If-Match`. Raises RefusalError: malformed."""
+    """Return the revision in the header `If-Match`, or None. Raises RefusalError if the header is
+    malformed.
+    """
     said = request.headers.get("if-match")
     if said is None or said == "*":
         return None
@@ -108,9 +116,10 @@ def expected_revision(request: Request) -> int | None:
 async def run_change(
     gateway: GatewayShared, request: Request, tool: str, asked: dict[str, Any], *, expected: int | None = None
 ) -> Any:
-    """Run a tool that changes something, once per `Idempotency-Key`, and return its content.
+    """Call a tool that changes something, once per `Idempotency-Key`, and return its content.
 
-    `expected`: the revision that the document must have, else RefusalError, 412.
+    `expected` is the revision that the document must have; None accepts any. Raises RefusalError
+    with status 412 if it has another one.
     """
     key = idempotency_key(request)
     if expected is not None:
@@ -124,5 +133,5 @@ async def run_change(
 
 
 def answer(found: Any, *, revision: int | None = None, status: int = 200) -> JSONResponse:
-    """Build the response, with the revision as its ETag."""
+    """Build the JSON response, with the revision as its ETag."""
     return JSONResponse(found, status, {"ETag": f'"{revision}"'} if revision else None)

@@ -32,19 +32,19 @@ _WHERE: Final = ("Idempotency-Key", "If-Match")
 
 
 class RestOperation(NamedTuple):
-    """A route.
+    """A route of the REST API.
 
     Attributes:
-        does: its name.
-        scope: the required scope.
+        does: the name of the operation.
+        scope: the scope that it requires.
         tool: the tool whose parameters and structured content it has; "" for none.
         takes: where the tool's parameters are, except for those in the path.
-        by: its handler; None: only the tool is called.
+        by: its handler; None if it only calls the tool.
         query: further parameters.
         body: the schema of a body that is not the tool's.
         gives: the schema of a response that is not the tool's; with a tool, of additional fields.
-        statuses: of responses without an error.
-        conditions: headers that it supports.
+        statuses: the statuses of successful responses.
+        conditions: the conditional headers that it supports.
     """
 
     method: str
@@ -197,7 +197,7 @@ OPERATIONS: Final = (
 
 
 def routes(gateway: GatewayShared) -> RouteGroup:
-    """Return the routes that need a token."""
+    """Return the REST routes, which require a token."""
     routes = [
         Route(_pattern(each.path), partial(each.by or partial(_by_tool, each), gateway), methods=[each.method])
         for each in OPERATIONS

@@ -1,5 +1,5 @@
-"""Maps claude-memory-mcp's API to ours: its clients send their own parameters, and read their own
-fields beside ours.
+"""Converts between the API of claude-memory-mcp and this one, since its clients send their own
+parameters and read their own fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ MAX_RESULTS: Final = 50
 
 
 def store_arguments(body: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of `memory_store`: for a note, unless a file is named."""
+    """Convert a client's body to the arguments of `memory_store`: those of a note unless the body
+    names a file.
+    """
     given = {name: value for name, value in body.items() if name == "content" or not is_blank(value)}
     given.pop("local_id", None)
     tags, words = given.get("tags"), given.pop("expanded_keywords", None)
@@ -36,7 +38,7 @@ def store_arguments(body: Mapping[str, object]) -> dict[str, object]:
 
 
 def search_arguments(body: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of `memory_search`."""
+    """Convert a client's body to the arguments of `memory_search`."""
     given = {name: value for name, value in body.items() if not is_blank(value)}
     context, words = given.pop("context", None), given.pop("expanded_query", None)
     if isinstance(context, str):
@@ -52,7 +54,7 @@ def search_arguments(body: Mapping[str, object]) -> dict[str, object]:
 
 
 def store_answer(found: Mapping[str, object], asked: Mapping[str, object]) -> dict[str, object]:
-    """Return the response to a store."""
+    """Convert the result of `memory_store` to the response for the client."""
     importance = importance_of(asked.get("importance"))
     return {
         "id": None,
@@ -63,7 +65,9 @@ def store_answer(found: Mapping[str, object], asked: Mapping[str, object]) -> di
 
 
 def memory(found: Mapping[str, Any], note: Note | None, content: str) -> dict[str, Any]:
-    """Return a memory of a list with its text, in our fields and theirs."""
+    """Return a memory of a list with its text, in the fields of this API and in those of
+    claude-memory-mcp.
+    """
     tags = found.get("tags") or (note.tags if note else ())
     time = found.get("updatedAt") or found.get("updated") or found.get("time")
     created = found.get("created") or (iso(note.created) if note and note.created else time)

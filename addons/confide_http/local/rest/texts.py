@@ -1,5 +1,5 @@
-"""Whole texts of notes for lists and searches, read by the request that syncs files, so that it
-does not count as usage.
+"""Reads whole texts of notes for lists and searches, by the request that syncs files, so that
+reading does not count as use of a note.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class NewestText(NamedTuple):
 async def texts_of(
     calls: Calls, identity: RequestIdentity, places: Iterable[Mapping[str, object]]
 ) -> dict[tuple[str, str], NewestText]:
-    """Return the notes at these `{"project", "path"}`, keyed by both, in the projects that this
-    gateway has attached.
+    """Return the newest texts of the notes at these `{"project", "path"}`, keyed by (project,
+    path), in the projects that this gateway has attached.
 
-    Unavailable ones are left out. Raises ConnectionLost, TimeoutError: the daemon is unreachable.
+    Notes that cannot be read are left out. Raises ConnectionLost or TimeoutError if the daemon
+    cannot be reached.
     """
     slots = asyncio.Semaphore(AT_A_TIME)
     wanted = dict.fromkeys(

@@ -1,8 +1,8 @@
-"""MCP over Streamable HTTP, in both eras: `POST /mcp`, and for the older one sessions with `GET`
-and `DELETE`.
+"""MCP over Streamable HTTP for two generations of the protocol: `POST /mcp` for both, and sessions
+with `GET` and `DELETE` for the versions before 2026-07-28.
 
-The 2026-07-28 era is stateless: a request, its response, and nothing kept. The `initialize` of an
-older client opens a session that exists only here: its requests are converted to the later form
-(`upstream`), and its subscriptions are one more listener (`notifications`). Why this is not the
+Version 2026-07-28 is stateless, so nothing is kept between requests. An older client's `initialize`
+opens a session that exists only in this gateway: its requests are converted to the newer form
+(`upstream`), and its subscriptions become one more listener (`notifications`). Why this is not the
 SDK's: docs/decisions/0036-the-framing-of-confide-serve.md.
 """

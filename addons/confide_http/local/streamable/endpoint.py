@@ -1,4 +1,4 @@
-"""`/mcp`: an HTTP request is one MCP message with its response."""
+"""The endpoint `/mcp`, where each HTTP request carries one MCP message."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def routes(gateway: GatewayShared) -> RouteGroup:
 
 
 class StreamableEndpoint:
-    """Passes requests of either era to the daemon, and streams notifications."""
+    """Passes requests of all protocol versions to the daemon, and streams its notifications."""
 
     def __init__(self, gateway: GatewayShared) -> None:
         self._gateway = gateway
@@ -81,7 +81,7 @@ class StreamableEndpoint:
     # -- requests of HTTP -----------------------------------------------------------------------------------------
 
     async def post(self, request: Request) -> Response:
-        """Answer a message."""
+        """Answer the MCP message in a request's body."""
         identity, headers = identity_of(request), request.headers
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise RefusalError(415, "invalid", "the body must be application/json")
@@ -104,7 +104,7 @@ class StreamableEndpoint:
             return event_streams.refusal_response(message.get("id"), error)
 
     async def get(self, request: Request) -> Response:
-        """Open the stream of a session of the older era."""
+        """Open the stream of a session (protocol versions before 2026-07-28)."""
         identity = identity_of(request)
         if request.headers.get(framing.VERSION_HEADER) == PROTOCOL:
             raise RefusalError(405, "invalid", "this version has no GET", headers={"Allow": "POST"})
@@ -124,7 +124,7 @@ class StreamableEndpoint:
         )
 
     async def delete(self, request: Request) -> Response:
-        """End a session of the older era."""
+        """End a session (protocol versions before 2026-07-28)."""
         session = self._sessions.find(request.headers.get(framing.SESSION_HEADER), identity_of(request))
         self._sessions.close(session)
         return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Sends responses: as JSON, or as a stream of events if the client follows the progress, or if the
+"""Sends responses as JSON, or as a stream of events if the client asked for progress or the
 response is slow or endless.
 """
 
@@ -35,10 +35,11 @@ Work = Callable[[Follower | None], Awaitable[ToolResponse]]
 
 
 async def respond(request: Request, message: Params, work: Work, session: HttpSession | None) -> Response:
-    """Return the response to a request; `session` is that of the older era.
+    """Return the response to a request; `session` is that of a client with a protocol version
+    before 2026-07-28, else None.
 
-    In the later era a disconnect cancels the request. In the older one the request continues, since
-    connections may break; `notifications/cancelled` cancels it.
+    Without a session a disconnect cancels the request. With one the request continues, since
+    connections may break, and `notifications/cancelled` cancels it.
     """
     identifier, token, is_later = message["id"], _token(message), session is None
     can_stream = framing.accepts(request.headers, SSE)
@@ -78,7 +79,7 @@ async def respond(request: Request, message: Params, work: Work, session: HttpSe
 async def listening(
     listener: NotificationStream, *, first: bytes = framing.COMMENT, more: Params | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield a listener's notifications until it ends. `more`: added to the parameters of each."""
+    """Yield a listener's notifications until it ends. `more` is added to the parameters of each."""
     yield first
     while True:
         try:
@@ -95,7 +96,7 @@ async def listening(
 
 
 def refusal_response(identifier: Any, error: RefusalError) -> Response:
-    """Return a refusal in JSON-RPC form, with its status and headers."""
+    """Return a refusal as a JSON-RPC error, with its status and headers."""
     return framing.json_response(_error(identifier, error), status=error.status, headers=error.headers)
 
 

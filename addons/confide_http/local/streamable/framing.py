@@ -1,4 +1,6 @@
-"""Checks that the headers of a POST agree with its body, and frames responses. Pure functions."""
+"""Checks that the headers of a POST match its body, and builds the messages of responses. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ COMMENT: Final = b":\n\n"
 
 
 class Problem(NamedTuple):
-    """Why a request is refused, as a JSON-RPC error."""
+    """The JSON-RPC error with which a request is refused."""
 
     code: int
     message: str
@@ -54,25 +56,29 @@ class Problem(NamedTuple):
 
 
 def twice(headers: Headers) -> str | None:
-    """Return a header that must be unique and is repeated: two parsers could read different values."""
+    """Return the name of a header that occurs twice but must be unique, or None. Two parsers could
+    read different values of it.
+    """
     return next((name for name in _ONCE if len(headers.getlist(name)) > 1), None)
 
 
 def accepts(headers: Headers, kind: str) -> bool:
-    """Return True if `Accept` includes the media type, or is missing."""
+    """Return True if the header `Accept` includes the media type `kind`, or is missing."""
     said = headers.get("accept", "*/*")
     taken = {part.partition(";")[0].strip().lower() for part in said.split(",")}
     return bool(taken & {kind, "*/*", f"{kind.partition('/')[0]}/*"})
 
 
 def is_later(message: Params, headers: Headers) -> bool:
-    """Return True if any part of a message states the 2026-07-28 era: then all of it must."""
+    """Return True if any part of a message names protocol version 2026-07-28; then the whole
+    message must follow it.
+    """
     return headers.get(VERSION_HEADER) == PROTOCOL or VERSION_KEY in _meta(message)
 
 
 def problem_of_later(message: Params, headers: Headers) -> Problem | None:
-    """Return why a request of the later era is refused, or None: its routing values must be in
-    headers and match the body.
+    """Return the reason to refuse a message of protocol version 2026-07-28, or None. Its method and
+    name must also be in headers that match the body.
     """
     meta = _meta(message)
     if missing := [name for name in (VERSION_KEY, _CAPABILITIES_KEY) if name not in meta]:
@@ -101,7 +107,9 @@ def unsupported_version(version: str) -> Problem:
 
 
 def decode_header(value: str | None) -> str | None:
-    """Decode a header's value, which may have the form `=?base64?…?=`; None if that is malformed."""
+    """Decode a header's value, which may have the form `=?base64?…?=`. Return None if it is
+    malformed.
+    """
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     text = value[len("=?base64?") : -len("?=")]
@@ -113,7 +121,7 @@ def decode_header(value: str | None) -> str | None:
 
 
 def to_older(result: Message) -> Message:
-    """Return a result without fields that only the later era has."""
+    """Return a result without the fields that only protocol version 2026-07-28 has."""
     found = {name: value for name, value in result.items() if name not in _LATER_ALONE}
     meta = found.get("_meta")
     if isinstance(meta, dict) and SERVER_INFO_KEY in meta:
@@ -124,12 +132,12 @@ def to_older(result: Message) -> Message:
 
 
 def response_message(identifier: Any, outcome: ToolResponse) -> Message:
-    """Return the whole message of a response."""
+    """Return the JSON-RPC message of a response."""
     return {"jsonrpc": "2.0", "id": identifier, **outcome}
 
 
 def error_message(identifier: Any, problem: Problem) -> Message:
-    """Return the whole message of an error."""
+    """Return the JSON-RPC message of an error."""
     told: Fault = {"code": problem.code, "message": problem.message}
     if problem.data is not None:
         told["data"] = problem.data
@@ -143,14 +151,16 @@ def json_response(
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Build a JSON response; in the later era its status depends on the error."""
+    """Build a JSON response. With `is_later`, for protocol version 2026-07-28, its status depends
+    on the error.
+    """
     if status is None:
         status = _STATUS.get(message["error"].get("code"), 200) if is_later and "error" in message else 200
     return Response(encode_message(dict(message)), status_code=status, media_type=JSON, headers=dict(headers or {}))
 
 
 def event(message: Params) -> bytes:
-    """Return a message as a stream event. `encoded` contains no line break."""
+    """Return a message as a server-sent event. The encoded message contains no line break."""
     return b"event: message\ndata: " + encode_message(dict(message)) + b"\n\n"
 
 

@@ -1,9 +1,9 @@
-"""Subscriptions of listeners. A single stream from the daemon carries the notifications for all
-HTTP listeners; each gets its own part.
+"""Subscriptions of HTTP clients to notifications. One stream from the daemon carries the
+notifications for all of them, and each client gets its own part.
 
-The tunnel has eight streams, as many as a daemon has for one agent. So a new stream is opened when
-a listener subscribes to more than the current one carries, before the old one is closed: no
-notification is lost.
+A connection has at most eight streams, as many as a daemon allows one agent. So when a client
+subscribes to more than the current stream carries, a new stream is opened before the old one is
+closed, and no notification is lost.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LISTS: Final = {method: name for name, method in CHANGED.items()}
 
 
 class NotificationStream:
-    """A stream to an HTTP client. `news` queues its notifications: method and parameters without
-    `_meta`; None: the end.
+    """A stream to an HTTP client. `news` queues its notifications as pairs of method and parameters
+    without `_meta`; None in the queue ends the stream.
     """
 
     def __init__(self, lists: Iterable[str], uris: Iterable[str] = ()) -> None:
@@ -45,7 +45,7 @@ class NotificationStream:
 
 
 class Notifications:
-    """The listeners of one gateway."""
+    """The streams to HTTP clients of one gateway, with their subscriptions."""
 
     def __init__(self, exchange: UpstreamSession) -> None:
         self._exchange = exchange
@@ -55,24 +55,26 @@ class Notifications:
         self._uris: frozenset[str] = frozenset()
 
     def add(self, listener: NotificationStream) -> None:
-        """Add a listener. Raises RefusalError: too many subscriptions."""
+        """Add a stream to a client. Raises RefusalError if there are too many subscriptions."""
         self._check(listener.uris)
         self._listeners.add(listener)
         self._follow()
 
     def remove(self, listener: NotificationStream) -> None:
-        """Remove a listener."""
+        """Remove a stream to a client."""
         self._listeners.discard(listener)
         self._follow()
 
     def subscribe(self, listener: NotificationStream, uri: str) -> None:
-        """Add a resource to a listener. Raises RefusalError: too many subscriptions."""
+        """Subscribe a client's stream to a resource. Raises RefusalError if there are too many
+        subscriptions.
+        """
         self._check({uri})
         listener.uris.add(uri)
         self._follow()
 
     def unsubscribe(self, listener: NotificationStream, uri: str) -> None:
-        """Remove a resource from a listener."""
+        """End the subscription of a client's stream to a resource."""
         listener.uris.discard(uri)
         self._follow()
 

@@ -1,8 +1,8 @@
-"""Sessions of clients of the older era: opened by `initialize`, with the notifications they
-subscribe to.
+"""Sessions of clients with a protocol version before 2026-07-28, which `initialize` opens, with
+their subscriptions.
 
-A session has a random id and belongs to the token that opened it: for another token it does not
-exist.
+A session has a random id and belongs to the token that opened it. With any other token it is not
+found.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ IDLE_S: Final = 1800.0
 
 
 class HttpSession:
-    """A session. `calls`: the tasks of its requests, by the keys of their ids, for cancellation.
-    `capabilities`: what its client declared.
+    """A session. `calls` has the tasks of its requests by request id, so that they can be
+    cancelled. `capabilities` is what its client declared.
     """
 
     def __init__(self, identity: RequestIdentity, capabilities: object) -> None:
@@ -55,7 +55,7 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, identity: RequestIdentity, capabilities: object) -> HttpSession:
-        """Open a session. Raises RefusalError, 429: too many are in use."""
+        """Open a session. Raises RefusalError with status 429 if too many are in use."""
         self._tidy()
         if Counter(each.identity.key for each in self._sessions.values())[identity.key] >= MAX_SESSIONS_EACH:
             self._make_room(identity.key)
@@ -67,8 +67,8 @@ class Sessions:
         return session
 
     def find(self, identifier: str | None, identity: RequestIdentity) -> HttpSession:
-        """Return a session. Raises RefusalError: 400 if none is named, 404 if it does not exist or
-        belongs to another token.
+        """Return the session with this id. Raises RefusalError with status 400 if the request names
+        none, or 404 if it does not exist or belongs to another token.
         """
         if identifier is None:
             raise RefusalError(400, "invalid", "this needs the Mcp-Session-Id that initialize has answered with")

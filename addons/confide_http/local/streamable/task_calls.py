@@ -1,8 +1,9 @@
-"""Handles over HTTP for tool calls that take long, by MCP's tasks extension (`task_handles`).
+"""Long tool calls as tasks (MCP's tasks extension): the client gets a task id instead of waiting
+for the result, and asks for the result later.
 
-A handle belongs to the token that made the call: for another token it does not exist. The call
-behind it ends with the token or the gateway, and not with a connection. A server's gateway needs
-none of this: the tools that take long read files of a device, or are in toolsets that it lacks.
+A task belongs to the token that made the call; with any other token it is not found. The call ends
+with the token or the gateway, not with a connection. A server's gateway needs no tasks, since the
+tools that take long read files of a device or are in toolsets that it lacks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ oldest first; while all have work, a call of another one gets its result without
 
 
 class TaskCalls:
-    """The calls with handles of all callers of one gateway."""
+    """The long tool calls that run as tasks, of all callers of one gateway."""
 
     def __init__(self, gateway: GatewayShared) -> None:
         self._gateway = gateway
@@ -38,9 +39,10 @@ class TaskCalls:
     async def outcome(
         self, identity: RequestIdentity, call: PendingCall, work: Work, follower: Follower | None
     ) -> ToolResponse:
-        """Return the outcome of a call, or a handle if it takes longer than `HANDLE_AFTER_S`.
+        """Return the result of a tool call, or a task id for it if it takes longer than
+        `HANDLE_AFTER_S`.
 
-        Raises RefusalError: for every failure before that.
+        Raises RefusalError if the call fails before it has become a task.
         """
 
         def follow(method: str, params: Message) -> None:
@@ -62,7 +64,9 @@ class TaskCalls:
         return await task
 
     def answer(self, identity: RequestIdentity, asked: PendingCall) -> ToolResponse:
-        """Return the answer to a request about a handle."""
+        """Answer a client's request about one of its tasks: for its status or result, or to cancel
+        it.
+        """
         handles = self._callers.get(identity.key) or TaskHandles()
         outcome, cancelled = handles.answer(asked)
         if cancelled is not None and (task := self._working.get(cancelled.task_id)) is not None:

@@ -56,8 +56,8 @@ _ADDRESS: Final = re.compile(r"[!-~]+")  # what an address is written with; no b
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """An application. `secret` is the SHA-256 of its secret; `is_registered`: it has registered
-    itself.
+    """An application that may ask users for access. `secret` is the SHA-256 of its client secret,
+    or None without one; `is_registered` is True if the program registered itself.
     """
 
     id: str
@@ -70,25 +70,27 @@ class Application:
     added_at: float
 
     def may_send_to(self, address: str) -> bool:
-        """Return True if a user may be redirected to this address: exactly one of its own, except
-        for the port of a loopback address.
+        """Return True if a user may be redirected to this address: it must be one of the
+        application's own, of which only the port of a loopback address may differ.
         """
         wanted = _without_port(address)
         return wanted is not None and any(_without_port(own) == wanted for own in self.redirects)
 
 
 class Applications:
-    """The applications of a registry."""
+    """Reads and changes the applications that a registry lists."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def find(self, identifier: str) -> Application | None:
-        """Return the application with this id, even if another node has just added it."""
+        """Return the application with this id, or None; finds it even if another node has just
+        added it.
+        """
         return sought(self._registry, lambda database: application_now(database, identifier))
 
     def all(self) -> list[Application]:
-        """Return all applications, by name."""
+        """Return all applications, sorted by name."""
         with self._registry.reading() as database:
             return [_application(row) for row in database.execute(f"{_SELECT} ORDER BY name, id")]
 
@@ -106,11 +108,11 @@ class Applications:
         """Add an application.
 
         Args:
-            redirects: where it may redirect a user (`Application.may_send_to`).
-            secret: by which it authenticates; only its SHA-256 is stored.
+            redirects: the addresses to which it may redirect a user (`Application.may_send_to`).
+            secret: the secret by which it authenticates, or None; only its SHA-256 is stored.
 
-        Raises BadNameError: an invalid name or address; TakenError: there is no such space, or
-        there are too many applications.
+        Raises BadNameError if the name or an address is invalid; TakenError if the space does not
+        exist or there are too many applications.
         """
         name = checked_name(name)
         checked = checked_redirects(redirects, is_registered=is_registered)
@@ -133,11 +135,11 @@ class Applications:
         return made
 
     def note_document(self, identifier: str, name: str, *, space: str, redirects: Sequence[str]) -> Application:
-        """Add or update an application as its metadata document describes it; the document's URL is
-        its id.
+        """Add or update an application as its metadata document describes it; the URL of the
+        document is its id.
 
-        Raises BadNameError: an invalid name or address; TakenError: no such space, or too many
-        applications.
+        Raises BadNameError if the name or an address is invalid; TakenError if the space does not
+        exist or there are too many applications.
         """
         known = self.find(identifier)
         if known is None:
@@ -155,9 +157,9 @@ class Applications:
         return now
 
     def remove(self, name: str) -> Application:
-        """Remove an application and revoke all its access; by id, or by name if the name is unique.
+        """Remove the application with this id or unique name, and revoke all its access.
 
-        Raises TakenError: no application has this name, or several have it.
+        Raises TakenError if no application has this name, or several have it.
         """
         known = self.all()
         found = [one for one in known if one.id == name] or [one for one in known if one.name == name]
@@ -189,8 +191,8 @@ class Applications:
     # Registration
 
     def keep_open(self, space: str, *, for_s: float) -> None:
-        """Keep registration open for a space for `for_s` seconds. Raises TakenError: it is open for
-        another space, or there is no such space.
+        """Let applications register themselves for a space for the next `for_s` seconds. Raises
+        TakenError if registration is open for another space, or the space does not exist.
         """
         with self._registry.transaction() as database:
             self._require_space(database, space)
@@ -206,7 +208,7 @@ class Applications:
             database.execute("DELETE FROM registration WHERE space = ?", (space,))
 
     def open_space(self) -> str | None:
-        """Return the space for which registration is open now, or None."""
+        """Return the space for which applications may register themselves now, or None."""
         with self._registry.reading() as database:
             now = self._registry.clock()
             found: Any = database.execute("SELECT space FROM registration WHERE until > ?", (now,)).get
@@ -214,7 +216,9 @@ class Applications:
 
 
 def sought(registry: Registry, read: Callable[[apsw.Connection], T | None]) -> T | None:
-    """Read from the registry, including what another node has just written."""
+    """Return what `read` finds in the registry. If it finds nothing, read the changes of other
+    nodes and try once more.
+    """
 
     def look() -> T | None:
         with registry.reading() as database:
@@ -224,7 +228,9 @@ def sought(registry: Registry, read: Callable[[apsw.Connection], T | None]) -> T
 
 
 def checked_name(name: str) -> str:
-    """Return a name that is safe to show to users. Raises BadNameError."""
+    """Return an application's name without superfluous spaces. Raises BadNameError if it is empty,
+    too long, or has characters that cannot be shown.
+    """
     name = " ".join(name.split())
     if not name or len(name) > MAX_NAME_CHARS or printable(name) != name:
         raise BadNameError(f"an application's name has 1 to {MAX_NAME_CHARS} letters that can be shown")
@@ -232,10 +238,11 @@ def checked_name(name: str) -> str:
 
 
 def checked_redirects(redirects: Sequence[str], *, is_registered: bool) -> tuple[str, ...]:
-    """Check redirect addresses: by TLS, on the browser's computer, or of a program there. Raises
-    BadNameError.
+    """Return the redirect addresses of an application, if all are allowed: https, http on loopback,
+    or the scheme of a program. Raises BadNameError if one is not.
 
-    `is_registered`: the program names them itself, and not the operator.
+    `is_registered` is True if the program states them itself, and False if the operator does; a
+    program may state only some schemes.
     """
     if not 1 <= len(redirects) <= MOST_REDIRECTS:
         raise BadNameError(f"an application has 1 to {MOST_REDIRECTS} addresses to send a person back to")
@@ -285,7 +292,9 @@ def application_now(database: apsw.Connection, identifier: str) -> Application |
 
 
 def end_family(database: apsw.Connection, family: bytes, now: float, why: str) -> None:
-    """Revoke an access inside a transaction: its caller with all tokens. `why`: in our own words."""
+    """Revoke the access that a sign-in gave, within a transaction: its caller and all its tokens.
+    `why` is recorded as the reason, so it must not contain text of others.
+    """
     rows: list[Any] = database.execute(
         "SELECT alias FROM callers WHERE public_key = ? AND revoked_at IS NULL", (family,)
     ).fetchall()

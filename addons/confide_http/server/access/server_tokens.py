@@ -1,8 +1,9 @@
-"""Callers by HTTP (docs/http-server.md): rows of the registry with a token instead of a key.
+"""Clients that use a space over HTTP with a token of the operator (docs/http-server.md). They are
+rows of the registry with a token instead of a key.
 
 A token is 32 random bytes that are shown once and stored as SHA-256. The hash takes the place of a
 device's public key, so grants, expiry, the audit log and the revocations beside the data folder
-work the same for both; it cannot complete a handshake.
+work the same for both. It cannot complete a handshake, since it is no key.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ GATEWAY_SCOPES: Final[tuple[Scope, ...]] = ("read", "write")
 def allow(
     registry: Registry, name: str, *, space: str, scope: str, projects: Sequence[str], days: int, gateway: Gateway
 ) -> tuple[str, Caller]:
-    """Create a token; return its text, which is stored nowhere, and the new caller.
+    """Create a token for an HTTP client; return its text, which is stored nowhere, and the client's
+    new entry in the registry.
 
     Args:
-        projects: that it may access; empty: all.
-        days: until it expires.
+        projects: names of the projects that it may use; empty for all.
+        days: number of days until it expires.
 
-    Raises BadNameError: an invalid name, scope, project or time; TakenError: the name is taken,
-    there is no such space, or there are too many tokens.
+    Raises BadNameError if the name, scope, a project or the number of days is invalid; TakenError
+    if the name is taken, the space does not exist, or there are too many tokens.
     """
     check_name(name, "gateway client")
     grants = Grants(name, _scope(scope), _projects(projects))
@@ -51,7 +53,9 @@ def allow(
 
 
 def remove(registry: Registry, name: str) -> Caller:
-    """Revoke an HTTP client and return it. Raises TakenError: no such client has this name."""
+    """Revoke the access of an HTTP client and return its entry. Raises TakenError if no client has
+    this name.
+    """
     known = [one.alias for one in registry.gateway_clients()]
     gone = registry.revoke(name) if name in known else None
     if gone is None:
@@ -62,7 +66,9 @@ def remove(registry: Registry, name: str) -> Caller:
 
 
 def no_space(space: str, known: Collection[str]) -> TakenError:
-    """Build the error for an unknown space; `known`: the existing ones."""
+    """Build the error for a space that does not exist; `known` has the names of those that do, from
+    which it suggests one.
+    """
     near = nearest(space, known)
     hint = f"did you mean {near}?" if near else f"the spaces are: {', '.join(known) or 'none yet'}"
     return TakenError(f"there is no space named '{printable(space[:64])}'", hint=hint)

@@ -65,10 +65,10 @@ class AuthorizationRequest:
 
     Attributes:
         redirect: the address to which the browser returns.
-        is_given: the request named it; otherwise it is the application's only one.
-        state: the application's own value, which is returned to it.
-        challenge: of PKCE (S256).
-        resource: the address of the service that tokens must be for (RFC 8707).
+        is_given: True if the request states that address; False if it is the application's only one.
+        state: a value of the application that is returned to it unchanged; None without one.
+        challenge: the code challenge of PKCE (S256).
+        resource: the address of the service that the tokens are for (RFC 8707).
     """
 
     redirect: str
@@ -81,7 +81,9 @@ class AuthorizationRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedGrant:
-    """An approval by a device. `by`: the device's key, in hex; `projects`: None for all."""
+    """An approval by a device. `by` is the device's public key in hex; `projects` are the projects
+    that it allows, None for all.
+    """
 
     name: str
     scope: SignInScope
@@ -93,8 +95,8 @@ class ApprovedGrant:
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """A request that waits for the user's approval, or for its browser. `digest`: SHA-256 of its
-    id.
+    """A request that waits for the user's approval, or for the browser to fetch its result.
+    `digest` is the SHA-256 of its id; `grant` is the approval, None before it.
     """
 
     digest: bytes
@@ -106,7 +108,9 @@ class PendingSignIn:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """An authorization code. `family`: the access that it gave once used, at `used_at`."""
+    """An authorization code of OAuth. `family` names the access that it was exchanged for at
+    `used_at`; both are None while it is unused.
+    """
 
     text: str = field(repr=False)
     digest: bytes
@@ -120,16 +124,16 @@ class Code:
 
     @property
     def good_until(self) -> float:
-        """Return when the code expires, in seconds since 1970; for a used one, until when a repetition
-        gets the same response.
+        """The time until which the code is accepted, in seconds since 1970. For a used code it is
+        the time until which a repeated exchange gets the same tokens.
         """
         return self.expires_at if self.used_at is None else self.used_at + REPEAT_S
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """A refresh token of a caller that still has access. It may have expired (`expires_at`, seconds
-    since 1970), or have been used less than `REPEAT_S` ago.
+    """A refresh token whose client still has access. It may have expired (`expires_at`, in seconds
+    since 1970), or may have been used less than `REPEAT_S` ago.
     """
 
     text: str = field(repr=False)
@@ -141,8 +145,8 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """An access token and a refresh token in plaintext, for one response. `expires_in_s`: of the
-    access token.
+    """An access token and a refresh token in plaintext, for one response. `expires_in_s` is the
+    lifetime of the access token in seconds.
     """
 
     access: str
@@ -153,14 +157,18 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The holder of an access token, and its expiry in seconds since 1970."""
+    """The client that an access token belongs to, and the expiry of the token in seconds since
+    1970.
+    """
 
     caller: Caller
     until: float
 
 
 def words_of(identifier: str) -> str:
-    """Return the six words of a request, 66 bits of a hash of its id."""
+    """Return the six words that identify a request for the user. They encode 66 bits of a hash of
+    its id.
+    """
     return fingerprint_words(hashlib.sha256(_WORDS + identifier.encode()).digest())
 
 
@@ -173,11 +181,11 @@ def _code_of(identifier: str) -> str:
 
 
 class SignIns:
-    """The sign-ins of a registry. Methods block briefly.
+    """Makes and checks the sign-ins that a registry stores. Methods block briefly.
 
-    With several nodes, each step may run on another one. So a lookup of a request, a code or a
-    refresh token that finds nothing is repeated after reading the changes of other nodes
-    (`sought`). Decisions are made in a transaction, which includes all changes of others.
+    With several nodes, each step of a sign-in may run on another one. So if a request, a code or a
+    refresh token is not found, the lookup is repeated after reading the changes of other nodes
+    (`sought`). Decisions are made in a transaction, which includes all changes of other nodes.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -188,12 +196,12 @@ class SignIns:
     def ask(self, application: Application, asked: AuthorizationRequest, source: Hashable = None) -> str:
         """Store a request for access, and return its id, of which only the SHA-256 is stored.
 
-        An application's id is not secret, so any client can send requests in its name. At the
-        limit, the client with the most unapproved requests loses its oldest one, if `source` has
-        fewer: no single address can lock out others.
+        An application's id is not secret, so any client can send requests in its name. When too
+        many requests wait, the client with the most unapproved requests loses its oldest one,
+        provided that `source` has fewer. So no single address can lock out others.
 
-        `source`: identifies the client, such as its address. Raises TakenError: too many requests
-        are waiting.
+        `source` identifies the client, for example by its address. Raises TakenError if too many
+        requests wait and no client has more than `source`.
         """
         identifier = secrets.token_urlsafe(32)
         with self._registry.transaction() as database:
@@ -233,8 +241,8 @@ class SignIns:
         return sought(self._registry, lambda database: self._waiting(database, _digest(identifier)))
 
     def find_by_words(self, words: str, space: str) -> PendingSignIn | None:
-        """Return the request with these six words, even if it was approved; None if there is none, or
-        if it is for another space.
+        """Return the request with these six words, even if it was approved already. Return None if
+        there is none, or if it is for another space.
         """
         wanted = _digest(typed_words(words))
         found = sought(self._registry, lambda database: self._select_by_words(database, wanted))
@@ -247,9 +255,11 @@ class SignIns:
         return self._waiting(database, found[-1]) if found else None
 
     def approve(self, waiting: PendingSignIn, granted: ApprovedGrant) -> ApprovedGrant | None:
-        """Approve a request, and return the approved rights: those in `granted`, but only reading if
-        the request asks for no more, and `MOST_DAYS` at most. The same approval again, whose answer
-        was lost, returns the same. None: it was approved otherwise before, or has expired.
+        """Approve a request, and return the rights that were granted: those in `granted`, but only
+        reading if the request asks for no more, and at most `MOST_DAYS`.
+
+        An approval that is repeated, because its answer was lost, returns the same rights. Return
+        None if the request was approved with other rights before, or has expired.
         """
         scope: SignInScope = "read" if "read" in (granted.scope, waiting.request.scope) else "write"
         granted = replace(granted, scope=scope, days=min(granted.days, MOST_DAYS))
@@ -271,11 +281,11 @@ class SignIns:
         return granted
 
     def hand_out(self, identifier: str) -> Code | None:
-        """Make an authorization code of an approved request, and return it; a browser that asks again
-        gets the same code while it is unused, since the response may have been lost. The request stays
-        until it expires, so that a device whose answer was lost learns that it is approved.
+        """Create the authorization code of an approved request, and return it. A browser that asks
+        again, since a response may be lost, gets the same code while it is unused. The request is
+        kept until it expires, so that a device whose answer was lost can learn that it is approved.
 
-        None: the request was not approved, has expired, or its code was used.
+        Return None if the request was not approved, has expired, or its code was used.
         """
         text = _code_of(identifier)
         with self._registry.transaction() as database:
@@ -291,15 +301,18 @@ class SignIns:
             return code if code is not None and code.family is None and code.expires_at > now else None
 
     def code(self, text: str) -> Code | None:
-        """Return the code with this text, even if used or expired; None if it is unknown."""
+        """Return the code with this text, even if it was used or has expired, or None if there is
+        none.
+        """
         return sought(self._registry, lambda database: _code(database, text))
 
     def exchange(self, code: Code) -> Issued | None:
-        """Create a caller and its first tokens for a code. Authenticate the application before.
+        """Create a registry entry and the first tokens in exchange for a code. The caller must
+        authenticate the application first.
 
-        None: the code has expired, its application or the device that approved it has no access any
-        more, or the code is repeated too late, which revokes what it gave. Raises TakenError: there
-        are too many gateway clients.
+        Return None if the code has expired, its application or the device that approved it has lost
+        its access, or the code is repeated too late. A code that is repeated too late also loses
+        the access that it gave. Raises TakenError if there are too many HTTP clients.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -323,14 +336,17 @@ class SignIns:
             return _issue(database, family, application.id, fresh.request.resource, now, by=fresh.text, salt=salt)
 
     def spend(self, code: Code) -> None:
-        """Revoke the access of a used code that was repeated with other parameters."""
+        """Revoke the access that a used code gave, because the code was sent again with other
+        parameters.
+        """
         if code.family is not None:
             with self._registry.transaction() as database:
                 end_family(database, code.family, self._registry.clock(), "its code came twice")
 
     def refresh_of(self, text: str, application: str) -> Refresh | None:
-        """Return the refresh token with this text if `application` got it and still has access, else
-        None. A repetition that is too late revokes the access. `turn_over` checks the expiry.
+        """Return the refresh token with this text if it belongs to `application` and still gives
+        access, else None. A token that is repeated too late loses its access. `turn_over` checks
+        the expiry.
         """
         digest = _digest(text)
 
@@ -360,10 +376,11 @@ class SignIns:
         return Refresh(text, digest, application, "write" if caller.grants.may_write else "read", expires_at)
 
     def turn_over(self, refresh: Refresh) -> Issued | None:
-        """Replace a refresh token by the next two tokens, and end the earlier access token.
+        """Replace a refresh token by a new access token and a new refresh token, and end the
+        earlier access token.
 
-        None: it has expired, its access has ended, or it is repeated too late, which revokes its
-        family.
+        Return None if it has expired, its access has ended, or it is repeated too late, which
+        revokes all access from its sign-in.
         """
         with self._registry.transaction() as database:
             now = self._registry.clock()
@@ -393,8 +410,8 @@ class SignIns:
             return _issue(database, family, refresh.application, resource, now, by=refresh.text, salt=salt)
 
     def access(self, digest: bytes, resource: str) -> Access | None:
-        """Return the holder of the access token with this SHA-256; None if it has expired, was
-        revoked, or is for another resource.
+        """Return the client of the access token with this SHA-256. Return None if it has expired,
+        was revoked, or is for another resource.
         """
         with self._registry.reading() as database:
             rows: list[Any] = database.execute(

@@ -1,3 +1,3 @@
-"""Answers requests: with the tools of a client's space, or by forwarding to the node that holds the
-space.
+"""Answers HTTP requests with the tools of the client's space, or forwards them to the node that
+holds the space.
 """

@@ -1,5 +1,5 @@
-"""The active clients: each is created by its first request, and ends with its token, with the
-gateway, or after a long silence.
+"""The active HTTP clients of a gateway. The first request of a token creates its client, which ends
+with the token, with the gateway, or after a long time without requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ KEEP_USED_S: Final = 60.0
 
 
 class Clients:
-    """The clients of one gateway, and the places that they share."""
+    """The active HTTP clients of one gateway, one for each token. `streams` and `requests` limit
+    how many of these run at once.
+    """
 
     def __init__(self, daemon: DaemonHost, callers: TokenCallers) -> None:
         self._daemon = daemon
@@ -45,7 +47,9 @@ class Clients:
         self.requests = Places("requests", most=MAX_REQUESTS, each=MAX_REQUESTS_EACH)
 
     def of(self, caller: Caller) -> TokenClient:
-        """Return the client of a caller that was just authenticated."""
+        """Return the client object of a caller that was just authenticated, a new one if it has
+        none.
+        """
         found = self._clients.get(caller.public_key)
         if found is None or found[0].ended.is_set():
             client = TokenClient(caller, self._daemon)
@@ -64,7 +68,9 @@ class Clients:
                 client.on_change(change)
 
     def on_space_lost(self, space_id: str) -> None:
-        """End the streams of a space that another node now holds: their clients reconnect."""
+        """End the streams of a space that another node has taken over, so that their clients
+        connect again.
+        """
         for client, _ in self._clients.values():
             if client.caller.space_id == space_id:
                 client.end(is_revoked=False)
@@ -74,8 +80,8 @@ class Clients:
         await asyncio.gather(*(client.settle() for client in mine))
 
     async def watch(self) -> None:
-        """End clients whose tokens were revoked or have expired, and unused ones; runs until
-        cancelled.
+        """End the clients whose tokens were revoked or have expired, and those that were unused for
+        long. Runs until cancelled.
         """
         kept_at = time.monotonic()
         while True:
@@ -99,7 +105,7 @@ class Clients:
                 await self._save_uses()
 
     def end_streams(self) -> None:
-        """End all streams so that clients reconnect; other requests are answered."""
+        """End all streams, so that their clients connect again. Requests in progress are answered."""
         for client, _ in self._clients.values():
             client.end(is_revoked=False)
 

@@ -1,5 +1,5 @@
-"""HTTP requests that another node has authenticated and forwarded to this one, which holds the
-space (PROTOCOL.md 12.5).
+"""Answers HTTP requests that another node has authenticated and forwarded, since this node holds
+the space (PROTOCOL.md 12.5).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _AHEAD: Final = 8
 
 
 class ForwardedRequest:
-    """The requests on one channel, for the one caller that it is for."""
+    """Answers the forwarded requests of one HTTP client, which arrive on one channel from another
+    node.
+    """
 
     def __init__(self, connection: Connection, endpoint: SdkEndpoint) -> None:
         self._connection = connection
@@ -41,7 +43,7 @@ class ForwardedRequest:
         self._has_ended = asyncio.Event()
 
     async def serve(self) -> None:
-        """Serve until the channel ends; abandon unfinished requests."""
+        """Answer requests until the channel ends, then drop the unfinished ones."""
         try:
             await self._connection.serve(on_request=self._ask, on_stream=self._answer)
         except ConnectionLost as error:
@@ -50,8 +52,8 @@ class ForwardedRequest:
             self._has_ended.set()
 
     async def leave(self) -> None:
-        """Make the node use another one from now on; return once its requests are answered and the
-        channel has ended.
+        """Ask the other node to forward its requests elsewhere from now on; return when the
+        requests in progress are answered and the channel has ended.
         """
         with contextlib.suppress(ConnectionLost, TimeoutError):
             await self._connection.go_away("restart")

@@ -1,8 +1,8 @@
 """Forwards a client's requests to the node that holds its space, and returns the responses
 (PROTOCOL.md 12.5).
 
-Sessions of the older era and streams of notifications are on that node, so the client finds them
-through any node.
+That node keeps the sessions and the streams of notifications, so the client finds them through any
+node.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ GOODBYE_S: Final = 5.0
 
 
 class Forwarder:
-    """Forwards one client's requests to the holder of its space; opens channels as needed."""
+    """Forwards one client's requests to the node that holds its space; opens channels to that node
+    as needed.
+    """
 
     def __init__(self, ways: Ways, caller: Callable[[], Caller]) -> None:
         self._ways = ways
@@ -51,12 +53,12 @@ class Forwarder:
         self._former: set[asyncio.Task[None]] = set()
 
     async def answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> bool:
-        """Return True if another node holds the space and has answered; False if this node must
-        answer.
+        """Forward a request. Return True if another node holds the space and has answered, or False
+        if this node must answer.
 
-        A request that is safe to repeat is retried if the holder ends meanwhile. Raises
-        RefusalError, 503: the holder is unreachable; 502: it is unknown if the request was
-        executed; EngineError.
+        A request that is safe to repeat is sent again if that node ends meanwhile. Raises
+        RefusalError with status 503 if the node cannot be reached, or 502 if it is unknown whether
+        it executed the request; EngineError if PostgreSQL is unavailable.
         """
         may_repeat = scope["method"] != "POST" or may_be_asked_again(body, has_operation=False)
         for _ in range(TRIES):
@@ -85,7 +87,7 @@ class Forwarder:
         raise _unreachable()
 
     def tidy(self) -> None:
-        """Close channels that are unused for a while, or that their holder wants closed."""
+        """Close the channel if it was unused for a while, or if the other node wants it closed."""
         channel = self._channel
         if channel is not None and (channel.is_idle or not channel.is_good):
             self._channel = None

@@ -1,9 +1,9 @@
-"""A client of the gateway: an MCP server for its token, the same as for a channel, with the token's
-rights in its space.
+"""The client of one token at the gateway: an MCP server for its space, with the rights of the
+token. It is the same server as for a device's connection.
 
-All its sessions and requests share it. It has no device: it writes no local files, and requests
-none. If another node holds the space, requests are forwarded to that node's client of the same
-token (`forwarding`).
+All sessions and requests of the token share it. Since it has no device, it writes no local files
+and asks for none. If another node holds the space, it forwards requests to that node
+(`forwarding`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ T = TypeVar("T")
 
 
 class TokenClient:
-    """Serves the requests of one token's client while the token is valid. `run` must run as long as
-    it is used.
+    """Answers the requests of one token while the token is valid. The task `run` must run as long
+    as it is used.
     """
 
     def __init__(self, caller: Caller, daemon: DaemonHost) -> None:
@@ -88,11 +88,13 @@ class TokenClient:
 
     @property
     def grants(self) -> Grants:
-        """The client's current rights; none once its access has ended."""
+        """The current rights of the client; no rights once its access has ended."""
         return self.caller.grants.without_any() if self.is_over.is_set() else self.caller.grants
 
     async def run(self) -> None:
-        """Keep the sessions until `ended` and until their requests are answered."""
+        """Keep the client's sessions open until `ended` is set and the requests in progress are
+        answered.
+        """
         async with self._manager.run():
             telling = asyncio.create_task(self._agent.run_notifications())
             self._ready.set()
@@ -108,28 +110,28 @@ class TokenClient:
                 await asyncio.gather(telling, return_exceptions=True)
 
     def end(self, *, is_revoked: bool) -> None:
-        """End streams and accept no more requests; if the access was revoked, end running requests,
-        too.
+        """End the client's streams and accept no more requests. If `is_revoked`, also end the
+        requests in progress.
         """
         if is_revoked:
             self.is_over.set()
         self.ended.set()
 
     def tidy(self) -> None:
-        """Close unused channels to other nodes."""
+        """Close channels to other nodes that are not used any more."""
         if self._forwarder is not None:
             self._forwarder.tidy()
 
     def require_credit(self) -> None:
-        """Raise RefusalError, 429, if earlier requests exceed the rate, so that the next one need
-        not be read.
+        """Raise RefusalError with status 429 if the client has used up its rate, so that its next
+        request need not even be read.
         """
         if self._bucket.wait_s > MAX_WAIT_S:
             raise _too_fast(self._bucket.wait_s)
 
     async def pay(self, body: bytes) -> None:
-        """Wait until a request may be parsed. Raises RefusalError: 429, over the rate;
-        RequestError: it has too many values.
+        """Wait until the client's rate allows this request to be parsed. Raises RefusalError with
+        status 429 if the wait would be too long; RequestError if the request has too many values.
         """
         price = 1.0 + len(body) / RECORD_BYTES + await price_of(body)
         wait_s = self._bucket.borrow(MAX_WAIT_S, price)
@@ -140,8 +142,9 @@ class TokenClient:
     async def handle(self, scope: Scope, body: bytes, receive: Receive, send: Send, *, is_passed_on: bool) -> None:
         """Answer a request, or forward it to the node that holds the space.
 
-        `is_passed_on`: another node has forwarded it, so it is not forwarded again. Raises
-        RefusalError: the space is unavailable; EngineError.
+        If `is_passed_on`, another node has forwarded it already, so it is not forwarded again.
+        Raises RefusalError if the space is locked or moves to another node; EngineError if
+        PostgreSQL is unavailable.
         """
         self._under_way += 1
         self._is_quiet.clear()
@@ -180,12 +183,12 @@ class TokenClient:
         raise restarting()
 
     def on_change(self, change: DocumentChange) -> None:
-        """Pass on a change in the client's space to its listeners."""
+        """Notify the client's subscriptions of a change in its space."""
         if self._space is not None:
             self._agent.on_change(change)
 
     async def settle(self) -> None:
-        """Wait for changes in progress, at most `FINISH_S`."""
+        """Wait until changes in progress are finished, at most `FINISH_S` seconds."""
         if self._running:
             await asyncio.wait(self._running, timeout=FINISH_S)
 
@@ -207,7 +210,7 @@ class TokenClient:
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[Space]:
-        """Keep the space open. Raises RequestError."""
+        """Keep the space open within the context. Raises RequestError if it cannot be opened."""
         async with contextlib.AsyncExitStack() as holding:
             try:
                 space = await holding.enter_async_context(self._daemon.spaces.hold(self.caller.space_id))
@@ -217,31 +220,35 @@ class TokenClient:
             yield space
 
     def refusal(self) -> RequestError | None:
-        """Return why no request is accepted now, or None if requests are."""
+        """Return the error for all requests at present, or None if requests are accepted."""
         if self.is_over.is_set():
             return RequestError("denied", "this client's access has ended")
         return self._space.refusal("") if self._space is not None else None
 
     @property
     def toolsets(self) -> tuple[str, ...]:
-        """The groups of tools that it sees."""
+        """The names of the groups of tools that the client sees."""
         return TOOLSETS
 
     @property
     def withheld(self) -> frozenset[str]:
-        """Tools for devices and, for a read-only client, tools that write."""
+        """The names of the tools that the client does not see: those that need a device, and for a
+        read-only client those that write.
+        """
         if self.grants.may_write:
             return OF_MACHINES
         return OF_MACHINES | {one.name for one in definitions(TOOLSETS) if not one.read_only}
 
     def origin(self, meta: Mapping[str, object] | None) -> CallOrigin:
-        """Return the provenance of a call. Raises RequestError: it states a malformed time."""
+        """Return the origin of a call, with the class of what it stores. Raises RequestError if
+        `meta` states a malformed time.
+        """
         # No other claim of the client is trusted: neither the provenance of a call, nor that it is
         # a repetition.
         return CallOrigin.of_client(meta, AGENT if self.caller.gateway == "trusted" else UNTRUSTED)
 
     def surroundings(self, report: Callable[..., Any] = nobody) -> ToolContext:
-        """Return the context of a call that reports progress by `report`."""
+        """Return the context of a tool call; `report` is called with its progress."""
         assert self._space is not None
         projects = self.grants.projects
         # A client with several projects, or all, must name the project in each call.
@@ -266,7 +273,9 @@ class TokenClient:
         return SealingFacts.of(roster, spaces.custody(space_id), b"")
 
     async def track(self, work: Awaitable[T]) -> T:
-        """Await something; requests are tracked as a whole."""
+        """Return the result of `work`. It need not be tracked, since the client tracks whole
+        requests.
+        """
         return await work
 
     async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
@@ -296,8 +305,8 @@ def _too_fast(wait_s: float) -> RefusalError:
 
 
 def restarting() -> RefusalError:
-    """Build the refusal that requests a retry: the daemon is ending, or the space is moving to
-    another node.
+    """Build the refusal that asks the client to retry, because the daemon is ending or the space is
+    moving to another node.
     """
     why, hint = "this daemon ends, or another node takes the space", "ask again in a moment"
     return RefusalError(503, "unavailable", why, hint=hint)
@@ -310,7 +319,9 @@ def _locked_error() -> RefusalError:
 
 @dataclass(frozen=True, slots=True)
 class NoMachine:
-    """The device interface of a client without a device; other devices are notified of its changes."""
+    """Stands for the device of a client that has none. It writes no files, and notifies the other
+    devices of the client's changes.
+    """
 
     publish: Callable[[DocumentChange], None]
     progress: Callable[..., Any]  # reports the call's progress to the client
@@ -325,13 +336,13 @@ class NoMachine:
         return WrittenBack(False, PutResult(revision, "", "", changed=True, merged=False, clash=False, queued_pieces=0))
 
     async def flush(self, project: str, path: str) -> None:
-        """Do nothing: there is no file that a user could have edited."""
+        """Do nothing, since there is no file that a user could have edited."""
 
     async def backlog(self) -> None:
-        """Return nothing: nothing is queued."""
+        """Return None, since there is no device with queued changes."""
 
     async def workplace(self, project: str) -> None:
-        """Return nothing: there is no workplace."""
+        """Return None, since there is no device with a project folder."""
 
     async def scan(self, *, force: bool) -> None:
-        """Do nothing: there are no files to compare."""
+        """Do nothing, since there are no local files to compare."""

@@ -1,4 +1,4 @@
-"""Encodes the parts of an HTTP request and its response that go over the channel between two nodes
+"""Encodes and parses the parts of an HTTP request and its response that two nodes exchange
 (PROTOCOL.md 12.5).
 """
 
@@ -26,27 +26,29 @@ Said = Mapping[str, object]
 
 
 class CarriedRequest(TypedDict):
-    """A request without its body."""
+    """A forwarded request in its wire form, without its body."""
 
     method: str
     headers: list[list[str]]
 
 
 class CarriedAnswer(TypedDict):
-    """A response without its body."""
+    """The response to a forwarded request in its wire form, without its body."""
 
     status: int
     headers: list[list[str]]
 
 
 def request_of(scope: Scope) -> CarriedRequest:
-    """Return the parts of a request that the endpoint reads, without its token."""
+    """Return the wire form of a request, with the headers that the receiving node needs, and
+    without its token.
+    """
     asked = [pair for pair in scope["headers"] if pair[0] in _ASKED or pair[0].startswith(_OF_MCP)]
     return {"method": scope["method"], "headers": _texts(asked)}
 
 
 def scope_of(said: Said) -> Scope:
-    """Return the request's ASGI scope on the receiving node. Raises RequestError: malformed."""
+    """Parse a forwarded request to its ASGI scope. Raises RequestError if it is malformed."""
     method = said.get("method")
     if method not in METHODS:
         raise RequestError("invalid", "no such request is passed on")
@@ -67,12 +69,14 @@ def scope_of(said: Said) -> Scope:
 
 
 def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]]) -> CarriedAnswer:
-    """Return the parts of a response for the client, without headers of this connection."""
+    """Return the wire form of a response, without the headers that concern only this node's HTTP
+    connection.
+    """
     return {"status": status, "headers": _texts(pair for pair in headers if pair[0].lower() not in _OF_A_CONNECTION)}
 
 
 def status_of(said: Said) -> int:
-    """Return the status. Raises RequestError: malformed."""
+    """Parse the status of a forwarded response. Raises RequestError if it is malformed."""
     status = said.get("status")
     if not isinstance(status, int) or isinstance(status, bool) or not 100 <= status <= 599:
         raise RequestError("invalid", "no answer by HTTP")
@@ -80,7 +84,9 @@ def status_of(said: Said) -> int:
 
 
 def headers_of(said: Said) -> Headers:
-    """Return the headers. Raises RequestError: malformed."""
+    """Parse the headers of a forwarded request or response. Raises RequestError if they are
+    malformed.
+    """
     try:
         pairs: Any = said["headers"]
         return [(str(name).encode("latin-1"), str(value).encode("latin-1")) for name, value in pairs]
@@ -89,7 +95,9 @@ def headers_of(said: Said) -> Headers:
 
 
 def number_of(said: Said) -> int:
-    """Return the number of the exchange on its channel. Raises RequestError: missing."""
+    """Parse the number that identifies a forwarded request on its channel. Raises RequestError if
+    it is missing.
+    """
     number = said.get("number")
     if not isinstance(number, int) or isinstance(number, bool):
         raise RequestError("invalid", "no number of an exchange")

@@ -1,8 +1,8 @@
-"""Pages of add-ons beside results, for clients of the gateway that show such
+"""Adds pages that add-ons show beside results, for clients of the gateway that can show them
 (`confide_memory.tools.result_views`).
 
-They come without the tools of their buttons: what waits for a user's decision, such as a conflict
-in a file or a suggestion of a session, is on a device.
+The pages come without buttons. What waits for a user's decision, such as a conflict in a file or a
+suggestion from a session, is on a device and cannot be decided here.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from confide_memory.tools.result_views import NONE, ResultViews, shows_views
 
 
 class OfferedViews:
-    """A middleware of the SDK's: it adds pages to what a client gets that shows them, and nothing to
-    what any other client gets.
+    """Middleware of the SDK that adds the add-ons' pages to the answers for clients that can show
+    them. Answers for other clients stay unchanged.
     """
 
     def __init__(self, server_info: Mapping[str, object]) -> None:

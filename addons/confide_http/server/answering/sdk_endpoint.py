@@ -1,5 +1,5 @@
-"""`/mcp`: passes an authenticated request to the SDK's session manager of its client, and ends it
-with its token.
+"""`/mcp`: passes each authenticated request to the client's session manager of the SDK, and ends
+the request when its token ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_MESSAGE: Final = "the body is no message of JSON-RPC: it is one object, and 
 
 
 class SdkEndpoint:
-    """The endpoint as an ASGI application, since the SDK's is one."""
+    """The endpoint `/mcp` as an ASGI application, the form that the SDK uses."""
 
     def __init__(self, daemon: DaemonHost, clients: Clients, callers: TokenCallers, by_token: Bearer[Admitted]) -> None:
         self._daemon = daemon
@@ -54,8 +54,8 @@ class SdkEndpoint:
         await self._answer(admitted.caller, scope, receive, send, left_s=admitted.left_s, is_passed_on=False)
 
     async def answer_forwarded(self, key: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that another node has authenticated, for the caller with this key; that
-        node ends it with its token.
+        """Answer a request that another node has authenticated, for the client with this registry
+        key. That node ends the request when its token ends.
         """
         caller = await self._callers.current_caller(key)
         if caller is None:

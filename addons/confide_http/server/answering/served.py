@@ -1,5 +1,5 @@
-"""The MCP server of a token in the form that the SDK's session manager needs; `AgentServer` answers
-its requests.
+"""Presents the MCP server of a token to the SDK's session manager; `AgentServer` answers the
+requests.
 """
 
 from __future__ import annotations
@@ -43,16 +43,18 @@ _NEWS: Final[Mapping[str, type[Any]]] = {
 
 
 class MethodHandler(NamedTuple):
-    """The handler of a method, and the model of its parameters."""
+    """A function that answers a method, and the SDK's model of the method's parameters."""
 
     params_type: type[Any]
     handler: Callable[[Any, Any], Awaitable[Message]]
 
 
 class Served:
-    """Replaces the SDK's own server, which is a web server, too.
+    """Has the methods and attributes that the SDK's session manager uses of an MCP server. It
+    replaces the SDK's `Server`, which would also be a web server.
 
-    `middleware` has nothing of the SDK's: its spans would send tool arguments to any installed exporter.
+    `middleware` lacks the SDK's own tracing, whose spans would send tool arguments to any installed
+    exporter.
     """
 
     def __init__(self, described: Message, handlers: Mapping[str, Handler]) -> None:
@@ -76,8 +78,8 @@ class Served:
         yield {}
 
     def get_tool_input_schema(self, _name: str) -> None:
-        """Return None: none of our tools has parameters in headers. Without this method the SDK
-        would list all tools for each call.
+        """Return None, since none of our tools has parameters in headers. Without this method the
+        SDK would list all tools for each call.
         """
 
     def get_notification_handler(self, _method: str) -> MethodHandler | None:
@@ -85,11 +87,13 @@ class Served:
 
     @property
     def server_info_stamp(self) -> dict[str, object]:
-        """Return the metadata for each result of the later era."""
+        """The name and version of the server, which each result of protocol version 2026-07-28
+        contains.
+        """
         return dict(self._metadata_routes["serverInfo"])
 
     def create_initialization_options(self) -> InitializationOptions:
-        """Return the options for `initialize`, in the older era."""
+        """Return the options for `initialize`, which older protocol versions use."""
         info = self._metadata_routes["serverInfo"]
         return InitializationOptions(
             server_name=info["name"],

@@ -45,13 +45,15 @@ Resolve = Callable[[str], Awaitable[list[str]]]
 
 
 async def resolve(host: str) -> list[str]:
-    """Return the addresses of a name. Raises OSError."""
+    """Return the IP addresses of a host name. Raises OSError if it has none."""
     found = await asyncio.get_running_loop().getaddrinfo(host, HTTPS_PORT, type=socket.SOCK_STREAM)
     return [str(each[4][0]) for each in found]
 
 
 def is_public(address: Address) -> bool:
-    """Return True if the address is public and does not lead into one of the server's own networks."""
+    """Return True if the address is on the public internet, so that a request to it cannot end in
+    one of the server's own networks.
+    """
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
@@ -62,7 +64,7 @@ def is_public(address: Address) -> bool:
 
 
 class ClientMetadata:
-    """The metadata documents of a gateway's applications."""
+    """Fetches and checks the documents by which applications describe themselves to a gateway."""
 
     def __init__(
         self,
@@ -96,10 +98,10 @@ class ClientMetadata:
         return bool(self._hosts)
 
     async def application(self, identifier: str) -> Application | None:
-        """Return the application described at this URL, as recorded now; None if no document is
-        fetched from there.
+        """Return the application that the document at this URL describes, as it is recorded now.
+        Return None if the URL is not on a host from which documents are fetched.
 
-        Raises RefusalError: there is no valid document, or there are too many requests.
+        Raises RefusalError if there is no valid document, or there are too many requests.
         """
         host = self._host_of(identifier)
         if host is None:

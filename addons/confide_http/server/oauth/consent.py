@@ -1,8 +1,8 @@
-"""The page for the user: which application requests access, to what, where it returns, and the six
-words that a device approves.
+"""The page that asks the user to approve an application. It shows its name, the access that it asks
+for, the address to which it returns, and the six words to type on a device.
 
-Plain HTML without a script: it reloads itself every few seconds, and redirects once the words are
-approved. All foreign text is escaped; nothing is loaded but one stylesheet from this server, and no
+It is plain HTML without a script: it reloads itself every few seconds, and redirects once the words
+are approved. All text of others is escaped; it loads only one stylesheet of this server, and no
 page may frame it.
 """
 
@@ -48,7 +48,7 @@ _WRITES: Final = "It would read what your memory holds, but for what is sealed, 
 
 
 def waiting_page(waiting: PendingSignIn, words: str) -> Response:
-    """Return the page, which reloads itself until the words are approved."""
+    """Return the page that shows the six words and reloads itself until they are approved."""
     redirect = waiting.request.redirect
     registered = "<p>It has registered itself: its name was not verified.</p>\n"
     text = (

@@ -1,4 +1,4 @@
-"""The SDK's authorization server provider, implemented with the registry."""
+"""Implements the authorization server provider of the SDK with the data of the registry."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ READ, WRITE = SCOPES
 
 
 class OurCode(AuthorizationCode):
-    """A code in the SDK's form, together with ours."""
+    """An authorization code in the SDK's form, with the record of the registry."""
 
     record: Any
 
 
 class OurRefresh(RefreshToken):
-    """A refresh token in the SDK's form, together with ours."""
+    """A refresh token in the SDK's form, with the record of the registry."""
 
     record: Any
 
 
 class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, AccessToken]):
-    """The provider of one gateway; of a single request if `source` or `redirects` are given."""
+    """The authorization server provider of one gateway. With `source` or `redirects` it serves a
+    single request.
+    """
 
     def __init__(
         self,
@@ -76,8 +78,8 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         return None if found is None else _information(found, self._redirects)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
-        """Register a program. The route has checked that registration is open. Raises
-        RegistrationError.
+        """Register an application. The route has already checked that registration is open. Raises
+        RegistrationError if its data is invalid.
         """
         space = await asyncio.to_thread(self._applications.open_space)
         if space is None:
@@ -104,8 +106,8 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
             raise RegistrationError("invalid_client_metadata", str(error)) from error
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
-        """Return the URL where the user decides. Raises AuthorizeError: too many requests are
-        waiting.
+        """Return the URL of the page where the user decides. Raises AuthorizeError if too many
+        requests are waiting.
         """
         application = await asyncio.to_thread(self._applications.find, client.client_id)
         if application is None:
@@ -127,8 +129,8 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> OurCode | None:
-        """Return the code, or None if it belongs to another application. A used code is returned
-        while it may be repeated.
+        """Return the authorization code, or None if it is unknown or belongs to another
+        application. A used code is returned as long as it may be repeated.
         """
         code: Code | None = await asyncio.to_thread(self._sign_ins.code, authorization_code)
         if code is None or code.application != client.client_id:
@@ -150,15 +152,17 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         client: OAuthClientInformationFull,  # noqa: ARG002 - the SDK's form
         authorization_code: OurCode,
     ) -> OAuthToken:
-        """Issue the first tokens. Raises TokenError."""
+        """Issue the first tokens for an authorization code. Raises TokenError if the code is not
+        accepted.
+        """
         try:
             return _token_response(await asyncio.to_thread(self._sign_ins.exchange, authorization_code.record))
         except TakenError as error:
             raise TokenError("invalid_request", str(error)) from error
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> OurRefresh | None:
-        """Return the refresh token, or None if it belongs to another application. An invalid
-        repetition revokes its family.
+        """Return the refresh token, or None if it is unknown or belongs to another application. If
+        it is repeated too late, all access from its sign-in is revoked.
         """
         found: Refresh | None = await asyncio.to_thread(self._sign_ins.refresh_of, refresh_token, client.client_id)
         if found is None:
@@ -178,23 +182,25 @@ class GatewayProvider(OAuthAuthorizationServerProvider[OurCode, OurRefresh, Acce
         refresh_token: OurRefresh,
         scopes: list[str],
     ) -> OAuthToken:
-        """Issue the next tokens. Raises TokenError."""
+        """Issue the next two tokens for a refresh token. Raises TokenError if the refresh token is
+        not accepted.
+        """
         if set(scopes) != set(refresh_token.scopes):
             raise TokenError("invalid_scope", "a token is turned over as it is; sign in again for less")
         return _token_response(await asyncio.to_thread(self._sign_ins.turn_over, refresh_token.record))
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        """Not called: our own authentication checks tokens (`server/token_callers.py`)."""
+        """Never called by the gateway, which checks tokens itself (`server/token_callers.py`)."""
         raise NotImplementedError
 
     async def revoke_token(self, token: AccessToken | OurRefresh) -> None:
-        """Not called: there is no such endpoint; `confide http rm` ends an access."""
+        """Never called, since the gateway has no endpoint for it; `confide http rm` ends an access."""
         raise NotImplementedError
 
 
 class Authenticator(ClientAuthenticator):
-    """Authenticates an application by the SHA-256 of its secret; the SDK's would need the secret
-    itself.
+    """Authenticates an application by the SHA-256 of its secret. The SDK's own class would need the
+    secret itself.
     """
 
     def __init__(self, provider: GatewayProvider, applications: Applications) -> None:
@@ -202,7 +208,9 @@ class Authenticator(ClientAuthenticator):
         self._applications = applications
 
     async def authenticate_request(self, request: Request) -> OAuthClientInformationFull:
-        """Raises AuthenticationError, with the same text for every cause."""
+        """Return the authenticated application. Raises AuthenticationError, with the same text for
+        every cause, if it cannot be authenticated.
+        """
         form = await request.form()
         identifier = form.get("client_id")
         found = await asyncio.to_thread(self._applications.find, identifier) if isinstance(identifier, str) else None

@@ -1,4 +1,4 @@
-"""The routes of the authorization server, with the checks before the SDK's handlers."""
+"""The routes of the authorization server, with checks before the SDK's handlers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class SignInRoutes:
-    """The sign-in routes of a gateway. `origin`: of the public addresses, and the issuer (`iss`)."""
+    """The sign-in routes of a gateway. `origin` is the origin of its public URLs and the issuer
+    (`iss`).
+    """
 
     def __init__(
         self,
