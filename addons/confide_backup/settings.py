@@ -34,7 +34,9 @@ class BackupConfig:
 
     @property
     def max_age_s(self) -> float:
-        """Maximum age in seconds. Raises ValueError if `max_age` is not valid."""
+        """The age in seconds from which a snapshot is too old. Raises ValueError if `max_age` is
+        not valid.
+        """
         match = _AGE.fullmatch(self.max_age)
         if match is None:
             raise ValueError("it is a number of hours or days, as in 36h or 3d")
@@ -42,8 +44,8 @@ class BackupConfig:
 
     @property
     def minute(self) -> int | None:
-        """Minute of the day of `at`, None without one. Raises ValueError if it is not a time of
-        day.
+        """The minute of the day from the option `at`, or None without one. Raises ValueError if it
+        is not a time of day.
         """
         if not self.at:
             return None
@@ -53,7 +55,9 @@ class BackupConfig:
         return int(match[1]) * 60 + int(match[2])
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
-        """Return the first option with an invalid value, and the values that it accepts."""
+        """Return the name of the first option with an invalid value and a description of the
+        accepted values, or None if all are valid.
+        """
         for option, name in (("minute", "at"), ("max_age_s", "max_age")):
             try:
                 getattr(self, option)

@@ -167,8 +167,8 @@ def _name_space(problem: str, names: dict[str, str]) -> str:
 
 
 def work(here: CommandContext, asked: BackupRequest) -> dict[str, Any]:
-    """Run a request in the running daemon, or in this process without one. Raise ConfideError if it
-    fails.
+    """Run a request in the running daemon, or in this process if no daemon runs. Raise ConfideError
+    if it fails.
     """
     try:
         lock = DaemonLock.take(here.paths.data.lock)

@@ -1,4 +1,4 @@
-"""The commands of `confided` about backups, as its help shows them."""
+"""Declares the commands of `confided` for backups, with their help."""
 
 from __future__ import annotations
 

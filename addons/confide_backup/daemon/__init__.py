@@ -1,3 +1,3 @@
 """Takes snapshots of the data folder while the daemon serves, verifies them, and removes old ones
-when newer ones are proven.
+once a newer one is verified.
 """

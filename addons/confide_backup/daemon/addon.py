@@ -25,7 +25,7 @@ from confide_daemon.datadir.paths import DaemonPaths, DataFolder
 
 
 class Backup(Addon):
-    """The add-on that takes, verifies, removes and restores snapshots of the data folder."""
+    """The daemon's add-on that takes, verifies, removes and restores snapshots of the data folder."""
 
     def service(self, daemon: DaemonHost) -> Service:
         """Return the service that takes snapshots daily and when a command requests one."""
@@ -33,12 +33,14 @@ class Backup(Addon):
         return BackupDesk(backups, daemon.verbs, daemon.gauges, daemon.spaces.disk)
 
     def revocation_folders(self, config: DaemonConfig) -> Mapping[str, str]:
-        """Return the folder of the snapshots, and the other folder for revoked keys."""
+        """Return the folders that get a copy of the list of revoked keys, by the name of the option
+        that sets each.
+        """
         settings = config.table(BackupConfig)
         return {"[backup] revoked": settings.revoked, "[backup] to": settings.to}
 
     def snapshots_to(self, config: DaemonConfig) -> str:
-        """Return the configured folder of the snapshots."""
+        """Return the configured folder of the snapshots, "" if none is configured."""
         return config.table(BackupConfig).to
 
     def snapshot(self, folder: DataFolder, config: DaemonConfig, config_file: Path) -> str:
@@ -51,7 +53,7 @@ class Backup(Addon):
             return made.id
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Check that every space has a proven snapshot that is recent enough."""
+        """Check that every space has a verified snapshot that is recent enough."""
         follow("looking at the backups")
         return _backups(paths)
 

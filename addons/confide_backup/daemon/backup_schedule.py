@@ -1,10 +1,10 @@
 """The schedule of snapshots by the local clock, which may jump; the retention rules; and the
 operator's programs that copy a snapshot elsewhere and fetch it.
 
-Retention follows restic: the newest snapshot of each of so many days, weeks and months is kept.
-Only proven snapshots allow older ones to be removed. A snapshot stays if a space in it has data
-that no newer proven one has, so a space that was locked during its copy, and has changed since, is
-not lost.
+Retention follows restic: of each of the configured numbers of days, weeks and months, the newest
+snapshot is kept. Only a verified snapshot allows an older one to be removed. A snapshot stays if it
+has data of a space that no newer verified snapshot has, so data is kept even if the space was
+locked during a later copy and has changed since.
 
 Programs run without a shell and with a timeout. Their output goes to the daemon's stderr, since the
 operator chose them and it explains their failures.
@@ -34,8 +34,8 @@ _DAY_S: Final = 86_400
 
 
 def last_due(now: float, minute: int) -> float:
-    """Return the last time at or before `now` when a snapshot was due; `minute` is of the day,
-    local time.
+    """Return the last time at or before `now` when a snapshot was due. `minute` is the configured
+    minute of the day, in local time.
 
     If a clock change skips that time of day, the time just after the gap counts.
     """
@@ -48,17 +48,18 @@ def last_due(now: float, minute: int) -> float:
 
 
 def is_due(now: float, minute: int, newest: float | None) -> bool:
-    """Return True if a snapshot is due; `newest` is the time of the newest one, None without one.
+    """Return True if a snapshot is due. `minute` is the configured minute of the day; `newest` is
+    the time of the newest snapshot, or None if there is no snapshot.
 
-    A missed snapshot, since the device was off, is due at once. A newest snapshot with a time in
-    the future does not count: the clock was corrected since.
+    A snapshot that was missed while the computer was off is due at once. A newest snapshot with a
+    time in the future does not count, since the clock was corrected since then.
     """
     return newest is None or newest > now or newest < last_due(now, minute)
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The number of snapshots to keep of each period; if all are 0, no snapshot is ever removed."""
+    """The number of snapshots to keep of each period. If all are 0, no snapshot is ever removed."""
 
     daily: int
     weekly: int
@@ -67,7 +68,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSnapshot:
-    """The data of a snapshot that scheduling and retention need."""
+    """The data of a snapshot that the schedule and the retention rules need."""
 
     id: str
     number: int  # counts up, independent of the clock
@@ -86,7 +87,7 @@ _SPANS: Final[Mapping[str, Callable[[time.struct_time], Any]]] = {
 
 
 def let_go(there: Sequence[ScheduledSnapshot], keep: Keep) -> list[str]:
-    """Return the names of the snapshots to remove, oldest first."""
+    """Return the names of the snapshots that the retention rules remove, oldest first."""
     newest_first = sorted(there, key=lambda one: one.number, reverse=True)
     sound = [one for one in newest_first if one.is_sound]
     if not sound or not (keep.daily or keep.weekly or keep.monthly):
@@ -129,10 +130,10 @@ async def run(argv: Sequence[str], places: Mapping[str, str], *, timeout_s: floa
     """Run a program in a folder and wait for its end; on timeout or cancellation, kill its whole
     process group.
 
-    `places` has the values for `{snapshot}`, `{name}` and `{folder}` in its arguments; other braces
-    stay.
+    `places` has the values for `{snapshot}`, `{name}` and `{folder}` in the arguments; other braces
+    stay as they are.
 
-    Raise HookError if it cannot be started, fails, or takes too long.
+    Raise HookError if the program cannot be started, fails, or takes too long.
     """
     command = [_PLACE.sub(lambda found: places.get(found[1], found[0]), argument) for argument in argv]
     try:

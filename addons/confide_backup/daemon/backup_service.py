@@ -1,4 +1,4 @@
-"""Takes, verifies and removes snapshots one at a time, for a running daemon or a command."""
+"""Takes, verifies and removes snapshots one at a time, for a running daemon or for a command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SECOND_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BackupRequest:
-    """A request to take, verify or prune snapshots."""
+    """A request to take, verify or remove snapshots."""
 
     what: What
     to: str = ""  # the target; "": the one that is configured
@@ -41,7 +41,7 @@ class BackupRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackupStatus:
-    """The status of the snapshots in the configured target."""
+    """The state of the snapshots in the configured backup folder."""
 
     newest: str = ""  # its name; "" without one
     newest_at: int | None = None  # when it was taken, seconds since 1970
@@ -52,7 +52,7 @@ class BackupStatus:
 
 
 class Backups:
-    """The backups of one data folder."""
+    """Takes, verifies and removes the snapshots of one data folder."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class Backups:
         self._turn = asyncio.Lock()
 
     async def do(self, asked: BackupRequest, follow: Follow) -> dict[str, Any]:
-        """Take, verify or prune snapshots as requested, and return the JSON result for the command
-        that asked. Only one request runs at a time. Raises ConfideError.
+        """Take, verify or remove snapshots as requested, and return the JSON result for the command
+        that asked. Only one request runs at a time.
 
-        `follow`: called with the progress.
+        `follow` is called with the progress. Raises ConfideError if the request fails.
         """
         target = target_of(self._config, asked.to)
         async with self._turn:
@@ -90,7 +90,7 @@ class Backups:
 
     async def nightly(self, follow: Follow = lambda *_: None) -> None:
         """Take a snapshot, verify it, remove old ones, and run the operator's program. Raises
-        ConfideError.
+        ConfideError if a step fails.
         """
         target = target_of(self._config, "")
         async with self._turn:
@@ -106,13 +106,17 @@ class Backups:
                 await self._run_after(target.snapshot(made.id), made.id)
 
     def held_copies(self, space_id: str, before: float) -> list[HeldCopy]:
-        """Return the snapshots with a space as it was before a time. Raise TargetError."""
+        """Return the snapshots that contain the space as it was before the time `before` (seconds
+        since 1970). Raise TargetError if the backup folder cannot be read.
+        """
         history = self.history(target_of(self._config, ""))
         return snapshot.copies_in(history, space_id, before)
 
     async def drop_copies(self, space_id: str, before: float) -> list[str]:
-        """Take and verify a new snapshot, then remove a space from those from before a time; return
-        their names. Raise ConfideError.
+        """Take and verify a new snapshot, then remove the space from all snapshots taken before the
+        time `before`; return their names.
+
+        Raise ConfideError if a step fails.
         """
         target = target_of(self._config, "")
         async with self._turn:
@@ -135,14 +139,16 @@ class Backups:
         return [one.id for one in found]
 
     async def keep_records(self, space_id: str) -> None:
-        """Copy a space's records of forgotten texts beside the snapshots. Raise ConfideError."""
+        """Copy a space's records of forgotten texts to the backup folder. Raise ConfideError if
+        that fails.
+        """
         target = target_of(self._config, "")
         file = await asyncio.to_thread(snapshot.keep_records, target, self._state.folder, space_id)
         if file is not None:
             await self._run_after(file, f"{file.name}-{id_of(time.time())}")
 
     async def prove_unlocked(self, standing: BackupStatus) -> None:
-        """Verify the spaces of the newest snapshot whose keys were missing at its verification and
+        """Verify the spaces of the newest snapshot whose keys were missing when it was verified and
         are available now.
         """
         target = target_of(self._config, "")
@@ -151,7 +157,9 @@ class Backups:
                 await verify.prove(target, standing.newest, self._state, self._spaces, only=at_hand)
 
     def at_hand(self, standing: BackupStatus) -> list[str]:
-        """Return the spaces that waited for their keys and have them now."""
+        """Return the spaces whose keys were missing when the newest snapshot was verified and are
+        available now.
+        """
         return [
             space_id
             for space_id, names in standing.waiting.items()
@@ -159,15 +167,15 @@ class Backups:
         ]
 
     async def run_program_for(self, path: Path) -> None:
-        """Run the operator's program for a file of the target outside snapshots: the revoked keys.
-        Raise ConfideError.
+        """Run the operator's program for a file of the backup folder that is in no snapshot, such
+        as the list of revoked keys. Raise ConfideError if the program fails.
         """
         if self.has_target and path.parent == target_of(self._config, "").folder:
             await self._run_after(path, f"{path.name}-{id_of(time.time())}")
 
     @property
     def has_target(self) -> bool:
-        """Return True if a target is configured."""
+        """Return True if a backup folder is configured."""
         return bool(self._config.to)
 
     def is_due(self, standing: BackupStatus) -> bool:
@@ -176,9 +184,9 @@ class Backups:
         return minute is not None and backup_schedule.is_due(time.time(), minute, standing.newest_at)
 
     def standing(self) -> BackupStatus:
-        """Read the status of the snapshots in the configured target from disk.
+        """Read the state of the snapshots in the configured backup folder from disk.
 
-        Raise TargetError if the target does not exist or is not writable.
+        Raise TargetError if the folder does not exist or is not writable.
         """
         folder = self._state.folder
         spaces = [one for one in self._state.registry.spaces().values() if folder.space(one).exists()]
@@ -196,8 +204,8 @@ class Backups:
         return BackupStatus(newest.id, newest.manifest.at, proven_at, unproven, waiting, late)
 
     def history(self, target: BackupTarget) -> SnapshotHistory:
-        """Return the snapshots of a target. Raise TargetError if it is not this daemon's or cannot
-        be read.
+        """Return the snapshots in a backup folder. Raise TargetError if the folder belongs to
+        another daemon or cannot be read.
         """
         return SnapshotHistory.read(target, self._state)
 
@@ -280,7 +288,9 @@ def _key_names(target: BackupTarget, made: BackupManifest, space_id: str) -> tup
 
 
 def target_of(config: BackupConfig, to: str) -> BackupTarget:
-    """Return the named target, or else the configured one. Raise ConfideError without either."""
+    """Return the backup folder that `to` names, or the configured one if `to` is empty. Raise
+    ConfideError if there is neither.
+    """
     if not (to or config.to):
         hint = 'name it with --to DIR, or set to = "DIR" under [backup] in daemon.toml'
         raise ConfideError("no folder for backups is configured", hint=hint)

@@ -1,10 +1,10 @@
-"""The manifest of a snapshot and the proof of its verification, two files that the daemon's
-identity signs.
+"""The manifest of a snapshot, and the record of its verification: two files that the daemon's
+identity key signs.
 
-The manifest lists every file with its size and hash, and the state of each database. Only that
-signature makes a snapshot trusted, and only its proof makes it count.
+The manifest lists every file with its size and hash, and the state of each database. A snapshot is
+trusted only if this signature is valid, and counts as verified only if the record is there.
 
-Each has exactly one byte form: JSON with sorted keys and without blanks, whole numbers, bytes as
+Each file has exactly one form: JSON with sorted keys and without blanks, whole numbers, bytes as
 lower-case hex. So a changed bit anywhere in the file is detected, even one that a parser would
 ignore.
 """
@@ -60,18 +60,20 @@ def database_of(space_id: str) -> str:
 
 
 def custody_of(space_id: str) -> str:
-    """Return the path of the file that names the keepers of that database's key."""
+    """Return the path in a snapshot of the file that names who keeps the key of a space's database."""
     return f"spaces/{space_id}.custody"
 
 
 def files_of(space_id: str) -> tuple[str, ...]:
-    """Return the paths that a snapshot may have for a space: database, log, and keepers of its key."""
+    """Return the paths that a snapshot may have for a space: its database, the database's log, and
+    the file that names who keeps its key.
+    """
     return database_of(space_id), database_of(space_id) + LOG, custody_of(space_id)
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a snapshot."""
+    """A file of a snapshot, with its size and hash."""
 
     size: int  # bytes
     hash: bytes  # BLAKE2b-256
@@ -84,7 +86,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class ManifestDatabase:
-    """The state of a database when it was copied; all fields are None if its key was not available."""
+    """The state of a database when it was copied. All fields are None if its key was not available."""
 
     change: int | None = None  # the newest change of the space
     schema: int | None = None  # the newest migration
@@ -95,7 +97,7 @@ class ManifestDatabase:
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest:
-    """The manifest of a snapshot."""
+    """The list of a snapshot's files and databases."""
 
     id: str  # its folder's name
     number: int  # counts up in this target, independent of the clock
@@ -109,11 +111,16 @@ class BackupManifest:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all its files, hard links included."""
+        """The size of all files of the snapshot in bytes, including those that are hard links to
+        files of an earlier one.
+        """
         return sum(file.size for file in self.files.values())
 
     def contents(self) -> dict[str, bytes]:
-        """Return a hash of each space's files, canaries and program version, by the space's id."""
+        """Return a hash for each space, by the space's id, of its files, of its test searches
+        (`canaries`) and of the program's version. It is equal in two snapshots if verifying one of
+        them also verifies the other.
+        """
         found = {}
         for space_id, held in self.spaces.items():
             files = [self.files.get(each) for each in files_of(space_id)]
@@ -122,7 +129,7 @@ class BackupManifest:
         return found
 
     def custody_in(self, folder: Path, space_id: str) -> Custody:
-        """Read the keepers of a space's key from the snapshot. Raise StorageError if the file is
+        """Read from the snapshot who keeps the key of a space. Raise StorageError if the file is
         damaged or missing.
         """
         if custody_of(space_id) not in self.files:
@@ -133,8 +140,8 @@ class BackupManifest:
             raise StorageError(f"it is not known who keeps the key of space {space_id} in it") from None
 
     def strays(self, folder: Path) -> tuple[list[str], list[str]]:
-        """Return the listed files that `folder` lacks, and the unlisted entries in it; folders end
-        in a slash.
+        """Compare the manifest with a folder. Return the listed files that the folder lacks, and
+        the entries of the folder that are not listed; names of folders end in a slash.
         """
         there, odd = set(), []
         for path in folder.rglob("*"):
@@ -148,7 +155,7 @@ class BackupManifest:
         return sorted(self.files.keys() - there), sorted(there - self.files.keys() - {MANIFEST, VERIFIED}) + sorted(odd)
 
     def to_bytes(self, identity: Identity) -> bytes:
-        """Return the signed file."""
+        """Return the manifest as a signed file."""
         return _sign(self._body(), _LABEL, identity)
 
     def _body(self) -> dict[str, object]:
@@ -204,7 +211,7 @@ class BackupManifest:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The newest verification of a snapshot."""
+    """The record of the last verification of a snapshot."""
 
     snapshot: str
     manifest: bytes  # the manifest's hash, which binds the proof to it
@@ -216,25 +223,25 @@ class Proof:
 
     @property
     def is_sound(self) -> bool:
-        """Return True if nothing is wrong and the registry was opened; spaces may wait for their
-        keys.
+        """Return True if nothing is wrong and the registry could be opened. Spaces whose keys were
+        missing do not count as wrong.
         """
         return self.files == self.registry == "proven" and {*self.spaces.values()} <= {"proven", "unproven"}
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict for the whole snapshot: the worst of its parts."""
+        """The verdict for the whole snapshot, which is the worst verdict of its parts."""
         found = {self.files, self.registry, *self.spaces.values()}
         return next(one for one in ("differs", "unreadable", "unproven", "proven") if one in found)
 
     @property
     def proven(self) -> frozenset[str]:
-        """Ids of the proven spaces; empty if the files or the registry are not proven."""
+        """The ids of the spaces that were verified; none if the files or the registry were not."""
         is_whole = self.files == self.registry == "proven"
         return frozenset(space_id for space_id, one in self.spaces.items() if is_whole and one == "proven")
 
     def to_bytes(self, identity: Identity) -> bytes:
-        """Return the signed file."""
+        """Return the record as a signed file."""
         return _sign(self._body(), _PROOF_LABEL, identity)
 
     def _body(self) -> dict[str, object]:
@@ -250,7 +257,9 @@ class Proof:
 
     @classmethod
     def parse(cls, data: bytes, *, made: BackupManifest, signers: Collection[bytes]) -> Self | None:
-        """Parse a proof; return None unless one of these keys signed it for this manifest."""
+        """Parse the record of a verification. Return None unless one of the keys in `signers`
+        signed it for this manifest.
+        """
         try:
             found = json.loads(data)
             signature = _hex(found.pop("signature"), SIGNATURE_LENGTH)
@@ -273,7 +282,7 @@ class Proof:
 
 
 def hash_of(data: bytes) -> bytes:
-    """Return the BLAKE2b-256 hash, as in `File.hash`."""
+    """Return the BLAKE2b-256 hash of the data, the kind of hash in `File.hash`."""
     return hashlib.blake2b(data, digest_size=HASH_BYTES).digest()
 
 

@@ -1,7 +1,7 @@
-"""Spaces that are not open here: those of a data folder without a running daemon, and those of
-other nodes.
+"""Spaces that are not open in this process: those of a data folder without a running daemon, and
+those that other nodes hold.
 
-Copies of other nodes' spaces are updated from their logs before a snapshot copies them.
+The local copies of other nodes' spaces are updated from their logs before a snapshot copies them.
 """
 
 from __future__ import annotations
@@ -33,30 +33,32 @@ Follow = Callable[[str, int, int], None]
 
 
 class SpaceAccess(Protocol):
-    """Access to spaces and their keys: the pool of a running daemon, or `OfflineSpaces` without
-    one.
+    """Access to spaces and their keys. A running daemon has its pool of open spaces, a command
+    without a daemon has `OfflineSpaces`.
     """
 
     @property
     def leases(self) -> Leases | None:
-        """Leases on the space logs, which other nodes may write to; None if only the files exist."""
+        """The leases on the logs of spaces that several nodes share; None if spaces exist only as
+        files.
+        """
 
     @property
     def chunks(self) -> ChunkSettings:
-        """Settings for cutting their documents into chunks."""
+        """The settings for cutting the spaces' documents into chunks."""
 
     def freeze(self, space_id: str) -> AbstractAsyncContextManager[FrozenSpace]:
-        """Return the space's state; within this context its database and custody file do not
-        change, and it is not opened.
+        """Return the space's state. Within this context the space is not opened, and its database
+        and key custody file do not change.
         """
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """Return a 32-byte key by its name; None if a device must bring it."""
+        """Return the space's 32-byte key with this name, or None if only a device has it."""
 
 
 class OfflineSpaces:
-    """The spaces of a folder whose lock the command holds: none is open, and keys that devices keep
-    are not available.
+    """The spaces of a data folder whose lock this command holds. No space is open, and keys that
+    devices keep are not available.
     """
 
     def __init__(
@@ -81,12 +83,12 @@ class OfflineSpaces:
         yield FrozenSpace(key, custodian)
 
     def key(self, space_id: str, name: KeyName) -> bytes | None:
-        """Return a 32-byte key by its name; None if a device must bring it."""
+        """Return the space's 32-byte key with this name, or None if only a device has it."""
         return self._state.master.space_key(space_id, name.number) if name.keeper == "server" else None
 
 
 async def present(leases: Leases | None, folder: DataFolder, space_ids: Collection[str]) -> list[str]:
-    """Return the spaces that have data in the folder or in the shared store."""
+    """Return those of the given spaces that have data in the folder or in the shared store."""
     logged: set[str] = set()
     if leases is not None:
         try:
@@ -99,10 +101,10 @@ async def present(leases: Leases | None, folder: DataFolder, space_ids: Collecti
 async def catch_up(
     leases: Leases | None, space_id: str, folder: DataFolder, stilled: FrozenSpace, chunks: ChunkSettings
 ) -> tuple[bytes | None, bool]:
-    """Return the key of a space's database, and whether the file has all acknowledged changes that
-    this node knows of.
+    """Return the key of a space's database, or None if it is not available, and True if the file
+    has all confirmed changes that this node knows of.
 
-    If the space is not open here, the file first gets the changes of other nodes, as far as
+    If the space is not open here, the changes of other nodes are first added to the file, as far as
     possible.
     """
     custodian = stilled.custodian

@@ -1,7 +1,7 @@
-"""The backup service of a running daemon: daily snapshots, verification when a device brings a
-missing key, and requests of commands.
+"""The backup service of a running daemon: it takes daily snapshots, verifies a snapshot again when
+a device brings a missing key, and runs the requests of commands.
 
-A command starts a task with one verb of the control socket, and follows it with another.
+A command starts a task with one request to the control socket, and follows it with another.
 """
 
 from __future__ import annotations
@@ -86,34 +86,36 @@ class BackupDesk(Service):
 
     @property
     def is_busy(self) -> bool:
-        """Return True if work is under way that the daemon's end would interrupt."""
+        """Return True if a task is running that would be interrupted if the daemon ended."""
         return self._is_working or any(not one.outcome for one in self._tasks.values())
 
     @property
     def is_backed_up(self) -> bool | None:
-        """Return True if the target exists and every space has a proven snapshot that is recent
-        enough; None without a configured target.
+        """Return True if the backup folder exists and every space has a verified snapshot that is
+        recent enough; None if no backup folder is configured.
         """
         return not self.health_problems() if self._backups.has_target else None
 
     def health_problems(self) -> set[str]:
-        """Return `backup` if a space lacks a proven snapshot that is recent enough, or the target
-        is missing.
+        """Return `{"backup"}` if a space has no verified snapshot that is recent enough, or the
+        backup folder is missing; else an empty set.
         """
         return {"backup"} if self._standing.late or not self._is_there else set()
 
     def copies_of(self, space_id: str, before: float) -> Sequence[HeldCopy]:
-        """Return the snapshots with a space as it was before a time. Raise TargetError."""
+        """Return the snapshots that contain the space as it was before the time `before` (seconds
+        since 1970). Raise TargetError if the backup folder cannot be read.
+        """
         return self._backups.held_copies(space_id, before) if self._backups.has_target else ()
 
     async def drop_copies(self, space_id: str, before: float) -> Sequence[str]:
-        """Remove a space from the snapshots from before a time, after a new one is verified. Raise
-        ConfideError.
+        """Remove the space from the snapshots taken before the time `before`, once a new snapshot
+        is verified. Return their names. Raise ConfideError if a step fails.
         """
         return await self._backups.drop_copies(space_id, before) if self._backups.has_target else ()
 
     def on_records_written(self, space_id: str) -> None:
-        """Copy a space's records of forgotten texts beside the snapshots."""
+        """Copy a space's records of forgotten texts to the backup folder."""
         if self._backups.has_target:
             self._begin_task(self._keep_records(space_id), "confide-forgotten")
 
@@ -124,7 +126,7 @@ class BackupDesk(Service):
             log.error("backup: %s", error)
 
     def on_revocations_written(self, files: Sequence[Path]) -> None:
-        """Run the operator's program at once for the files of revoked keys."""
+        """Run the operator's program at once for these files, which list revoked keys."""
         for path in files:
             self._begin_task(self._run_program_for(path), "confide-revoked")
 
@@ -135,7 +137,9 @@ class BackupDesk(Service):
             log.error("backup: %s", error)
 
     async def close(self) -> None:
-        """Cancel running work: an unfinished snapshot is not listed, and the next one removes it."""
+        """Cancel the running task. An unfinished snapshot is not listed, and the next snapshot
+        removes its files.
+        """
         tasks = [*self._under_way]
         for task in tasks:
             task.cancel()

@@ -38,7 +38,7 @@ MOST_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BackupKey:
-    """The public half of the backup key. Only the recovery code opens data that is sealed to it."""
+    """The public half of the backup key. Only the recovery code can open what is sealed to it."""
 
     device: bytes  # the code's Ed25519 key, 32 bytes
     wrap_key: bytes  # 1216 bytes
@@ -71,13 +71,13 @@ class BackupKey:
         return made
 
     def save(self, folder: DataFolder) -> None:
-        """Write the key. Raise KeyFileError if that fails."""
+        """Write the public half to the data folder. Raise KeyFileError if that fails."""
         said = {"device": self.device.hex(), "wrap": self.wrap_key.hex()}
         write_private_file(folder.backup_key, json.dumps(said).encode() + b"\n", replace=True)
 
     def seal(self, keys: DaemonKeys, *, daemon: bytes, snapshot: str) -> bytes:
-        """Seal the keys for one snapshot of the daemon with this public key; each result is
-        different.
+        """Encrypt the daemon's keys for one snapshot. `daemon` is the daemon's public key. The
+        result differs at each call.
         """
         space, head = _place(daemon, snapshot)
         key, nonce = secrets.token_bytes(KEY_LENGTH), secrets.token_bytes(_NONCE)
@@ -88,7 +88,9 @@ class BackupKey:
 
 @dataclass(frozen=True, slots=True)
 class DaemonKeys:
-    """The daemon's private keys, which open everything. Its repr shows none."""
+    """The daemon's private keys, which can open everything in its data folder. Its repr does not
+    show them.
+    """
 
     identity: bytes = field(repr=False)  # the content of `identity.key`
     master: bytes = field(repr=False)  # 32 bytes
@@ -98,7 +100,9 @@ class DaemonKeys:
 
     @classmethod
     def read(cls, folder: DataFolder) -> Self:
-        """Read the keys of a data folder or of systemd's credential. Raise KeyFileError."""
+        """Read the keys from a data folder, or from systemd's credential. Raise KeyFileError if
+        they cannot be read.
+        """
         handed = credential(MASTER)
         try:
             master = read_private_file(folder.master) if handed is None else handed.read_bytes()
@@ -119,7 +123,7 @@ class DaemonKeys:
 
 
 def unseal(data: bytes, code: RecoveryCode, *, daemon: bytes, snapshot: str) -> DaemonKeys:
-    """Open `keys.sealed` of a snapshot of the daemon with this public key.
+    """Decrypt the file `keys.sealed` of a snapshot. `daemon` is the daemon's public key.
 
     Raise SnapshotError if the file is damaged or of another snapshot, or the code is wrong.
     """
@@ -151,8 +155,8 @@ def _place(daemon: bytes, snapshot: str) -> tuple[bytes, bytes]:
 
 
 def make(folder: DataFolder) -> RecoveryCode:
-    """Create a backup key, write its public half and return its code, which is not stored. Raise
-    KeyFileError.
+    """Create a backup key, write its public half, and return its recovery code, which is not
+    stored. Raise KeyFileError if the file cannot be written.
     """
     code = RecoveryCode.generate()
     BackupKey.of(code).save(folder)

@@ -1,13 +1,13 @@
 """Takes a snapshot of the data folder, with or without a running daemon.
 
-Spaces are copied first and the registry last: so every space has its row in the registry, and
-revocations are as recent as possible. Bytes are copied as they are, so no key is needed; with a
-key, the copy has one state that is held meanwhile (`held_view`), and the answers to its canaries
-are recorded.
+Spaces are copied first and the registry last. So every copied space has its row in the registry,
+and the registry's revocations are as recent as possible. Files are copied byte by byte, which needs
+no key. If the key is available, the copy is of one state that is held meanwhile (`held_view`), and
+the results of test searches in it are recorded (`canaries`).
 
-Once a text was forgotten, a space can leave the snapshots that are older. The records beside the
-snapshots, by which a restored space forgets again, match nothing without the key in its encrypted
-database.
+After a text was forgotten, its space can be removed from older snapshots. Records beside the
+snapshots let a restored space forget the text again. They reveal nothing without a key in the
+space's encrypted database.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ async def take(
     clock: Callable[[], float] = time.time,
     follow: Follow = lambda *_: None,
 ) -> tuple[BackupManifest, list[str]]:
-    """Take a snapshot, which is listed only when this returns; also return the spaces with newer
-    changes on other nodes.
+    """Take a snapshot. It is listed only once it is complete. Return its manifest, and the spaces
+    that have newer changes on other nodes.
 
-    `config_file` is daemon.toml, which may not exist.
+    `config_file` is the path of daemon.toml, which may not exist.
 
-    Raise TargetError if the target is not this daemon's, is full or is not writable,
-    DataFolderError without a backup key, and StorageError or KeyFileError if something cannot be
-    read.
+    Raise TargetError if the backup folder belongs to another daemon, is full or is not writable,
+    DataFolderError if there is no backup key, and StorageError or KeyFileError if something cannot
+    be read.
     """
     key = await asyncio.to_thread(BackupKey.load, state.folder)
     target.check(await asyncio.to_thread(signers_of, state))
@@ -256,20 +256,24 @@ class _SnapshotCopy:
 
 
 def copies_in(history: SnapshotHistory, space_id: str, before: float) -> list[HeldCopy]:
-    """Return the snapshots that have a space as it was before a time (seconds since 1970)."""
+    """Return the snapshots that contain the space as it was before the time `before` (seconds since
+    1970).
+    """
     found = [HeldCopy("snapshot", one.id, "kept") for one in older(history, space_id, before)]
     return found + [HeldCopy("snapshot", name, "not known") for name in history.strange]
 
 
 def older(history: SnapshotHistory, space_id: str, before: float) -> list[Snapshot]:
-    """Return the snapshots with a space that were begun before a time."""
+    """Return the snapshots that contain the space and were started before the time `before`."""
     return [one for one in history.whole if space_id in one.manifest.spaces and one.manifest.at <= before]
 
 
 def drop_space(target: BackupTarget, made: BackupManifest, space_id: str, identity: Identity) -> None:
-    """Remove a space from a snapshot, and sign its manifest again. Requires the target's lock.
+    """Remove a space from a snapshot, and sign its manifest again. The caller must hold the lock of
+    the backup folder.
 
-    Raise TargetError; what was interrupted is done by a second call.
+    If it is interrupted, a second call completes it. Raise TargetError if the files cannot be
+    changed.
     """
     folder, gone = target.snapshot(made.id), manifest.files_of(space_id)
     left = dataclasses.replace(
@@ -294,8 +298,8 @@ def drop_space(target: BackupTarget, made: BackupManifest, space_id: str, identi
 
 
 def keep_records(target: BackupTarget, folder: DataFolder, space_id: str) -> Path | None:
-    """Copy a space's records beside the snapshots; return the file if it changed. Raise
-    TargetError.
+    """Copy a space's records of forgotten texts to the backup folder. Return the copy, or None if
+    it did not change. Raise TargetError if it cannot be written.
     """
     source = folder.forgotten_file(space_id)
     file = target.folder / RECORDS / source.name
@@ -311,8 +315,8 @@ def keep_records(target: BackupTarget, folder: DataFolder, space_id: str) -> Pat
 
 
 def take_records(snapshot: Path, folder: DataFolder, space_id: str) -> bool:
-    """Give a restored space the records beside its snapshot; return True if there are any. Raise
-    OSError.
+    """Copy the records of forgotten texts from beside the snapshot to a restored space. Return True
+    if there are any. Raise OSError if that fails.
     """
     goal = folder.forgotten_file(space_id)
     file = snapshot.parent / RECORDS / goal.name

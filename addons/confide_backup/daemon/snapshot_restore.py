@@ -1,16 +1,15 @@
 """Restores a data folder from a snapshot.
 
-All files are written to a folder beside it, `<data>.restoring`, whose name no daemon serves. When
-everything is on the disk, a rename gives it the right name. So an interrupted restore leaves
-nothing that could be served, and the next attempt starts over. The restore holds the lock of a data
-folder in it from the start, so that neither a second restore nor a daemon can use the folder before
-the end.
+All files are written to a folder beside it, `<data>.restoring`, a name that no daemon serves. When
+everything is on the disk, the folder is renamed. So an interrupted restore leaves nothing that
+could be served, and the next attempt starts over. From the start the restore holds the lock of a
+data folder in it, so that neither a second restore nor a daemon can use the folder before the end.
 
-The list of revoked keys beside the snapshots (`revoked`) is applied: no device regains access
-through an old snapshot. Open invites are removed, since they may have been used since. Every space
-is marked, and counts the restore when it is next opened: revisions then get numbers that no device
-can have seen (docs/decisions/0022). It also gets the records of forgotten texts beside the
-snapshots, and forgets these before it serves.
+The list of revoked keys beside the snapshots (`revoked`) is applied, so that no device regains
+access through an old snapshot. Open invites are removed, since they may have been used meanwhile.
+Every space is marked, and counts the restore when it is next opened: its new revisions then get
+numbers that no device can have seen (docs/decisions/0022). The space also gets the records of
+forgotten texts from beside the snapshots, and forgets these texts before it serves.
 """
 
 from __future__ import annotations
@@ -53,37 +52,41 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @dataclass(frozen=True, slots=True)
 class ByCode:
-    """The daemon's keys from the snapshot itself, opened by the recovery code of `confided backup
-    init`.
+    """Gets the daemon's keys from the snapshot itself, decrypted with the recovery code that
+    `confided backup init` printed.
     """
 
     code: RecoveryCode
 
     def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:
-        """Return the keys of the daemon with this public key. Raise SnapshotError if the code does
-        not open them.
+        """Return the keys of the daemon with the public key `daemon`. Raise SnapshotError if the
+        code does not open them.
         """
         return unseal(sealed, self.code, daemon=daemon, snapshot=snapshot)
 
     def keep(self, folder: DataFolder) -> None:
-        """Seal later snapshots to the same code."""
+        """Store the public half of the backup key in the folder, so that later snapshots can be
+        opened with the same code.
+        """
         BackupKey.of(self.code).save(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class ByFiles:
-    """The daemon's keys from a folder with `identity.key` and `master.key`; a systemd credential
-    may replace the latter.
+    """Gets the daemon's keys from a folder with the files `identity.key` and `master.key`; a
+    systemd credential may replace the latter.
     """
 
     folder: Path
 
     def of(self, sealed: bytes, *, daemon: bytes, snapshot: str) -> DaemonKeys:  # noqa: ARG002 - as ByCode
-        """Return the folder's keys without checking their daemon. Raise KeyFileError."""
+        """Return the keys in the folder, without checking which daemon they belong to. Raise
+        KeyFileError if they cannot be read.
+        """
         return DaemonKeys.read(DataFolder(self.folder))
 
     def keep(self, folder: DataFolder) -> None:
-        """Store nothing: the restored folder gets no backup key."""
+        """Do nothing: the restored folder gets no backup key."""
 
 
 Keys = ByCode | ByFiles
@@ -125,7 +128,7 @@ def restore(
         follow: called with the step, its bytes done and its bytes in all.
 
     Raise SnapshotError if the snapshot is incomplete, changed, of another daemon or of a newer
-    version, or the code does not open it; DataFolderError or AlreadyServedError if the folder is
+    version, or if the code does not open it; DataFolderError or AlreadyServedError if the folder is
     not empty; StorageError if the disk is full or not writable, or the revocations cannot be read;
     KeyFileError if a key cannot be read or written.
     """
@@ -176,7 +179,9 @@ def _require_empty(data: DataFolder) -> None:
 
 
 def require_there(snapshot: Path) -> None:
-    """Raise SnapshotError if there is no such folder, before the user looks for a recovery code."""
+    """Raise SnapshotError if the folder of the snapshot does not exist. Called before the user
+    looks for a recovery code.
+    """
     if not snapshot.is_dir():
         hint = "name its folder; confided backup ls lists them"
         raise SnapshotError(str(snapshot), "is not there", hint=hint, kind="missing")

@@ -1,5 +1,5 @@
-"""The folder with the snapshots, and their status: whether they are as recent and as proven as they
-should be.
+"""The backup folder with the snapshots, and the status of each: whether it is recent enough and
+verified.
 
     DIR/confide-backup.json         names the daemon; nothing is written without it: the disk may not be mounted
     DIR/revoked                     revoked keys (`access.revocations`)
@@ -62,12 +62,14 @@ WAIT_S: Final = 5.0
 
 
 def id_of(moment: float) -> str:
-    """Return the name of a snapshot that starts at this time (seconds since 1970), in UTC."""
+    """Return the name of a snapshot that is started at this time (seconds since 1970); the name is
+    in UTC.
+    """
     return time.strftime("%Y-%m-%dT%H%M%SZ", time.gmtime(moment))
 
 
 def is_id(name: str) -> bool:
-    """Return True if the name has the form of a snapshot's."""
+    """Return True if the text has the form of a snapshot's name."""
     return _ID.fullmatch(name) is not None
 
 
@@ -75,14 +77,14 @@ _UNIT_HINT: Final = "is its disk mounted to be written? a systemd unit has to na
 
 
 class BackupTarget:
-    """A folder for snapshots, which `confided backup init` prepares for one daemon."""
+    """A backup folder, which `confided backup init` prepares for one daemon."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self, signers: Sequence[bytes], *, data: Path) -> BackupTarget:
-        """Prepare a new or empty folder as the target of a daemon; if it is that already, change
-        nothing.
+        """Prepare a new or empty folder as the backup folder of a daemon. Change nothing if it is
+        that already.
 
         Args:
             signers: the daemon's public keys, the current one first.
@@ -106,7 +108,8 @@ class BackupTarget:
         return self
 
     def check(self, signers: Collection[bytes]) -> None:
-        """Check that the target belongs to this daemon, by its public key or an earlier one.
+        """Check that the backup folder belongs to this daemon, by its current public key or an
+        earlier one.
 
         Raise TargetError if it does not, is not set up, or its disk is missing.
         """
@@ -130,8 +133,8 @@ class BackupTarget:
             raise TargetError(self.folder, "is the target of another daemon", hint="name a folder of this one's own")
 
     def require_writable(self) -> None:
-        """Raise TargetError if this process cannot write there, as in a service whose unit does not
-        list the folder.
+        """Raise TargetError if this process may not write to the backup folder, for example because
+        the unit of a systemd service does not list it.
         """
         with self.errors("be written"):
             if not os.access(self.folder, os.W_OK | os.X_OK):
@@ -156,7 +159,7 @@ class BackupTarget:
         return id_of(moment)
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise TargetError if a snapshot of that size would not leave enough space free."""
+        """Raise TargetError if too little disk space would be left after a snapshot of that size."""
         with self.errors("be read"):
             problem = _lack(self.folder, size_bytes)
         if problem is not None:
@@ -164,8 +167,8 @@ class BackupTarget:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Hold the target's lock. Raise TargetError if another process holds it for `WAIT_S`, or
-        the target is not writable.
+        """Hold the lock of the backup folder within the context. Raise TargetError if another
+        process holds it for `WAIT_S` seconds, or the folder is not writable.
         """
         deadline = time.monotonic() + WAIT_S
         while (lock := await asyncio.to_thread(self._lock)) is None:
@@ -182,14 +185,14 @@ class BackupTarget:
             return DaemonLock.take(self.folder / ".lock")
 
     def begin(self, name: str) -> Path:
-        """Create an empty folder for a new snapshot, and remove interrupted ones. Requires the lock
-        (`alone`).
+        """Create an empty folder for a new snapshot, and remove interrupted ones. The caller must
+        hold the lock (`alone`).
         """
         return self._begin(_PARTIAL + name, FOLDERS)
 
     def begin_fetching(self, name: str) -> Path:
-        """Create an empty folder for a fetched snapshot, which `sweep` removes. Requires the lock
-        (`alone`).
+        """Create an empty folder for a snapshot that the operator's program fetches; `sweep`
+        removes it later. The caller must hold the lock (`alone`).
         """
         return self._begin(_FETCHED + name, ())
 
@@ -202,7 +205,9 @@ class BackupTarget:
         return folder
 
     def finish(self, name: str) -> Path:
-        """Rename the folder to the snapshot's name, once its files are on the disk."""
+        """Rename a new snapshot's folder to the snapshot's name, so that it is listed. All its
+        files must be on the disk.
+        """
         partial, whole = self.folder / (_PARTIAL + name), self.folder / name
         with self.errors("be written"):
             for folder in (*(partial / one for one in FOLDERS), partial):
@@ -212,8 +217,8 @@ class BackupTarget:
         return whole
 
     def remove(self, name: str) -> None:
-        """Unlist a snapshot by one rename, then delete its files. Requires the lock (`alone`).
-        Raise TargetError.
+        """Remove a snapshot from the list by one rename, then delete its files. The caller must
+        hold the lock (`alone`). Raise TargetError if that fails.
         """
         with self.errors("be written"):
             away = self.folder / (_DELETED + name)
@@ -222,8 +227,8 @@ class BackupTarget:
             shutil.rmtree(away)
 
     def sweep(self) -> None:
-        """Remove snapshots whose writing or removal was interrupted. Requires the lock (`alone`).
-        Raise TargetError.
+        """Delete the files of snapshots whose writing or removal was interrupted. The caller must
+        hold the lock (`alone`). Raise TargetError if that fails.
         """
         with self.errors("be written"):
             for entry in list(self.folder.iterdir()):
@@ -234,8 +239,8 @@ class BackupTarget:
 
     @contextlib.contextmanager
     def errors(self, verb: str) -> Iterator[None]:
-        """Convert system errors of file operations to TargetError; `verb` is a phrase such as "be
-        read".
+        """Convert system errors of file operations in the context to TargetError. `verb` is the
+        phrase for its message, such as "be read".
         """
         try:
             yield
@@ -246,8 +251,8 @@ class BackupTarget:
 
 
 def check_room(folder: Path, size_bytes: int, what: str) -> None:
-    """Raise StorageError with `what`, which cannot be done, if the folder's disk has too little
-    space free.
+    """Raise StorageError if too little disk space would be left in the folder after writing this
+    many bytes. `what` names for the message what cannot be done.
     """
     problem = _lack(folder, size_bytes)
     if problem is not None:
@@ -263,17 +268,19 @@ def _lack(folder: Path, size_bytes: int) -> str | None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600 atomically and durably. Raise OSError."""
+    """Write a file with mode 0600 by a rename, once its data is on the disk. Raise OSError if that
+    fails.
+    """
     with atomic.replacing(path, prefix=_PREPARING) as file:
         file.write(data)
 
 
 def signers_of(state: RegistryState) -> list[bytes]:
-    """Return the public keys that sign this daemon's snapshots: the current one first, then earlier
+    """Return the public keys that sign this daemon's snapshots, the current one first, then earlier
     ones.
 
-    During a rotation the old key is added to the stored list: snapshots outlive it by a year. Raise
-    KeyFileError.
+    During a key rotation the old key is included as well, since snapshots are kept for up to a year
+    after it. Raise KeyFileError if the keys cannot be read.
     """
     path = state.folder.backup_signers
     try:
@@ -299,8 +306,9 @@ class Snapshot:
 
     @classmethod
     def read(cls, target: BackupTarget, name: str, signers: Collection[bytes]) -> Self:
-        """Read a snapshot's manifest and proof. Raise SnapshotError if it is missing or cannot be
-        trusted, and TargetError.
+        """Read the manifest of a snapshot and the record of its verification. Raise SnapshotError
+        if the snapshot is missing or cannot be trusted, and TargetError if the folder cannot be
+        read.
         """
         folder = target.snapshot(name)
         with target.errors("be read"):
@@ -323,12 +331,14 @@ class Snapshot:
 
     @property
     def proven(self) -> frozenset[str]:
-        """The spaces that a verification opened with the same content as when they were copied."""
+        """The spaces that a verification could open and found to have the same content as when they
+        were copied.
+        """
         return frozenset() if self.proof is None else self.proof.proven
 
     @property
     def is_proven(self) -> bool:
-        """Return True if the whole snapshot is proven."""
+        """Return True if the whole snapshot is verified."""
         return self.proof is not None and self.proof.verdict == "proven"
 
     @property
@@ -351,7 +361,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHistory:
-    """The snapshots of a target, oldest first."""
+    """All snapshots of a backup folder, oldest first."""
 
     whole: list[Snapshot]
     strange: dict[str, SnapshotError]  # by name: damaged, of a newer version, or of another daemon
@@ -359,8 +369,8 @@ class SnapshotHistory:
 
     @classmethod
     def read(cls, target: BackupTarget, state: RegistryState) -> Self:
-        """Read all snapshots. Raise TargetError if the target is not this daemon's or cannot be
-        read.
+        """Read all snapshots. Raise TargetError if the backup folder belongs to another daemon or
+        cannot be read.
         """
         signers = signers_of(state)
         target.check(signers)
@@ -380,8 +390,8 @@ class SnapshotHistory:
         return self.whole[-1] if self.whole else None
 
     def unproven(self, spaces: Collection[str], *, now: float, max_age_s: float) -> list[str]:
-        """Return the spaces without a proven snapshot of that age, except those too new to have
-        one.
+        """Return the given spaces that have no verified snapshot from the last `max_age_s` seconds.
+        Spaces that are too new to have one are left out.
         """
         if not self.whole:
             return sorted(spaces) if now - self.since > max_age_s else []

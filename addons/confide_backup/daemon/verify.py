@@ -1,8 +1,8 @@
-"""Verifies a snapshot: compares every file, opens and reads every database, and asks every canary
-again.
+"""Verifies a snapshot: compares every file, opens and reads every database, and repeats the test
+searches that were recorded with it (`canaries`).
 
 It opens copies and never the snapshot itself, since opening a database changes its log. The copies
-are in the data folder meanwhile, encrypted as they are, one space at a time.
+are made in the data folder, one space at a time, and are encrypted like the originals.
 """
 
 from __future__ import annotations
@@ -51,16 +51,18 @@ async def prove(
     is_full: bool = True,
     follow: Follow = lambda *_: None,
 ) -> Proof:
-    """Verify a snapshot, and write the proof into it if it is writable.
+    """Verify a snapshot, and write the record of it into the snapshot if that is writable.
 
     Args:
         spaces: access to the keys of databases.
         only: spaces to verify, whose keys are available now; the others keep their last verdict.
-        is_full: also open spaces with the same bytes as in a proven snapshot; otherwise only hash them.
+            None for all.
+        is_full: also open spaces with the same bytes as in a verified snapshot; otherwise only hash
+            them.
         follow: called with the step.
 
     Raise SnapshotError if there is no such snapshot or it is of a newer version, and TargetError or
-    StorageError if there is no space for copies.
+    StorageError if there is no disk space for copies.
     """
     try:
         known = await asyncio.to_thread(lambda: Snapshot.read(target, name, signers_of(state)))

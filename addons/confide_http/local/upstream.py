@@ -246,7 +246,7 @@ class UpstreamSession:
             self._attached_projects.add(project)
 
     def close(self) -> None:
-        """Let all waiting requests fail, since the gateway ends."""
+        """Fail all waiting requests, because the gateway ends."""
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(RefusalError(503, "unavailable", "the gateway is ending"))

@@ -1,4 +1,4 @@
-"""The share of the process's resources that the gateway may use, known without loading a web
+"""The limit of the file descriptors that HTTP clients may occupy, in a module that loads no web
 server.
 """
 

@@ -1,1 +1,3 @@
-"""The worker process beside the daemon, which copies and verifies snapshots, and its client."""
+"""The worker process beside the daemon that copies and verifies snapshots, and the daemon's side of
+it.
+"""

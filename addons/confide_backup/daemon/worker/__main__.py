@@ -1,10 +1,10 @@
 """The worker process that copies and verifies snapshots: `python -m confide_backup.daemon.worker`.
 
 It is a process of its own for three reasons. POSIX drops SQLite's locks when the process that holds
-them closes a descriptor of the file (`held_view`). Hashing, reading every page and asking canaries
-would slow down searches in the daemon's interpreter. And it can run at a lower priority. Keys come
-through the pipe, and are in no argument, file or log. It ends with its pipe, and so with the
-daemon.
+them closes a descriptor of the file (`held_view`). Hashing, reading every page and running test
+searches would slow down searches in the daemon's interpreter. And it can run at a lower priority.
+Keys arrive through the pipe, and are in no argument, file or log. The process ends when the pipe
+closes, and so with the daemon.
 
 Requests are lines of JSON on stdin, answers on stdout: `{"read": N}` for progress, then `{"ok":
 {…}}` or `{"error": {…}}`.
@@ -47,7 +47,7 @@ _Told = dict[str, Any]
 
 
 def main() -> None:
-    """Run requests until stdin ends."""
+    """Run the requests on stdin until it ends."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICE)
     os.umask(0o077)

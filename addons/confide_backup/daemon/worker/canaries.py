@@ -1,9 +1,9 @@
-"""Canaries: searches whose results in a space are hashed when it is copied, and must be the same in
-its copy.
+"""Test searches, called canaries: their results are hashed when a space is copied, and must be the
+same in the copy.
 
-They consist of the space's own headings and the vectors of the chunks below them, so nothing is
-embedded and no text leaves the database. The state alone determines which ones they are. Only one
-hash of the results is kept, keyed by the database's key.
+The queries are headings of the space itself with the vectors of the chunks below them, so nothing
+is embedded and no text leaves the database. The content of the database alone determines which
+headings these are. Only one hash of all results is kept, keyed by the database's key.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Canary:
 
 
 def answers(store: Store, key: bytes, *, now: int, follow: Follow) -> tuple[bytes, int]:
-    """Return a hash of the space's results for its canaries, in the caller's transaction, and their
-    number.
+    """Return a hash of the results of all test searches in the space, and their number. Runs in the
+    caller's transaction.
 
     Args:
-        key: of the database.
-        now: time for the age of notes in the ranking: the snapshot's.
-        follow: called after each canary.
+        key: the key of the database.
+        now: the time for the age of notes in the ranking: the snapshot's.
+        follow: called after each search.
     """
     live = live_generation(store)
     digest = hashlib.blake2b(key=key, person=_PERSON, digest_size=HASH_BYTES)

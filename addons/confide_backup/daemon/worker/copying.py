@@ -1,5 +1,5 @@
-"""Copies files durably while hashing them, and replaces a copy that equals the previous one by a
-hard link.
+"""Copies files to the disk and hashes them on the way. A copy that equals the previous one becomes
+a hard link to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Follow = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A file that was written to a snapshot."""
+    """A file that was copied to a snapshot."""
 
     size: int
     hash: bytes
@@ -46,13 +46,13 @@ def copy(source: int, target: Path, *, size: int | None, previous: Path | None, 
     """Copy a file from an open descriptor.
 
     Args:
-        size: number of bytes from its beginning; None for all.
-        previous: the copy in the last snapshot, compared byte by byte, so that damage by a bad disk
-            is not linked again.
+        size: number of bytes to copy from its beginning; None for all.
+        previous: the copy in the last snapshot, or None. It is compared byte by byte, so that a copy
+            that a bad disk has damaged is not linked again.
         follow: called after every piece.
 
-    Raise OSError, FileExistsError if the target exists, and StorageError if the source is shorter
-    than `size`.
+    Raise OSError if the disk fails, FileExistsError if the target exists, and StorageError if the
+    source is shorter than `size`.
     """
     wanted = os.fstat(source).st_size if size is None else size
     if previous is not None and (found := _same(source, previous, wanted, follow)) is not None:
@@ -87,12 +87,12 @@ def copy(source: int, target: Path, *, size: int | None, previous: Path | None, 
 
 @contextmanager
 def open_closed(path: Path) -> Iterator[tuple[int, int | None]]:
-    """Open descriptors of a closed database and of its log, if any, and keep the log from being
-    checkpointed.
+    """Open descriptors of a database that no process has open, and of its write-ahead log, or None
+    if it has none. Keep the log unchanged within the context.
 
-    Holds SQLite's shared lock: another command, such as `confided doctor`, can read the file, but
-    closing it leaves the log unchanged. Raise StorageError if another process writes to it, and
-    OSError.
+    Holds SQLite's shared lock: another command, such as `confided doctor`, can read the database,
+    but closing it leaves the log unchanged. Raise StorageError if another process writes to it, and
+    OSError if a file cannot be opened.
     """
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     log = None
@@ -116,8 +116,8 @@ def open_closed(path: Path) -> Iterator[tuple[int, int | None]]:
 
 
 def hash_file(path: Path, follow: Follow, *, target: Path | None = None) -> tuple[int, bytes]:
-    """Return size and hash of a file; with `target`, which must not exist, copy it too. Raise
-    OSError.
+    """Return the size and hash of a file. With `target`, which must not exist, also copy it there.
+    Raise OSError if the disk fails.
     """
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -1,14 +1,14 @@
 """Holds one state of a database while its files are copied byte by byte and while it is queried.
 
-In SQLite's write-ahead mode, a state is the database file plus the log up to some frame. As long as
-a read transaction sees it, the log is not restarted; checkpoints meanwhile only write frames of
-that part of the log, which the copy has too (https://sqlite.org/walformat.html). If the whole log
-was checkpointed already, the reader uses the file alone, and no checkpoint changes it. So the file
-and that part of the log are exactly this state, in spite of concurrent writes.
+In SQLite's write-ahead mode, a state is the database file plus the log up to some frame. While a
+read transaction uses that state, the log is not restarted. Checkpoints meanwhile only write frames
+of that part of the log, which the copy has too (https://sqlite.org/walformat.html). If the whole
+log was checkpointed already, the reader uses the file alone, and no checkpoint changes it. So the
+file and that part of the log are exactly this state, in spite of concurrent writes.
 
 SQLite reports that part without side effects (`SQLITE_CHECKPOINT_NOOP`), but not inside a
-transaction. So a second connection queries it before and after the transaction begins, until both
-reports are equal: no writer has to wait.
+transaction. So a second connection asks for it before and after the transaction begins, until both
+reports are equal. No writer has to wait.
 
 POSIX drops all locks of a process on a file when the process closes any descriptor of it, including
 SQLite's (os_unix.c). So this must run in a process that does not have the database open otherwise,
@@ -41,7 +41,7 @@ _PAGE_SIZE: Final = slice(8, 12)
 
 @dataclass(frozen=True, slots=True)
 class HeldView:
-    """A held state of a database, to copy and to query."""
+    """One state of a database that is held to be copied and queried."""
 
     store: Store  # in the transaction; for a registry, only its connection is used
     file: int  # a descriptor of the database
@@ -51,10 +51,10 @@ class HeldView:
 
 @contextmanager
 def held_view(path: Path, key: bytes) -> Iterator[HeldView]:
-    """Hold the newest state of the database.
+    """Hold the newest state of the database within the context.
 
-    Raise StorageError if it cannot be opened, or changes too fast to hold a state, and
-    WrongKeyError or DamagedError.
+    Raise WrongKeyError if the key is not the database's, DamagedError if the database is damaged,
+    and StorageError if it cannot be opened or changes too fast to hold a state.
     """
     with ExitStack() as stack:
         file = _open(path, stack)

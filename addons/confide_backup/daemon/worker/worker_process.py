@@ -1,4 +1,4 @@
-"""The client side of the worker process, for copying and verifying."""
+"""Starts the worker process for copying and verifying, and sends it requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Follow = Callable[[int], None]
 
 
 class RefusedError(Exception):
-    """An operating system error on a file: its `number` (errno), and `why` in words."""
+    """An error of the operating system on a file, with its `number` (errno) and its message `why`."""
 
     def __init__(self, number: int | None, why: str) -> None:
         super().__init__(why)
@@ -43,10 +43,11 @@ class Worker:
         self._process = process
 
     async def do(self, what: str, *, follow: Follow = lambda _read: None, **asked: Any) -> dict[str, Any]:
-        """Run a request and return its result.
+        """Run a request in the worker process and return its result.
 
-        Raise StorageError, DamagedError or WrongKeyError of the worker, StorageError if it has
-        ended or hangs, and RefusedError.
+        Raise StorageError, DamagedError or WrongKeyError if the request fails with it, StorageError
+        if the process has ended or does not answer, and RefusedError if the operating system
+        refuses access to a file.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -78,7 +79,7 @@ class Worker:
 
 @asynccontextmanager
 async def working() -> AsyncIterator[Worker]:
-    """Start a worker and end it after the context; on an error, kill it at once."""
+    """Start a worker process, and end it after the context. On an error, kill it at once."""
     process = await _start()
     is_done = False
     try:
