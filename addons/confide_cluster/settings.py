@@ -15,8 +15,8 @@ PASSWORD_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """A PostgreSQL that holds the logs of the spaces, of which this daemon's files are copies
-    (docs/cluster.md).
+    """The settings of a PostgreSQL that stores the logs of the spaces. This daemon's files are
+    copies of them (docs/cluster.md).
     """
 
     url: str = ""  # as libpq reads it, without a password; "" keeps the spaces in their files alone
@@ -29,7 +29,9 @@ class StoreConfig:
     """Secrets that users may put here by mistake, and where they belong."""
 
     def problem(self, _config: DaemonConfig | None = None) -> tuple[str, str] | None:
-        """Return the first option with an invalid value, and what it accepts."""
+        """Return the name of the first option with an invalid value and a description of the
+        accepted values, or None if all are valid.
+        """
         if self.url:
             if not self.url.startswith(("postgresql://", "postgres://")) or not self.url.isascii():
                 return "url", "it is an address such as postgresql://confide@db.example.org/confide?sslmode=verify-full"
@@ -48,13 +50,15 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """The settings of a daemon that is one of several over a store (docs/cluster.md)."""
+    """The settings of a daemon that is one of several with the same PostgreSQL (docs/cluster.md)."""
 
     listen: str = ""  # host and port of a socket for other nodes alone; "" for no socket
     address: str = ""  # host and port by which other nodes reach it
 
     def problem(self, config: DaemonConfig) -> tuple[str, str] | None:
-        """Return the first option with an invalid value, and what it accepts."""
+        """Return the name of the first option with an invalid value and a description of the
+        accepted values, or None if all are valid.
+        """
         if not self.listen and not self.address:
             return None
         if not config.table(StoreConfig).url:

@@ -1,1 +1,1 @@
-"""The commands `confided store` and what is below it."""
+"""The command `confided store` and its options."""

@@ -1,4 +1,4 @@
-"""The commands of `confided` about the store, as its help shows them."""
+"""Declares the commands of `confided` for the shared PostgreSQL store, with their help."""
 
 from __future__ import annotations
 

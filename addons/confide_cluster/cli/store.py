@@ -1,5 +1,5 @@
-"""`confided store`: the PostgreSQL that holds the logs of the spaces; moves spaces into it and out
-of it.
+"""`confided store`: shows the PostgreSQL that stores the logs of the spaces, and moves spaces into
+it or out of it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The add-on's part in the daemon: all of it except for the statements in `shared`."""
+"""The daemon's side of the cluster add-on: all of it except for the messages in `shared`."""

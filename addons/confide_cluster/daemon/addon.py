@@ -1,5 +1,5 @@
-"""The cluster add-on in the daemon: other nodes, the replication of each space, and checks of
-doctor.
+"""Declares to the daemon what this add-on brings: the other nodes, the replication of each space,
+and checks of `confided doctor`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Cluster(Addon):
     """The add-on for several daemons over spaces with logs in PostgreSQL."""
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return the background replication of a space."""
+        """Return the task that replicates a space in the background."""
         if space.outbox is None:
             return ()
         from confide_cluster.daemon.spaces.replication import Shipping
@@ -33,7 +33,7 @@ class Cluster(Addon):
         return (Shipping(space.threads, space.outbox, space.index),)
 
     def peers(self, daemon: PeersHost) -> Peers | None:
-        """Return the other nodes if `[store]` is set."""
+        """Return the access to other nodes if `[store]` is set, else None."""
         if daemon.spaces.leases is None:
             return None
         from confide_cluster.daemon.nodes import Nodes
@@ -43,11 +43,13 @@ class Cluster(Addon):
         return Nodes(daemon, daemon.spaces.leases)
 
     def files_of_session(self, config: DaemonConfig) -> int:
-        """Return one more if sessions are forwarded: the channel to the node that holds the space."""
+        """Return the number of file descriptors that a session needs: one more if sessions are
+        forwarded, for the channel to the node that holds the space.
+        """
         return 1 if config.table(NodeConfig).listen else 0
 
     def checks(self, paths: DaemonPaths, follow: Callable[[str], None]) -> Iterable[Check]:
-        """Check that the store answers, how safe its commits are, and if it has lost data."""
+        """Check that PostgreSQL answers, how safe its commits are, and whether it has lost data."""
         if not configuration.load(paths.config).table(StoreConfig).url:
             return ()
         follow("trying the store")

@@ -1,5 +1,5 @@
-"""The node's part in a cluster: follows the registry that all nodes write to, and admits sessions
-that other nodes forward.
+"""A daemon as one node of a cluster: it applies other nodes' changes of the registry, and accepts
+sessions that other nodes forward.
 
 Loaded if `[store]` is set. `Nodes` implements the daemon's interface
 (`confide_daemon.addons.Peers`).
@@ -44,7 +44,7 @@ SNAPSHOT_EVERY_S: Final = 60.0
 
 
 class RegistryFollower:
-    """Keeps the local registry in step with its log."""
+    """Applies changes of other nodes to the local registry."""
 
     def __init__(
         self,
@@ -76,7 +76,9 @@ class RegistryFollower:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def follow(self) -> None:
-        """Bring the local registry up to date. Raises StorageError, EngineError."""
+        """Apply the latest changes to the local registry. Raises EngineError if PostgreSQL is
+        unavailable, and StorageError if they cannot be applied.
+        """
         began = time.monotonic()
         try:
             shared = self._registry.shared
@@ -90,13 +92,15 @@ class RegistryFollower:
         self._followed_at = max(self._followed_at, began)
 
     def is_behind(self, seconds: float) -> bool:
-        """Return True if following has failed for that long: later changes by other nodes are
-        unknown here.
+        """Return True if the registry could not be updated for that many seconds, so that later
+        changes by other nodes are unknown here.
         """
         return time.monotonic() - self._followed_at > seconds
 
     def health_problems(self) -> set[str]:
-        """Return `{"storage"}` if the registry cannot be followed, or was ahead of the store."""
+        """Return `{"storage"}` if the registry cannot be updated, or had changes that PostgreSQL
+        lacked; else an empty set.
+        """
         shared = self._registry.shared
         is_ill = shared is not None and (shared.failure is not None or bool(shared.kept_files))
         return {"storage"} if is_ill else set()
@@ -145,7 +149,9 @@ class RegistryFollower:
 
 
 class StoreHealth:
-    """Tracks if this node may miss changes by other nodes: no new connection is accepted meanwhile."""
+    """Tracks whether this node may miss changes by other nodes, because PostgreSQL does not answer.
+    It accepts no new connection meanwhile.
+    """
 
     def __init__(self, leases: SpaceLeases, following: RegistryFollower, *, lease_s: float) -> None:
         self._leases = leases
@@ -158,8 +164,8 @@ class StoreHealth:
         return is_behind or not self._leases.is_confirmed
 
     async def stays_lost(self) -> bool:
-        """Return True if the store is still lost after another attempt. A process that was stopped for
-        a while has not tried meanwhile.
+        """Return True if PostgreSQL still does not answer after another attempt. A process that was
+        stopped for a while needs the attempt, since it has not tried meanwhile.
         """
         if self.is_lost and self._leases.failure is None:
             with contextlib.suppress(ConfideError):
@@ -169,19 +175,19 @@ class StoreHealth:
 
 
 class NodeAdmission:
-    """Admission at the address for nodes: another node of this daemon, for a caller that may
-    connect (PROTOCOL.md 12.2).
+    """Decides which connections are accepted at the address for nodes: those of another node of
+    this daemon, for a caller that may connect (PROTOCOL.md 12.2).
     """
 
     def __init__(self, daemon: PeersHost) -> None:
         self._daemon = daemon
 
     def invite_psk(self, _invite_id: bytes) -> None:
-        """Return None: invites are not accepted here."""
+        """Return None, since invites are not accepted at the address for nodes."""
 
     def speaker(self, public_key: bytes, hello: dict[str, object]) -> Speaker:
-        """Return the caller for which a node forwards. Raises DeniedError: it is not a node of this
-        daemon.
+        """Return the caller for which another node forwards a session. Raises DeniedError if the
+        peer is not a node of this daemon.
         """
         keys = self._daemon.keys()
         daemons = [keys.current.public_key, *([keys.rotation.old.public_key] if keys.rotation else [])]
@@ -191,8 +197,8 @@ class NodeAdmission:
             raise denied_error("unknown", public_key) from None
 
     def stand_for_caller(self, connection: Connection) -> bool:
-        """Turn a node's channel into the session of its caller; return True if the caller connected
-        by HTTP.
+        """Make a node's channel the session of the caller that it forwards. Return True if that
+        caller uses HTTP.
         """
         speaker = self.speaker(connection.peer_key, connection.hello)
         hello = {} if speaker.replaces is None else {"replaces": speaker.replaces}
@@ -200,7 +206,9 @@ class NodeAdmission:
         return speaker.is_by_http
 
     async def admit(self, public_key: bytes, hello: dict[str, object], _invite_id: bytes | None) -> dict[str, object]:
-        """Return the welcome for the node's caller. Raises DeniedError, BusyError."""
+        """Return the welcome message for the caller that a node forwards. Raises DeniedError if the
+        caller may not connect, and BusyError if there are too many connections.
+        """
         speaker = self.speaker(public_key, hello)
         if self._daemon.is_stopping:
             raise DeniedError("restart", fingerprint_words(public_key))
@@ -213,7 +221,7 @@ class NodeAdmission:
 
 
 class Nodes(Peers):
-    """The other nodes of a store."""
+    """The access of a daemon to the other nodes of its cluster."""
 
     def __init__(self, daemon: PeersHost, leases: SpaceLeases) -> None:
         self._daemon = daemon
@@ -247,24 +255,26 @@ class Nodes(Peers):
         await self._daemon.let_in(connection, is_passed_on=True, is_by_http=is_by_http)
 
     async def confirm(self) -> None:
-        """Check that this node still holds its spaces."""
+        """Check that this node still holds the leases of its spaces."""
         if self._relays is not None:
             await self._leases.confirm()
 
     async def open(self) -> None:
-        """Accept connections of other nodes, and follow the registry. Raises ListenError."""
+        """Accept connections of other nodes, and start to apply their changes of the registry.
+        Raises ListenError if the address cannot be used.
+        """
         if self._following is not None:
             self._following.start()
         if self._listening is not None:
             await self._listening.open(*parse_listen(self._daemon.config.table(NodeConfig).listen))
 
     async def leave(self) -> None:
-        """End forwarded sessions, each as soon as it has no request in progress."""
+        """End the sessions that this node forwards, each as soon as it has no request in progress."""
         if self._relays is not None:
             await self._relays.close()
 
     async def close(self) -> None:
-        """Accept no more connections, and stop following."""
+        """Accept no more connections of other nodes, and stop applying their changes."""
         if self._listening is not None:
             await self._listening.close()
         if self._following is not None:
@@ -274,41 +284,46 @@ class Nodes(Peers):
             await asyncio.gather(self._ending, return_exceptions=True)
 
     async def is_cut_off(self) -> bool:
-        """Return True if changes by other nodes may be missing here, after another attempt."""
+        """Return True if changes by other nodes may be missing here, even after another attempt to
+        read them.
+        """
         return self._contact is not None and await self._contact.stays_lost()
 
     def why_unready(self) -> str | None:
-        """Return `version` where a newer node has written the registry, `store` where the store
-        does not answer.
+        """Return the reason why this node is not ready, or None: `version` if a newer node has
+        written the registry, `store` if PostgreSQL does not answer.
         """
         if self.failure is not None:
             return "version"
         return "store" if self._contact is not None and self._contact.is_lost else None
 
     def health_problems(self) -> set[str]:
-        """Return `{"storage"}` if the registry cannot be followed, or was ahead of the store."""
+        """Return `{"storage"}` if the registry cannot be updated, or had changes that PostgreSQL
+        lacked; else an empty set.
+        """
         return set() if self._following is None else self._following.health_problems()
 
     async def pass_on(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
-        """Forward a caller's session to the node that holds its space, until the session ends; return
-        False if this node must serve it.
+        """Forward a caller's session to the node that holds its space, until the session ends.
+        Return False if this node must serve it itself.
 
-        Raises EngineError: the holder is unknown, or accepts no forwarded sessions.
+        Raises EngineError if it is unknown which node holds the space, or that node accepts no
+        forwarded sessions.
         """
         return self._relays is not None and await self._relays.serve(connection, space_id, toll)
 
     @property
     def forwarded_keys(self) -> set[bytes]:
-        """Return the keys of callers whose sessions are forwarded."""
+        """The keys of the callers whose sessions are forwarded."""
         return set() if self._relays is None else self._relays.callers
 
     def shut_out(self, key: bytes, word: str) -> None:
-        """End the forwarded sessions of a caller."""
+        """End the forwarded sessions of the caller with this key, for the reason `word`."""
         if self._relays is not None:
             self._relays.shut_out(key, word)
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Return True if a session of a caller with this id is forwarded."""
+        """Return True if a session with this id, of the caller with this key, is being forwarded."""
         return self._relays is not None and self._relays.is_live(public_key, session_id)
 
     def _be_overtaken(self, error: OvertakenError) -> None:

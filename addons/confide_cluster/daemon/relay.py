@@ -1,10 +1,10 @@
 """Forwards sessions of callers to the nodes that hold their spaces (PROTOCOL.md 12). Loaded if
 `[node]` is set.
 
-The holder of a space is looked up for each channel, and watched by the heartbeat meanwhile: a
-channel is closed once its node no longer holds the space, or is dead. A channel to the holder is
-one session, so messages are not interpreted: input from one side is sent to the other, and the end
-of one ends the other.
+The node that holds a space is looked up for each channel. The heartbeat then watches it: the
+channel is closed once that node no longer holds the space, or counts as dead. A channel to it
+carries one session, so messages are not interpreted. Input from one side is sent to the other, and
+the end of one ends the other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PASSED_ON: Final = frozenset({"revoked", "expired", "busy", "disabled"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HolderChannel:
-    """A channel to the holder of a space, for one caller."""
+    """A channel to the node that holds a space, for one caller."""
 
     connection: Connection
     space_id: str
@@ -60,7 +60,7 @@ class HolderChannel:
 
 
 class Holders:
-    """The channels of a daemon to other nodes; on the event loop."""
+    """Opens and keeps the channels of a daemon to other nodes. Runs on the event loop."""
 
     def __init__(self, leases: SpaceLeases, daemon: PeersHost) -> None:
         self._leases = leases
@@ -73,16 +73,18 @@ class Holders:
     async def reach(
         self, space_id: str, speaker: Callable[[int], Speaker], *, is_begun: bool = False
     ) -> HolderChannel | None:
-        """Return a channel to the holder of the space; None: this node must serve it.
+        """Return a channel to the node that holds the space, or None if this node must serve it.
 
         Args:
-            speaker: returns the statement about the caller, given this node's number.
-            is_begun: the request was accepted already, so it is answered even if this node is stopping.
+            speaker: returns the statement for which caller the session is forwarded; called with this
+                node's number.
+            is_begun: True if the request was accepted already, so that it is answered even if this node
+                is stopping.
 
         Raises:
-            EngineError: the holder is unknown, or accepts no forwarded sessions.
-            DeniedError: the holder refuses the caller, with a reason for the caller (`PASSED_ON`).
-            ConnectionLost: no connection for as long as the caller can wait.
+            EngineError: if it is unknown which node holds the space, or it accepts no forwarded sessions.
+            DeniedError: if that node refuses the caller, with a reason for the caller (`PASSED_ON`).
+            ConnectionLost: if that node could not be reached for as long as the caller can wait.
         """
         until = time.monotonic() + PATIENCE_S
         while (holder := await self._leases.holder(space_id)) is not None:
@@ -115,10 +117,11 @@ class Holders:
         return None
 
     async def reach_by_http(self, caller: Caller, session_id: str) -> HolderChannel | None:
-        """Return a channel to the holder of an HTTP caller's space; None: this node must serve it.
-        Raises EngineError: the holder is unknown; DeniedError: it refuses the caller;
-        ConnectionLost: it was not reached in time. The request was accepted already, so it is
-        answered even if this node is stopping.
+        """Return a channel to the node that holds an HTTP caller's space, or None if this node must
+        serve it. The request was accepted already, so it is answered even if this node is stopping.
+
+        Raises EngineError if it is unknown which node holds the space; DeniedError if that node
+        refuses the caller; ConnectionLost if it could not be reached in time.
         """
         return await self.reach(
             caller.space_id,
@@ -128,8 +131,8 @@ class Holders:
 
     @contextmanager
     def relying_on(self, far: HolderChannel) -> Iterator[None]:
-        """Close the channel as soon as its node no longer holds the space, and at the end of the
-        block.
+        """Close the channel at the end of the block, or as soon as its node no longer holds the
+        space.
         """
         self._in_use.add(far)
         try:
@@ -158,8 +161,8 @@ class Holders:
 
 
 async def refuses(address: str) -> bool:
-    """Return True if an address refuses several connections. A timeout is no refusal: the node may
-    be cut off, and serve others.
+    """Return True if an address refuses several connections in a row. A timeout does not count,
+    since the node may only be cut off from this one, and serve others.
     """
     host, port = parse_listen(address)
     for look in range(REFUSALS):
@@ -197,7 +200,7 @@ class _Passed:
 
 
 class Relays:
-    """The forwarded sessions of a daemon; on the event loop."""
+    """The sessions that a daemon forwards to other nodes. Runs on the event loop."""
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders
@@ -209,18 +212,19 @@ class Relays:
 
     @property
     def callers(self) -> set[bytes]:
-        """Return the keys of callers whose sessions are forwarded."""
+        """The keys of the callers whose sessions are forwarded."""
         return {one.near.peer_key for one in self._forwarded}
 
     def is_live(self, public_key: bytes, session_id: str) -> bool:
-        """Return True if a session of a caller with this id is forwarded."""
+        """Return True if a session with this id, of the caller with this key, is being forwarded."""
         return any(one.near.session_id == session_id and one.near.peer_key == public_key for one in self._forwarded)
 
     async def serve(self, connection: Connection, space_id: str, toll: RateLimit) -> bool:
-        """Forward a caller's session to the holder of its space until it ends; return False if this
-        node must serve it.
+        """Forward a caller's session to the node that holds its space, until it ends. Return False
+        if this node must serve it.
 
-        Raises EngineError: the holder is unknown, or accepts no forwarded sessions.
+        Raises EngineError if it is unknown which node holds the space, or that node accepts no
+        forwarded sessions.
         """
         replaces = connection.hello.get("replaces")
         key, session_id = connection.peer_key, connection.session_id
@@ -240,7 +244,7 @@ class Relays:
         return True
 
     def shut_out(self, key: bytes, word: str) -> None:
-        """End the sessions of a caller."""
+        """End the forwarded sessions of the caller with this key, for the reason `word`."""
         for one in self._forwarded:
             if one.near.peer_key == key:
                 log.info("session %s: its caller is shut out: %s", one.near.session_id, word)
@@ -249,7 +253,9 @@ class Relays:
                 task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
-        """End all sessions, each once it has no request in progress, or after some seconds."""
+        """End all forwarded sessions, each once it has no request in progress, or after some
+        seconds.
+        """
         await asyncio.gather(*(self._drain(one) for one in list(self._forwarded)), return_exceptions=True)
 
     async def _pass(self, near: Connection, to: HolderChannel, toll: RateLimit) -> None:

@@ -1,6 +1,6 @@
-"""Moves spaces from files into a store, and back, while no daemon serves them.
+"""Moves spaces from files into PostgreSQL, and back, while no daemon serves them.
 
-This module loads `store.log`, so import it late.
+Import this module late, since it loads `store.log`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class RelocatedSpaces:
 
 
 def to_store(state: RegistryState, engine: PostgresEngine, lease_s: float, *, follow: Follow) -> RelocatedSpaces:
-    """Upload all spaces of a data folder to a store and compare each with the result; the files are
-    copies from then on.
+    """Upload all spaces of a data folder to PostgreSQL, and compare each with the result. The local
+    files are copies from then on.
 
-    It can be interrupted and repeated. Raises LockedError: nothing was done, since devices keep the
-    key of a space; StorageError; EngineError.
+    It can be interrupted and repeated. Raises LockedError, before any change, if the key of a space
+    is only on its devices; StorageError if a file cannot be read; EngineError if PostgreSQL is
+    unavailable.
     """
     keys = _keys(state)
     done = RelocatedSpaces([], [])
@@ -67,11 +68,11 @@ def to_store(state: RegistryState, engine: PostgresEngine, lease_s: float, *, fo
 
 
 def to_files(state: RegistryState, engine: PostgresEngine, lease_s: float, *, follow: Follow) -> RelocatedSpaces:
-    """Move all spaces of a data folder out of their store: the files are independent from then on,
-    and the logs are deleted.
+    """Move all spaces of a data folder out of PostgreSQL. The local files are independent from then
+    on, and the logs are deleted.
 
-    Raises LockedError: nothing was done, since devices keep the key of a space; StorageError;
-    EngineError.
+    Raises LockedError, before any change, if the key of a space is only on its devices;
+    StorageError if a file cannot be written; EngineError if PostgreSQL is unavailable.
     """
     keys = _keys(state, with_absent=True)
     done = RelocatedSpaces([], [])
@@ -93,7 +94,9 @@ def to_files(state: RegistryState, engine: PostgresEngine, lease_s: float, *, fo
 
 
 def forget(engine: PostgresEngine, space_id: str) -> None:
-    """Delete the log of a removed space, whichever node holds it. Raises EngineError."""
+    """Delete the log of a removed space, whichever node holds it. Raises EngineError if PostgreSQL
+    is unavailable.
+    """
     for table, column in (("log", "id"), ("entry", "log"), ("part", "log")):
         engine.run(f"DELETE FROM {table} WHERE {column} = %(id)s", {"id": space_id})  # noqa: S608 - ours
 

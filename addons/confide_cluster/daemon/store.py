@@ -1,5 +1,5 @@
-"""PostgreSQL logs for the core's interface (`confide_daemon.store.logs`). The driver is loaded with
-the first engine.
+"""Implements the daemon's interface for logs (`confide_daemon.store.logs`) with PostgreSQL. The
+driver is loaded with the first connection pool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Postgres:
-    """The PostgreSQL of `[store]`."""
+    """Creates the logs and leases of a daemon in the PostgreSQL of `[store]`."""
 
     def __init__(self, settings: StoreConfig, *, address: str = "") -> None:
         """`address`: at which other nodes reach this one."""
@@ -38,7 +38,7 @@ class Postgres:
         return cls(settings, address=config.table(NodeConfig).address) if settings.url else None
 
     def join(self, folder: DataFolder) -> None:
-        """Synchronize the data folder with the store before it is served (`node_bootstrap.join`)."""
+        """Synchronize the data folder with PostgreSQL before it is served (`node_bootstrap.join`)."""
         node_bootstrap.join(folder, self)
 
     def registry(
@@ -51,14 +51,16 @@ class Postgres:
         goes_on: Callable[[apsw.Connection, apsw.Connection], bool],
         carry_over: Callable[[apsw.Connection, apsw.Connection], None],
     ) -> logs.RegistryLog:
-        """Return the log of the registry. Raises StorageError: the driver is not installed."""
+        """Return the log of the registry. Raises StorageError if the driver is not installed."""
         engine = open_engine(self.settings, most=2)
         from confide_cluster.daemon.log.shared import SharedLog  # needs the driver, which is there by now
 
         return SharedLog(engine, path, key, schema=schema, upgrade=upgrade, goes_on=goes_on, carry_over=carry_over)
 
     def leases(self, folder: DataFolder) -> SpaceLeases:
-        """Return the leases of a daemon. Raises StorageError: the driver is not installed."""
+        """Return the object that manages the leases of a daemon. Raises StorageError if the driver
+        is not installed.
+        """
         engine = open_engine(self.settings)
         from confide_cluster.daemon.spaces.leases import SpaceLeases  # needs the driver too
 
@@ -74,8 +76,8 @@ class Postgres:
 
     @contextmanager
     def forgetting(self) -> Iterator[Callable[[str], None]]:
-        """Yield the function that deletes the log of a space. Raises EngineError before anything is
-        deleted.
+        """Yield the function that deletes the log of a space by its id. Raises EngineError, before
+        anything is deleted, if PostgreSQL is unavailable.
         """
         engine = open_engine(self.settings)
         from confide_cluster.daemon import relocation  # needs the driver too

@@ -1,1 +1,1 @@
-"""The statements that nodes make about each other in a handshake."""
+"""The messages of a handshake between two nodes."""

@@ -1,8 +1,8 @@
-"""How a node states to the space's holder for which caller it forwards a session (PROTOCOL.md 12).
+"""The statement by which a node names the caller for which it forwards a session (PROTOCOL.md 12).
 
-The hello of the node's own handshake contains all of it: a certificate of the node's key by the
-daemon's identity, and the caller and session that it forwards. So every channel between nodes
-belongs to one caller.
+It is part of the hello in the node's own handshake: a certificate of the node's key by the daemon's
+identity, and the caller and session that it forwards. So every channel between nodes belongs to one
+caller.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _HTTP: Final = "http"
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A node that forwards a caller's session.
+    """The statement of a node about the caller whose session it forwards.
 
     Attributes:
-        node: its number in the store.
+        node: its number in PostgreSQL.
         caller: the caller's Ed25519 key, 32 bytes, which the caller has proven to that node.
-        session_id: of the caller's channel with that node, 32 hex digits.
-        replaces: the session that the caller's hello replaces (PROTOCOL.md 7.9), if any.
-        is_by_http: the caller connected by HTTP (PROTOCOL.md 12.5): `caller` is its key in the
-            registry, and it has proven a token.
+        session_id: the id of the caller's channel with that node, 32 hex digits.
+        replaces: the session that the caller's hello replaces (PROTOCOL.md 7.9), or None.
+        is_by_http: True if the caller connected by HTTP (PROTOCOL.md 12.5); `caller` is then its key
+            in the registry, and it has proven a token.
     """
 
     node: int
@@ -40,8 +40,8 @@ class Speaker:
     is_by_http: bool = False
 
     def hello(self, daemon: Identity, node_key: bytes, *, now: int) -> dict[str, object]:
-        """Return the fields for the hello of a handshake with `node_key`; `now` in seconds since
-        1970.
+        """Return the fields for the hello of a handshake by the node with this key; `now` is in
+        seconds since 1970.
         """
         said: dict[str, object] = {
             "node": self.node,
@@ -58,10 +58,11 @@ class Speaker:
 
     @classmethod
     def read(cls, hello: dict[str, object], node_key: bytes, daemons: Iterable[bytes], *, now: float) -> Self:
-        """Return the caller for which a node that has proven `node_key` forwards a session.
+        """Parse and verify the statement in the hello of a node that has proven the key `node_key`.
 
-        `daemons`: the daemon's own Ed25519 keys, one of which must have certified the node's key
-        just now. Raises ValueError: no valid certificate, or no such hello; it does not say which.
+        `daemons` are the daemon's own Ed25519 keys, one of which must have certified the node's key
+        just now. Raises ValueError if there is no valid certificate or the hello is malformed, with
+        the same message for both.
         """
         match hello:
             case {"node": int(node), "at": int(at), "proof": str(proof), "key": str(key), "session": str(session)}:

@@ -41,7 +41,7 @@ _PAGE_SIZE: Final = slice(8, 12)
 
 @dataclass(frozen=True, slots=True)
 class HeldView:
-    """One state of a database that is held to be copied and queried."""
+    """Access to the held state of a database, to copy its files and to query it."""
 
     store: Store  # in the transaction; for a registry, only its connection is used
     file: int  # a descriptor of the database

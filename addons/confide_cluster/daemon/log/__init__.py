@@ -1,3 +1,3 @@
-"""The log of a space in PostgreSQL: sealing, sending, replay and snapshots. Loaded if `[store] url`
-is set.
+"""The log of a space in PostgreSQL: encryption, upload, replay and snapshots. Loaded only if
+`[store] url` is set.
 """

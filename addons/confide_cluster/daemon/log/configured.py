@@ -1,5 +1,5 @@
-"""The PostgreSQL of `[store]` in daemon.toml, and its status. Loads the driver only when an engine
-is opened.
+"""The PostgreSQL that `[store]` in daemon.toml names, and its status. Loads the driver only when a
+connection is needed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MOST_PASSWORD: Final = 1024
 
 
 def open_engine(config: StoreConfig, *, most: int | None = None) -> PostgresEngine:
-    """Return a pool of connections to the store's database; none is opened yet.
+    """Return a pool of connections to the PostgreSQL of `[store]`; none is opened yet.
 
-    `most`: connections at once, instead of the configured number. Raises StorageError: the extra is
-    not installed.
+    `most` limits the connections at once; None for the configured number. Raises StorageError if
+    the optional driver is not installed.
     """
     try:
         from confide_cluster.daemon.log.postgres_engine import PostgresEngine
@@ -54,8 +54,8 @@ def _password(config: StoreConfig) -> str:
 
 
 def standing_of(engine: PostgresEngine) -> dict[str, Any]:
-    """Return the status of the store for users: its nodes, its logs and how safe its commits are.
-    Raises EngineError.
+    """Return the status of PostgreSQL for users: its nodes, its logs and how safe its commits are.
+    Raises EngineError if it does not answer.
     """
     _, nodes = engine.run(
         "SELECT id, version, extract(epoch FROM now() - seen_at)::float, address FROM node ORDER BY id"
@@ -87,12 +87,12 @@ def standing_of(engine: PostgresEngine) -> dict[str, Any]:
 
 
 def durability(*, standby: bool, is_forced: bool, commit: str, connected: int) -> str:
-    """Describe how safe an acknowledged write is.
+    """Describe how safe a confirmed write is.
 
     Args:
-        standby: synchronous_standby_names is set.
-        is_forced: fsync is on.
-        commit: synchronous_commit as it holds for our own connection.
+        standby: True if `synchronous_standby_names` is set.
+        is_forced: True if `fsync` is on.
+        commit: the value of `synchronous_commit` for the daemon's own connection.
         connected: the number of standbys connected now.
     """
     if not is_forced:

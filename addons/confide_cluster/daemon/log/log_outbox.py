@@ -1,9 +1,10 @@
-"""Writes to the log: an entry is on the engine's disk before its transaction is committed locally.
+"""Writes changes of a space to its log: an entry is on PostgreSQL's disk before its transaction is
+committed locally.
 
-The outcome of an entry without an answer is unknown. So nothing is committed locally then, and
-before the next write the lease is taken again, which also ends a statement still in progress. If
-the log is then ahead of this copy, the space is closed and opened again with all entries; a
-repetition by the caller finds the row of its operation.
+If PostgreSQL does not answer, it is unknown whether it has the entry. So nothing is committed
+locally then, and before the next write the lease is taken again, which also ends a statement still
+in progress. If the log is then ahead of the local copy, the space is closed and opened again with
+all entries. A client that repeats its request gets the recorded result of the first one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ REST_ENTRIES: Final = 200
 
 @dataclass
 class Tail:
-    """The size of the log after its snapshot: the number and the bytes of its entries."""
+    """The size of the log since its last snapshot: the number and the bytes of its entries."""
 
     entries: int = 0
     size_bytes: int = 0
@@ -55,14 +56,15 @@ class _Sent:
 
 
 class LogOutbox:
-    """The outbox of an open space, which writes its replicated changes to its log. Call on the writer
-    thread unless stated otherwise.
+    """The outbox of an open space, which writes its replicated changes to its log. Call its methods
+    on the writer thread unless they say otherwise.
 
     Attributes:
         lease: the number of the lease under which it writes; taking the lease again increases it.
-        schema: the newest migration of the database.
-        custody: the record of who keeps the key of the database after a change in progress.
-        tail: the size of the log after its snapshot; readable from any thread.
+        schema: the number of the newest migration of the database.
+        custody: the record of who keeps the key of the database after a change of the key that is in
+            progress; None if there is none.
+        tail: the size of the log since its last snapshot; readable from any thread.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class LogOutbox:
         self.attach(connection, key)
 
     def attach(self, connection: apsw.Connection, key: bytes) -> None:
-        """Use this connection for writes from now on, after the file was replaced."""
+        """Write through this connection from now on, because the database file was replaced."""
         # The engine has the entry on its disk; what a power failure loses here is fetched.
         connection.execute("PRAGMA synchronous = NORMAL")
         found = replication_position.read(connection)
@@ -116,29 +118,31 @@ class LogOutbox:
         self._recorder.carry(found.pending)
 
     def detach(self) -> None:
-        """Stop recording and forget the key, before the connection is closed. Pending changes are in
-        the file.
+        """Stop recording and forget the key, before the connection is closed. Changes that are not
+        sent yet are stored in the file.
         """
         self._recorder.close()
         self._key = b""
 
     @property
     def has_pending(self) -> bool:
-        """True if replicated changes wait for the next entry: they were made in a transaction that
-        sends none, or after its entry was sent. Readable from any thread.
+        """True if some replicated changes are not in an entry yet, because their transaction sends
+        none or they were made after its entry was sent. Readable from any thread.
         """
         return bool(self._pending)
 
     @contextmanager
     def transaction(self, *, is_derived: bool) -> Iterator[Callable[[], None]]:
-        """Run a transaction. It is committed here only once its replicated changes are in the log.
-        With `is_derived` it sends no entry; replicated changes in it wait for the next one.
+        """Run a transaction, which is committed locally only once its replicated changes are in the
+        log. With `is_derived` it sends no entry; any replicated changes in it wait for the next
+        one.
 
-        Yields a function to call once all replicated changes are made, if derived ones follow. It
-        sends the entry, so that derived rows are computed while the engine's disk works. All later
-        changes count as derived.
+        Yields a function to call when all replicated changes are made and only derived ones follow.
+        The function sends the entry, so that derived rows are computed while PostgreSQL writes to
+        its disk. All later changes count as derived.
 
-        Raises EngineError: it is unknown if the log has the entry; the local file does not have it.
+        Raises EngineError if it is unknown whether the log has the entry; the local database does
+        not have it then.
         """
         if not is_derived:
             self._settle_doubt()
@@ -178,15 +182,15 @@ class LogOutbox:
             self.tail.size_bytes += sent.size_bytes
 
     def flush(self) -> None:
-        """Send pending changes to the log. Raises EngineError; StorageError: the position cannot be
-        stored here.
+        """Send the changes that are in no entry yet. Raises EngineError if PostgreSQL is
+        unavailable, and StorageError if the new position cannot be stored locally.
         """
         with storage_errors("bring what waits to the log"), self.transaction(is_derived=False):
             pass
 
     def is_snapshot_due(self, *, at_rest: bool = False) -> bool:
-        """Return True if the log has grown enough since its snapshot; thread-safe. `at_rest`: the
-        space is about to be closed, so fewer entries suffice.
+        """Return True if the log has grown enough since its last snapshot. With `at_rest` the space
+        is about to be closed, and fewer entries suffice. Thread-safe.
         """
         entries = REST_ENTRIES if at_rest else SNAPSHOT_ENTRIES
         try:
@@ -196,8 +200,8 @@ class LogOutbox:
         return self.tail.entries >= entries or self.tail.size_bytes >= enough
 
     def take_snapshot(self) -> None:
-        """Upload a snapshot of the committed state; thread-safe, while others write. Raises
-        StorageError.
+        """Upload a snapshot of the committed state while others may write. Thread-safe. Raises
+        StorageError if that fails.
         """
         with self._snapshots:
             if self._following is not None or not self._key:
@@ -213,8 +217,8 @@ class LogOutbox:
         """Upload `copy`, which is encrypted under the new `key`, as the log's snapshot, before it
         replaces the file.
 
-        Call on the writer thread, so that nothing is written in between. Raises FencedError: the
-        lease was lost; StorageError: it is unknown which of the two keys the log uses.
+        Call on the writer thread, so that nothing is written in between. Raises FencedError if the
+        lease was lost, and StorageError if it is unknown which of the two keys the log uses.
         """
         with self._snapshots:
             self._following = key
@@ -240,8 +244,8 @@ class LogOutbox:
         self.tail.size_bytes = max(0, self.tail.size_bytes - size)
 
     def discard(self) -> None:
-        """Mark this copy as damaged: it is not read again, and is fetched when the space is next
-        opened.
+        """Mark the local copy as damaged, so that it is not read again, and is fetched when the
+        space is next opened.
         """
         log_snapshot.discard_marker(self._path).touch(mode=0o600)
         self._be_stale()

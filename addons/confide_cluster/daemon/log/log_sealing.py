@@ -1,12 +1,12 @@
-"""Encrypts what leaves this node for the log of a space: entries, each a SQLite patchset, and the
+"""Encrypts what this node uploads to the log of a space: entries, each a SQLite patchset, and the
 manifests of snapshots.
 
     body = nonce (24) || XChaCha20-Poly1305(key, pad(length (4) || zlib(content)), about)
     key  = BLAKE2b-256(id of the log; key = key of the database, person = confide-log-1)
 
 `about` binds an entry to its log, its number, the lease that it was written under, the schema, and
-the tag of the entry before it. So not even the operator of the engine can forge, move or omit an
-entry. The tag of an entry is the last 16 bytes of its body. No I/O.
+the tag of the entry before it. So not even the operator of PostgreSQL can forge, move or omit an
+entry. The tag of an entry is the last 16 bytes of its body. The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ together (CRIME, 2012).
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """The place of an entry in its log.
+    """The position of an entry in its log.
 
     Attributes:
-        number: from 1, without a gap.
+        number: the entry's number, counted from 1 without a gap.
         lease: the number of the lease that it was written under.
-        schema: the writer's newest migration.
+        schema: the newest migration that the writer knows.
         before: the tag of the entry before.
     """
 
@@ -60,14 +60,14 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotManifest:
-    """The description of a snapshot, sealed beside its parts, so that parts of two snapshots are
-    never mixed.
+    """The description of a snapshot. It is encrypted and stored beside the snapshot's parts, so
+    that parts of two snapshots are never mixed.
 
     Attributes:
-        base: the number of the last entry that it contains.
-        tag: of that entry.
-        size: bytes of the file.
-        digest: BLAKE2b-256 of the file, in hexadecimal.
+        base: the number of the last entry that the snapshot contains.
+        tag: the tag of that entry.
+        size: the size of the file in bytes.
+        digest: the BLAKE2b-256 hash of the file, in hexadecimal.
     """
 
     base: int
@@ -77,7 +77,7 @@ class SnapshotManifest:
 
 
 class LogSealing:
-    """Seals and opens the content of one log, under one key of its database."""
+    """Encrypts and decrypts the content of one log, with one key of its database."""
 
     def __init__(self, log: str, key: bytes) -> None:
         """`key`: of the database, 32 bytes."""
@@ -88,12 +88,12 @@ class LogSealing:
         return "Sealing(hidden)"
 
     def seal(self, place: LogPosition, patchset: bytes) -> bytes:
-        """Return the body of an entry. Raises LogError: it is too large."""
+        """Return the encrypted body of an entry. Raises LogError if it is too large."""
         return self._encrypt(patchset, self._about("entry", place))
 
     def open(self, place: LogPosition, body: bytes) -> bytes:
-        """Return the patchset of an entry. Raises LogError: it is not this entry of this log, or
-        was changed.
+        """Return the patchset of an entry. Raises LogError if the body belongs to another place or
+        log, or was changed.
         """
         return self._decrypt(body, self._about("entry", place), f"entry {place.number}")
 
@@ -101,7 +101,9 @@ class LogSealing:
         return self._encrypt(json.dumps(asdict(manifest)).encode(), self._about("snapshot", None))
 
     def open_manifest(self, body: bytes) -> SnapshotManifest:
-        """Return the manifest. Raises LogError: it is not of this log, or was changed."""
+        """Return the decrypted manifest of a snapshot. Raises LogError if it belongs to another log
+        or was changed.
+        """
         found = json.loads(self._decrypt(body, self._about("snapshot", None), "the snapshot"))
         return SnapshotManifest(**found)
 
@@ -137,5 +139,5 @@ class LogSealing:
 
 
 def tag_of(body: bytes) -> bytes:
-    """Return the tag of an entry, to which the next one is bound."""
+    """Return the tag of an entry, which the next entry is bound to."""
     return body[-TAG_BYTES:]

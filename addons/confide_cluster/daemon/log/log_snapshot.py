@@ -1,8 +1,9 @@
-"""Snapshots: a full copy of a space's database in the engine, in parts; created, uploaded and
-fetched here.
+"""Snapshots of a space's log: full copies of its database in PostgreSQL, in parts. Functions
+create, upload and fetch them.
 
-Its pages are encrypted as in every file of the space, so its parts are too; a sealed manifest
-describes them together. A fetched copy is in a file of its own until it is complete and verified.
+The pages of the copy are encrypted as in every file of the space, and so are its parts. An
+encrypted manifest describes them together. A fetched copy is kept in a file of its own until it is
+complete and verified.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _DOING: Final = "copy the database for its log"
 
 
 def copy_beside(path: Path, key: bytes) -> Path:
-    """Copy the committed content of the database to a new file beside it, and return that file, which
-    the caller must delete. Others may write meanwhile. Raises StorageError.
+    """Copy the committed content of the database to a new file beside it, and return that file,
+    which the caller must delete. Other connections may write meanwhile. Raises StorageError if that
+    fails.
     """
     copy = path.with_name(path.name + _COPY)
     copy.unlink(missing_ok=True)
@@ -54,8 +56,8 @@ def copy_beside(path: Path, key: bytes) -> Path:
 
 
 def position(copy: Path, key: bytes) -> tuple[Shipped, int]:
-    """Return the replication position of a copy, and its newest migration. Raises StorageError: no
-    copy of a log, or a wrong key.
+    """Return the replication position of a copy, and its newest migration. Raises StorageError if
+    the file is not a copy of a log or the key is wrong.
     """
     with closing(connect(copy, key, writer=False)) as connection:
         found = replication_position.read(connection)
@@ -72,11 +74,12 @@ def upload(
     *,
     number: int | None = None,
 ) -> int:
-    """Upload a file that no process writes to in parts of `PART_BYTES`, then its manifest as part 0.
-    Return the snapshot's number, 62 random bits unless given; the log must then adopt it.
+    """Upload a file that no process writes to, in parts of `PART_BYTES`, then its manifest as part
+    0. Return the snapshot's number, which is 62 random bits unless given. The snapshot counts only
+    once the log adopts it (`Log.settle`).
 
-    `put`: called with the number of the snapshot, the number of a part, and its bytes. Raises what
-    `put` raises.
+    `put` is called with the number of the snapshot, the number of a part, and its bytes. Raises
+    what `put` raises.
     """
     snapshot = secrets.randbits(62) if number is None else number
     digest, size, part = hashlib.blake2b(digest_size=32), 0, 0
@@ -100,11 +103,11 @@ def fetch(
     *,
     settle: Callable[[apsw.Connection], None] = replication_position.settle,
 ) -> None:
-    """Replace the file by the snapshot; no process may have the file open.
+    """Replace the local file by the snapshot. No process may have the file open.
 
-    `settle`: called with the fetched database, which may be marked as open on another node, to
-    adopt it. Raises LogError: the snapshot is missing, or differs from what was uploaded;
-    StorageError: the disk is full.
+    `settle` is called with the fetched database, which another node may have marked as open, to
+    make it this node's copy. Raises LogError if the snapshot is missing or differs from what was
+    uploaded, and StorageError if the disk is full.
     """
     copy = path.with_name(path.name + _FETCHING)
     copy.unlink(missing_ok=True)
@@ -139,16 +142,16 @@ def fetch(
 
 
 def remove(path: Path) -> None:
-    """Delete a copy with its WAL, its journal (of one that was being made) and its marker files; no
-    process may have it open.
+    """Delete a local copy with its write-ahead log, its journal and its marker files. No process
+    may have it open.
     """
     for name in ("-wal", "-shm", "-journal", "", _DISCARDED):
         path.with_name(path.name + name).unlink(missing_ok=True)
 
 
 def put_aside(path: Path, key: bytes) -> Path:
-    """Rename a copy that is ahead of its log to `<name>.ahead` or a similar free name, and return
-    that.
+    """Rename a copy that has changes which its log lacks to `<name>.ahead` or a similar free name,
+    and return the new path.
     """
     copies.empty_log(path, key, "keep what the log has not")
     kept = free(path, AHEAD)
@@ -158,26 +161,28 @@ def put_aside(path: Path, key: bytes) -> Path:
 
 
 def free(path: Path, ending: str) -> Path:
-    """Return an unused name beside a copy, with this ending."""
+    """Return an unused path beside a copy, with this ending."""
     names = (f"{path.name}{ending}{'' if number == 1 else f'.{number}'}" for number in range(1, 1000))
     return next(place for name in names if not (place := path.with_name(name)).exists())
 
 
 def restore_marker(path: Path) -> Path:
-    """Return the marker file of a copy that is unused because its log was restored, until the
-    operator accepts that.
+    """Return the path of a marker file. It exists while a copy is not used because its log was
+    restored to an earlier state and the operator has not accepted that.
     """
     return path.with_name(path.name + PUT_BACK)
 
 
 def accept_marker(path: Path) -> Path:
-    """Return the marker file for an accepted restore of the log: the copy must be put aside."""
+    """Return the path of a marker file. It exists once the operator has accepted that the log was
+    restored, until the copy is renamed.
+    """
     return path.with_name(path.name + _ACCEPTED)
 
 
 def accept(folder: Path) -> list[str]:
-    """Accept the restored logs of all copies in a folder that were refused for it; return their
-    names without endings.
+    """Accept the restored logs of all copies in a folder that were not used for that reason; return
+    the names of the copies without endings.
     """
     found = []
     for mark in sorted(folder.glob(f"*{PUT_BACK}")):
@@ -188,11 +193,11 @@ def accept(folder: Path) -> list[str]:
 
 
 def discard_marker(path: Path) -> Path:
-    """Return the marker file of a copy that must not be read any more."""
+    """Return the path of a marker file. It exists if the copy must not be read any more."""
     return path.with_name(path.name + _DISCARDED)
 
 
 def sweep(path: Path) -> None:
-    """Delete leftovers of interrupted work on a copy that no process has open."""
+    """Delete the files that interrupted work has left beside a copy that no process has open."""
     for end in (_COPY, _FETCHING):
         remove(path.with_name(path.name + end))

@@ -1,5 +1,5 @@
-"""The SQL of a log: its lease, its entries and its snapshot. All functions may raise EngineError;
-none retries by itself.
+"""The SQL of a log: its lease, its entries and its snapshot. All functions raise EngineError if
+PostgreSQL is unavailable; none retries by itself.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ _APPEND: Final = Prepared(
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """The status of a log, returned when its lease is taken.
+    """The status of a log when its lease was taken or it was read.
 
     Attributes:
         lease: the number of that lease; writes under another one are refused.
         head: the number of the last entry, 0 for none.
-        base: the last entry that is in the snapshot, and `tag` its tag; None: there is no snapshot.
-        snapshot: the number of its parts; None: there is no snapshot.
+        base: the number of the last entry in the snapshot; None without a snapshot.
+        tag: the tag of that entry; None without a snapshot.
+        snapshot: the number of the snapshot, which its parts have; None without a snapshot.
         schema: the newest migration in the log.
-        custody: who keeps the key of the database; None: not recorded.
+        custody: who keeps the key of the database; None if that is not recorded.
     """
 
     lease: int
@@ -76,29 +77,29 @@ class LogRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """An entry that was sent to the engine and is not confirmed yet."""
+    """An entry that was sent to PostgreSQL and is not confirmed yet."""
 
     _statement: PendingStatement
     _since: float
 
     def is_stored(self) -> bool:
-        """Wait until the entry is on the engine's disk. Return False if nothing is stored, because
+        """Wait until the entry is on PostgreSQL's disk. Return False if it was not stored, because
         another lease was taken or another entry has this number.
 
-        Raises EngineError: the outcome is unknown.
+        Raises EngineError if the outcome is unknown.
         """
         count = self._statement.answer()
         figures.STORE_APPEND.observe(time.perf_counter() - self._since)
         return count == 1
 
     def drop(self) -> None:
-        """Stop waiting for the entry. It may be stored or not."""
+        """Stop waiting for the entry, which may or may not be stored."""
         self._statement.drop()
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The log of one space, for the node that has its lease or wants it."""
+    """The log of one space in PostgreSQL, for the node that has its lease or wants it."""
 
     engine: PostgresEngine
     id: str
@@ -106,11 +107,11 @@ class Log:
     lease_s: float
 
     def take(self, *, anew: bool = False) -> LogStatus:
-        """Take the lease, possibly again, which also ends a statement under the former lease that
-        is still in progress.
+        """Take the lease. It may be taken again, which also ends a statement under the former lease
+        that is still in progress.
 
-        `anew`: the log existed before; a deleted one is not created again. Raises FencedError:
-        another live node holds the lease.
+        With `anew` the log must exist already, so that a deleted one is not created again. Raises
+        FencedError if another live node holds the lease, or the log was deleted.
         """
         values = {"id": self.id, "node": self.node(), "lease_s": self.lease_s}
         _, rows = self.engine.run(_TAKE_ANEW if anew else _TAKE, values)
@@ -122,18 +123,18 @@ class Log:
         return _standing(rows[0])
 
     def look(self) -> LogStatus | None:
-        """Return the status, for a reader without the lease, or None if there is no log."""
+        """Return the status of the log for a reader without the lease, or None if there is no log."""
         statement = "SELECT lease, head, base, tag, snapshot, schema, custody FROM log WHERE id = %(id)s"
         _, rows = self.engine.run(statement, {"id": self.id})
         return _standing(rows[0]) if rows else None
 
     def give_back(self, lease: int) -> None:
-        """Release the lease, so that others can take it at once."""
+        """Release the lease, so that other nodes can take it at once."""
         statement = "UPDATE log SET holder = NULL WHERE id = %(id)s AND lease = %(lease)s AND holder = %(node)s"
         self.engine.run(statement, {"id": self.id, "lease": lease, "node": self.node()})
 
     def send(self, number: int, lease: int, schema: int, body: bytes) -> Appending:
-        """Start writing an entry to the engine's disk."""
+        """Send an entry to PostgreSQL, and return without waiting for the answer."""
         values = [self.id.encode(), *(b"%d" % one for one in (number, lease, schema)), body]
         return Appending(self.engine.send(_APPEND, values), time.perf_counter())
 
@@ -142,7 +143,7 @@ class Log:
         return self.send(number, lease, schema, body).is_stored()
 
     def keep_custody(self, lease: int, custody: dict[str, object]) -> None:
-        """Record who keeps the key of the database. Raises FencedError."""
+        """Record who keeps the key of the database. Raises FencedError if the lease was lost."""
         statement = "UPDATE log SET custody = %(custody)s::jsonb WHERE id = %(id)s AND lease = %(lease)s"
         count, _ = self.engine.run(statement, {"id": self.id, "lease": lease, "custody": json.dumps(custody)})
         if not count:
@@ -150,7 +151,7 @@ class Log:
 
     def has(self, number: int, tag: bytes, standing: LogStatus) -> bool:
         """Return True if the log has an entry with this number and this tag. Of the entries in its
-        snapshot it knows only the last, so it returns False for the others.
+        snapshot, only the last is known, so False is returned for the others.
         """
         if number > standing.head:
             return False
@@ -166,7 +167,7 @@ class Log:
         return bool(rows) and rows[0][0] == tag.hex()
 
     def entries(self, after: int) -> Iterator[LogRow]:
-        """Yield the entries after a number, in order."""
+        """Yield the entries with a higher number than `after`, in order."""
         statement = """SELECT number, lease, schema, body FROM entry
                        WHERE log = %(id)s AND number > %(after)s ORDER BY number LIMIT %(most)s"""
         while True:
@@ -195,14 +196,15 @@ class Log:
     def settle(
         self, snapshot: int, lease: int, *, base: int, tag: bytes, schema: int, custody: dict[str, object] | None
     ) -> None:
-        """Adopt a completely uploaded snapshot in one transaction; delete the entries that it
-        contains, and the parts of all other snapshots.
+        """Make a completely uploaded snapshot the snapshot of the log, in one transaction. Delete
+        the entries that it contains, and the parts of all other snapshots.
 
         Args:
-            base: the number of the last entry in the snapshot, and `tag` its tag.
-            custody: the record of who keeps the key from now on; None: unchanged.
+            base: the number of the last entry in the snapshot.
+            tag: the tag of that entry.
+            custody: the record of who keeps the key from now on; None leaves it unchanged.
 
-        Raises FencedError: the lease was lost meanwhile.
+        Raises FencedError if the lease was lost meanwhile.
         """
         values = {
             "id": self.id,
@@ -226,17 +228,17 @@ class Log:
             connection.execute("DELETE FROM part WHERE log = %(id)s AND snapshot <> %(snapshot)s", values)
 
     def sweep(self, standing: LogStatus) -> None:
-        """Delete the parts of interrupted snapshots, unless another lease was taken, whose holder
-        may be uploading.
+        """Delete the parts of interrupted snapshots, unless another node has taken the lease, since
+        it may be uploading one.
 
-        One statement, so that it sees lease and parts in one snapshot.
+        It is one statement, so that it sees the lease and the parts at the same moment.
         """
         statement = """DELETE FROM part WHERE log = %(id)s AND snapshot IS DISTINCT FROM %(kept)s
                        AND EXISTS (SELECT 1 FROM log WHERE log.id = %(id)s AND log.lease = %(lease)s)"""
         self.engine.run(statement, {"id": self.id, "kept": standing.snapshot, "lease": standing.lease})
 
     def forget(self, lease: int) -> None:
-        """Delete the log with all its content. Raises FencedError."""
+        """Delete the log with all its content. Raises FencedError if the lease was lost."""
         values = {"id": self.id, "lease": lease}
         with self.engine.connection(deadline_s=PARTS_S) as connection, connection.transaction():
             gone = connection.execute("DELETE FROM log WHERE id = %(id)s AND lease = %(lease)s", values)

@@ -1,4 +1,4 @@
-"""Brings a copy of a space's database up to date with its log, before it is opened as a store."""
+"""Updates a local copy of a space's database from its log, before it is opened."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedCopy:
-    """The result of bringing a copy up to date.
+    """The result of updating a copy from its log.
 
     Attributes:
-        documents: those whose derived rows must be rebuilt before any search.
-        tail: the size of the log after its snapshot.
+        documents: the ids of documents whose derived rows must be rebuilt before any search.
+        tail: the size of the log since its last snapshot.
     """
 
     documents: list[int]
@@ -37,29 +37,30 @@ class OpenedCopy:
 
 
 def bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
-    """Bring the copy up to date. It must not be open anywhere, and the caller must have the lease.
+    """Update the copy from the log. No process may have the copy open, and the caller must have the
+    lease.
 
     Args:
-        key: of the database, 32 bytes.
+        key: the key of the database, 32 bytes.
         now: seconds since 1970, for the tables of a new database.
 
     Raises:
-        EngineError: the update can be repeated.
-        LogError: the log differs from what was written.
-        WrongKeyError: the key is not the one of the database.
-        StorageError: a newer confide has written it, the disk is full, this memory was never moved to
-            the store, or the store was restored to an earlier state.
+        EngineError: if PostgreSQL is unavailable; a retry may succeed.
+        LogError: if the log differs from what was written.
+        WrongKeyError: if the key is not the one of the database.
+        StorageError: if a newer version of Confide has written the log, the disk is full, this space
+            was never moved to the store, or the store was restored to an earlier state.
     """
     space_log.sweep(standing)
     return follow(space_log, standing, path, key, now=now)
 
 
 def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: float) -> OpenedCopy:
-    """Bring the copy up to date without the lease, and change nothing in the log. Raises
-    EngineError: the update can be repeated; LogError: the log was changed; WrongKeyError;
-    StorageError: the copy cannot be used.
+    """Update the copy without the lease, and change nothing in the log. `space_log` must read
+    PostgreSQL in one snapshot then (`PostgresEngine.moment`).
 
-    Without the lease, `space_log` must read the engine in one snapshot (`PostgresEngine.moment`).
+    Raises EngineError if PostgreSQL is unavailable; LogError if the log was changed; WrongKeyError
+    if the key is not the one of the database; StorageError if the copy cannot be used.
     """
     if standing.schema > migrations()[-1][0]:
         raise newer_version_error("the space", None)
@@ -78,10 +79,11 @@ def follow(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: 
 
 
 def drop_overtaken(standing: LogStatus, path: Path, key: bytes) -> bool:
-    """Remove a copy, which must not be open anywhere, if the log's snapshot is newer. Opening would
-    replace it, and until then it would keep the texts that another node has forgotten. So would
-    what interrupted work has left beside it, and a file that was never finished. Return True if the
-    copy was removed. Raises StorageError.
+    """Remove a copy that is older than the log's snapshot, with its leftover files. No process may
+    have it open. Return True if the copy was removed.
+
+    Opening the copy would replace it anyway, and until then it would keep texts that were forgotten
+    on another node. Raises StorageError if a file cannot be deleted.
     """
     for sweep in (log_snapshot.sweep, replacement.sweep, salvage.sweep):
         sweep(path)

@@ -1,9 +1,9 @@
-"""PostgreSQL connections for all spaces of a daemon, with deadlines for statements. This module
+"""Connections to PostgreSQL for all spaces of a daemon, with deadlines for statements. This module
 knows no tables.
 
 A statement is sent in one round trip. If it is not answered within its deadline, its outcome is
-unknown: its connection is closed, and the error says so. Errors of connections are described
-without any host, user or value. Only this module loads the driver.
+unknown: its connection is closed, and the error says so. Messages about connections contain no
+host, user or value. Only this module loads the driver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _OF_POOLERS: Final = frozenset({"08P01", "26000", "42P05"})
 
 
 def explain(error: psycopg.Error) -> tuple[str, str]:
-    """Return the message and the hint for a failed connection or statement."""
+    """Return the message and the hint for users about a failed connection or statement."""
     if error.sqlstate is None:
         if isinstance(error, psycopg.ProgrammingError):
             return "its address cannot be read", LOOK
@@ -81,13 +81,14 @@ def explain(error: psycopg.Error) -> tuple[str, str]:
 
 
 def require_session(connection: psycopg.Connection[Any], other: Callable[[], psycopg.Connection[Any]]) -> None:
-    """Refuse a pooler that assigns a server connection per transaction: settings and prepared
-    statements are lost there.
+    """Refuse a connection through a pooler that assigns a server connection per transaction, since
+    settings and prepared statements are lost there.
 
-    The number of the server process reveals a pooler, which cannot pass it on. Then `other` opens a
-    second connection, which takes a server connection for a transaction: a setting of the first one
-    survives only if each has a server connection of its own (PgBouncer, "SQL feature map"). Raises
-    EngineError; psycopg.Error if the check itself fails.
+    The number of the server process reveals a pooler that cannot pass it on. For other poolers,
+    `other` opens a second connection, which takes a server connection for a transaction. A setting
+    of the first one survives only if each has a server connection of its own (PgBouncer, "SQL
+    feature map"). Raises EngineError if there is such a pooler; psycopg.Error if the check itself
+    fails.
     """
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     if row is not None and row[0] == connection.info.backend_pid:
@@ -124,12 +125,12 @@ DriverError: Final = psycopg.Error
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement on a hot path, prepared once per connection.
+    """A frequently used statement, which is prepared once per connection.
 
     Attributes:
-        name: in the connection.
-        types: of its values, as SQL names them.
-        text: with `$1` for the first value.
+        name: its name in the connection.
+        types: the SQL types of its values.
+        text: the statement, with `$1` for the first value.
     """
 
     name: str
@@ -138,7 +139,7 @@ class Prepared:
 
     @property
     def formats(self) -> list[int]:
-        """Return libpq's format of each value: binary (1) for bytes, text (0) for others."""
+        """The format of each value in libpq's numbers: 1 (binary) for bytes, 0 (text) for others."""
         return [int(one == "bytea") for one in self.types]
 
 
@@ -190,8 +191,8 @@ Far = _Dated
 
 
 class PendingStatement:
-    """A statement in progress while its sender does other work; it keeps its connection until
-    answered.
+    """A statement that PostgreSQL executes while the sender does other work. It keeps its
+    connection until it is answered.
     """
 
     def __init__(self, engine: PostgresEngine, connection: _Dated) -> None:
@@ -200,8 +201,8 @@ class PendingStatement:
         self._is_over = False
 
     def answer(self) -> int:
-        """Wait for the number of changed rows, which are then on the engine's disk. Raises
-        EngineError: the outcome is unknown.
+        """Wait for the answer, and return the number of changed rows, which are then on
+        PostgreSQL's disk. Raises EngineError if the outcome is unknown.
         """
         self._is_over = True
         with self._engine.using(self._connection):
@@ -210,7 +211,7 @@ class PendingStatement:
         return count
 
     def drop(self) -> None:
-        """Stop waiting for the statement, which may be executed or not. Does nothing if it was
+        """Stop waiting for the statement, which may or may not be executed. Do nothing if it was
         answered, or is known to be lost.
         """
         if not self._is_over:
@@ -221,12 +222,13 @@ class PendingStatement:
 
 @dataclass
 class PostgresEngine:
-    """The connection pool of a daemon; thread-safe.
+    """A daemon's pool of connections to PostgreSQL; thread-safe.
 
     Attributes:
-        url: of the database, as libpq reads it; without a password.
-        password: read for each connection, so that a new one applies at once; "" for none.
-        most: connections at once.
+        url: the address of the database in libpq's form, without a password.
+        password: returns the password, and is called for each new connection, so that a new password
+            applies at once; "" for none.
+        most: the highest number of connections at once.
         on_answer: called for every round trip, for tests that count them.
     """
 
@@ -246,11 +248,11 @@ class PostgresEngine:
 
     @contextmanager
     def connection(self, *, deadline_s: float | None = None) -> Iterator[_Dated]:
-        """Yield a connection in autocommit, for work within the deadline in seconds. Closes it
-        after an error.
+        """Yield a connection in autocommit mode. The block must end within `deadline_s` seconds,
+        None for the usual limit. The connection is closed after an error.
 
-        Raises EngineError: no connection is available, or the engine did not answer; the outcome of
-        statements is then unknown.
+        Raises EngineError if no connection is available, or if PostgreSQL does not answer, in which
+        case the outcome of the statements is unknown.
         """
         allowed = self.deadline_s if deadline_s is None else deadline_s
         connection = self._acquire(allowed, wait_s=allowed)
@@ -259,7 +261,9 @@ class PostgresEngine:
 
     @contextmanager
     def spare(self) -> Iterator[_Dated | None]:
-        """Yield a connection for optional work, or None if all are in use. Raises EngineError."""
+        """Yield a connection for optional work, or None if all are in use. Raises EngineError if
+        PostgreSQL is unavailable.
+        """
         try:
             connection = self._acquire(self.deadline_s, wait_s=0.0)
         except _InUseError:
@@ -270,8 +274,8 @@ class PostgresEngine:
 
     @contextmanager
     def using(self, connection: _Dated) -> Iterator[None]:
-        """Wrap the last use of a connection, which is closed after an error, else returned to the
-        pool. Raises EngineError.
+        """Use a connection for the last time: it is closed after an error in the block, else
+        returned to the pool. Raises EngineError instead of the driver's errors.
         """
         try:
             with self._explain_errors():
@@ -319,11 +323,11 @@ class PostgresEngine:
         return connection
 
     def run(self, statement: str, values: dict[str, object] | None = None) -> tuple[int, list[tuple[Any, ...]]]:
-        """Run one statement and commit it; return the number of rows changed or found, and the
-        rows. Raises EngineError.
+        """Run one statement and commit it; return the number of rows that it changed or found, and
+        the rows. Raises EngineError if PostgreSQL does not answer.
 
-        An idle connection may have been closed meanwhile. The statement is not sent again, since
-        the first one may have been executed.
+        The server may have closed an idle connection. The statement is not sent again then, since
+        it may have been executed.
         """
         with self.connection() as connection:
             answer = connection.execute(statement.encode(), values)
@@ -333,8 +337,8 @@ class PostgresEngine:
         return count, rows
 
     def send(self, statement: Prepared, values: Sequence[bytes]) -> PendingStatement:
-        """Send a statement whose answer is read later. Raises EngineError: it was not sent, or that
-        is unknown.
+        """Send a statement whose answer is read later. Raises EngineError if it was not sent, or if
+        that is unknown.
         """
         connection = self._acquire(self.deadline_s, wait_s=self.deadline_s)
         try:
@@ -347,8 +351,8 @@ class PostgresEngine:
         return PendingStatement(self, connection)
 
     def ready(self) -> None:
-        """Migrate the database's schema to this version. Raises EngineError; StorageError: a newer
-        confide has changed it.
+        """Create or migrate the tables for this version of Confide. Raises EngineError if
+        PostgreSQL is unavailable; StorageError if a newer version has changed them.
         """
         steps = _migrations()
         with self.connection(deadline_s=60.0) as connection, connection.transaction():
@@ -369,9 +373,11 @@ class PostgresEngine:
 
     @contextmanager
     def moment(self) -> Iterator[PostgresEngine]:
-        """Yield an engine whose statements all read the same snapshot of the database.
+        """Yield a view of the database, with the interface of this class, in which all statements
+        read the same snapshot.
 
-        PostgreSQL keeps all old rows meanwhile, so the block must be short. Raises EngineError.
+        PostgreSQL keeps all old rows meanwhile, so the block must be short. Raises EngineError if
+        PostgreSQL is unavailable.
         """
         with self.connection() as far:
             far.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -380,7 +386,7 @@ class PostgresEngine:
             far.execute("COMMIT")
 
     def close(self) -> None:
-        """Close idle connections; others close after use."""
+        """Close the idle connections now, and the others after their use."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []

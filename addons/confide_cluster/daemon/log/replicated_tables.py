@@ -1,11 +1,11 @@
-"""The replicated tables of a database, which are in its log, as opposed to derived ones; recording
-and replay of their changes.
+"""Records and replays changes of the replicated tables of a database. Only these are in its log;
+each node computes the derived tables itself.
 
 Every table is replicated unless it is listed here as derived, so tables of later versions are
 included. A replicated table has a primary key, by which SQLite's sessions identify rows
 (https://sqlite.org/sessionintro.html); `receipt_key` has a single row, whose row id is its key.
 
-SQLite silently skips changes in a patchset if the table lacks columns of it
+SQLite silently skips changes in a patchset if the table lacks some of their columns
 (sqlite3changeset_apply). So replay checks for that, and compares the newest revision of every
 touched document with the document's row.
 """
@@ -51,9 +51,7 @@ def truths(connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> l
 
 
 def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the replicated content of a table in a fixed order, equal in all copies; progress of
-    derived rows is left out.
-    """
+    """Yield the replicated columns of a table's rows in an order that is the same in all copies."""
     left_out = DERIVED_COLUMNS.get(table, frozenset())
     columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
     names = ", ".join(str(name) for (name,) in columns if name not in left_out)
@@ -62,7 +60,9 @@ def rows_of(connection: apsw.Connection, table: str) -> Iterator[tuple[Any, ...]
 
 
 class Recorder:
-    """Records the changes of a connection in replicated tables, from one entry to the next."""
+    """Records the changes that a connection makes to replicated tables, from one log entry to the
+    next.
+    """
 
     def __init__(self, connection: apsw.Connection, derived: re.Pattern[str] = DERIVED) -> None:
         """`derived`: the tables that are not replicated."""
@@ -80,13 +80,13 @@ class Recorder:
         self._session = self._begin()
 
     def carry(self, patchset: bytes) -> None:
-        """Put these changes, which an earlier connection made and no entry contains, before all that
-        is recorded.
+        """Put the given changes before all recorded ones. An earlier connection made them, and no
+        entry contains them yet.
         """
         self._earlier_changes = patchset
 
     def patchset(self) -> bytes:
-        """Return all changes since the last entry; may be empty."""
+        """Return all changes since the last entry; empty bytes if there are none."""
         if self._session.is_empty and not self._earlier_changes:
             return b""
         found = self._session.patchset()
@@ -100,17 +100,17 @@ class Recorder:
         return builder.output() if is_some else b""
 
     def restart(self, *, is_deriving: bool = False) -> None:
-        """Drop the recorded changes: they are in the log, or were rolled back.
+        """Drop the recorded changes, because they are in the log or were rolled back.
 
-        `is_deriving`: until `end_derived`, changes of tables with derived columns count as derived
-        alone, which saves a comparison.
+        With `is_deriving`, all changes of tables with derived columns count as derived until
+        `end_derived` is called, which saves comparing the columns.
         """
         self.close()
         self._earlier_changes = b""
         self._session = self._begin(DERIVED_COLUMNS if is_deriving else ())
 
     def end_derived(self) -> None:
-        """End the derived changes: from now on every change counts."""
+        """Record changes of all replicated tables again, after `restart(is_deriving=True)`."""
         for table in DERIVED_COLUMNS:
             self._session.attach(table)
 
@@ -145,10 +145,10 @@ _DOCUMENT: Final = {"document": "id", "revision": "document"}
 
 @dataclass
 class LogReplay:
-    """Replays entries in order, in the caller's transaction; call `finish` after the last one.
+    """Applies log entries in order, in the caller's transaction; call `finish` after the last one.
 
     Attributes:
-        touched_documents: those whose derived rows must be rebuilt.
+        touched_documents: the ids of the documents whose derived rows must be rebuilt.
     """
 
     connection: apsw.Connection
@@ -159,8 +159,8 @@ class LogReplay:
         self._columns: dict[str, list[str]] = {}
 
     def apply(self, patchset: bytes) -> None:
-        """Apply the patchset of an entry. Raises LogError: it does not fit this copy, or needs a newer
-        version of Confide.
+        """Apply the patchset of an entry. Raises LogError if it does not fit this copy, or needs a
+        newer version of Confide.
         """
         for change in apsw.Changeset.iter(patchset):
             columns = self._columns_of(change.name)
@@ -176,8 +176,8 @@ class LogReplay:
             raise LogError("cannot apply the log of the space: it does not fit the copy that is here") from None
 
     def finish(self) -> list[int]:
-        """Mark the touched documents to be cut again, and return them. Raises LogError: a newest
-        revision is missing.
+        """Mark the changed documents to be split into chunks again, and return their ids. Raises
+        LogError if the newest revision of one is missing.
         """
         documents = sorted(self.touched_documents)
         for document in documents:

@@ -1,5 +1,5 @@
-"""The replication position of a copy in its log: a row in the copy, committed together with the
-changes that it counts.
+"""The position of a local copy in its log, stored as a row of the copy. It is committed together
+with the changes that it covers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ SCHEMA = """
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The position of a copy in its log.
+    """The position of a local copy in its log.
 
     Attributes:
-        number: of the last entry that the copy contains, and `tag` the tag of that entry.
+        number: the number of the last entry that the copy contains.
+        tag: the tag of that entry.
         pending: a patchset of changes that are in the copy and in no entry yet; may be empty.
-        is_alone: the copy was opened without its log since then.
+        is_alone: True if the copy was opened without its log since that entry.
     """
 
     number: int = 0
@@ -41,7 +42,7 @@ class Shipped:
 
 
 def read(connection: apsw.Connection) -> Shipped | None:
-    """Return the position, or None if the database was never a copy."""
+    """Return the position of a copy, or None if the database is not a copy of a log."""
     if not is_copy(connection):
         return None
     sql = f"SELECT number, tag, pending, life IS NOT {_LIFE} FROM shipped"  # noqa: S608 - a constant
@@ -53,25 +54,25 @@ def read(connection: apsw.Connection) -> Shipped | None:
 
 
 def begin(connection: apsw.Connection) -> None:
-    """Mark the database as a copy at the start of a log, in the caller's transaction."""
+    """Mark the database as a copy at the start of a log. Runs in the caller's transaction."""
     connection.execute(SCHEMA)
     connection.execute("INSERT OR IGNORE INTO shipped (id, number, tag) VALUES (1, 0, ?)", (GENESIS,))
 
 
 def write(connection: apsw.Connection, number: int, tag: bytes) -> None:
-    """Store the position, in the transaction with the changes of that entry."""
+    """Store the position, in the same transaction as the changes of that entry."""
     sql = f"UPDATE shipped SET number = ?, tag = ?, pending = NULL, life = {_LIFE}"  # noqa: S608 - a constant
     connection.execute(sql, (number, tag))
 
 
 def keep(connection: apsw.Connection, pending: bytes) -> None:
-    """Store pending changes, in the transaction with the last of them."""
+    """Store the changes that are in no entry yet, in the same transaction as the last of them."""
     connection.execute(f"UPDATE shipped SET pending = ?, life = {_LIFE}", (pending,))  # noqa: S608 - a constant
 
 
 def settle(connection: apsw.Connection) -> None:
-    """Adopt a copy that another node made: drop its pending changes, which are in the log, and its
-    mark of being open.
+    """Make a copy that another node created this node's own: drop its unsent changes, which are in
+    the log, and its mark of being open.
     """
     connection.execute(f"UPDATE shipped SET pending = NULL, life = {_LIFE}")  # noqa: S608 - a constant
     connection.execute("DELETE FROM mark WHERE name = 'open'")

@@ -1,11 +1,12 @@
-"""A small database of which every node has a full copy that it may write to: the registry
+"""A small database, the registry, of which every node has a full copy that it may write to
 (docs/decisions/0030).
 
-A writer locks the row of the registry's log, for which others wait; applies the entries that its
-copy lacks; makes its change; and commits the entry in the engine before it commits locally. The row
-lock thus orders the writes, and no lease is needed: of two concurrent uses of an invite, the second
-finds it used. A statement without an answer holds the row until it is committed or rolled back, so
-the next writer sees its result; nothing is concluded from silence.
+To write, a node locks the row of the registry's log in PostgreSQL, for which other nodes wait. It
+applies the entries that its copy lacks, makes its change, and commits the entry in PostgreSQL
+before it commits locally. The row lock thus orders the writes, and no lease is needed: if an invite
+is used twice at the same time, the second use finds it used. A statement without an answer keeps
+the lock until it is committed or rolled back, so the next writer sees its result. Nothing is
+concluded from a missing answer.
 
 Between writes each node reads the end of the log a few times a second, and applies new entries.
 """
@@ -111,8 +112,8 @@ class _Standing:
 
 
 class SharedLog:
-    """The registry's log and the local copy of the registry, for one process. Not safe for two threads
-    at once with the same connection.
+    """The registry's log and the local copy of the registry, for one process. Two threads must not
+    use it with the same connection at the same time.
     """
 
     def __init__(
@@ -156,13 +157,15 @@ class SharedLog:
 
     @property
     def kept_files(self) -> list[Path]:
-        """The local copies from before the store was restored, until the operator accepts that: no
-        new caller is enrolled meanwhile.
+        """The local copies from before PostgreSQL was restored to an earlier state. No new device
+        or client is admitted until the operator accepts the restore.
         """
         return sorted(self._path.parent.glob(f"{self._path.name}{_KEPT['ahead']}*"))
 
     def accept(self) -> list[Path]:
-        """Accept the restored store for the operator; the earlier copies stay under another name."""
+        """Record that the operator accepts the restored PostgreSQL, by renaming the earlier local
+        copies. Return their new paths.
+        """
         accepted = []
         for path in self.kept_files:
             accepted.append(log_snapshot.free(self._path, _KEPT["before"]))
@@ -170,19 +173,21 @@ class SharedLog:
         return accepted
 
     def exists(self) -> bool:
-        """Return True if the store has a registry. Raises EngineError."""
+        """Return True if PostgreSQL has a registry. Raises EngineError if it is unavailable."""
         self._engine.ready()
         return self._look(None) is not None
 
     def begin(
         self, connection: apsw.Connection, *, holds: Callable[[apsw.Connection], bool]
     ) -> Literal["brought", "fetched", "followed"]:
-        """Synchronize this copy and the log before use; return what was done.
+        """Synchronize the local copy and the log before use. Return `brought` if the copy was
+        uploaded, `fetched` if it was replaced, or `followed` if it was updated.
 
-        `holds`: returns True if a database that is no copy has content that could be lost.
+        `holds` is called with a database that is not a copy of the log, and returns True if it has
+        content that could be lost.
 
-        Raises EngineError; LogError: the log differs from what was written; StorageError: it is of
-        a newer version, or the engine has lost the log of this copy.
+        Raises EngineError if PostgreSQL is unavailable; LogError if the log differs from what was
+        written; StorageError if the log is of a newer version, or PostgreSQL has lost it.
         """
         log_snapshot.sweep(self._path)
         log_snapshot.remove(self._path.with_name(self._path.name + _FETCHED))
@@ -208,9 +213,10 @@ class SharedLog:
         return "followed"
 
     def follow(self, connection: apsw.Connection) -> bool:
-        """Apply new entries; return True if there were any since the last call. Raises EngineError;
-        LogError: the log differs from what was written; StorageError: it is of a newer version, or
-        was lost.
+        """Apply new entries; return True if there were any since the last call.
+
+        Raises EngineError if PostgreSQL is unavailable; LogError if the log differs from what was
+        written; StorageError if the log is of a newer version, or was lost.
         """
         try:
             was_new = self._follow(connection) or self._has_news
@@ -222,10 +228,10 @@ class SharedLog:
 
     @contextmanager
     def transaction(self, connection: apsw.Connection) -> Iterator[None]:
-        """Commit all changes on the engine's disk and then locally, or none.
+        """Commit all changes in the block on PostgreSQL's disk and then locally, or none of them.
 
-        Raises EngineError: the engine is unavailable, or the outcome is unknown; the change is not
-        in the local copy then.
+        Raises EngineError if PostgreSQL is unavailable or the outcome is unknown; the local copy
+        does not have the changes then.
         """
         _require_copy(connection)
         failure: BaseException | None = None
@@ -267,9 +273,9 @@ class SharedLog:
             raise EngineError("cannot write to the registry: its log was changed meanwhile", hint="try again")
 
     def bring(self, connection: apsw.Connection) -> None:
-        """Start the log with the local database if there is no log.
+        """Upload the local database as the start of the log.
 
-        Raises EngineError: a log exists by now.
+        Raises EngineError if a log exists by now.
         """
         with transaction(connection):
             stand_alone(connection)
@@ -282,7 +288,7 @@ class SharedLog:
             raise
 
     def take_snapshot(self) -> None:
-        """Upload a snapshot of the committed state and delete the entries that it contains. Does
+        """Upload a snapshot of the committed state, and delete the entries that it contains. Do
         nothing while another node does so.
         """
         self._upload(is_first=False)
@@ -308,8 +314,8 @@ class SharedLog:
         )
 
     def is_snapshot_due(self) -> bool:
-        """Return True if a new node would have much to replay, compared with the cost of a
-        snapshot. Raises EngineError.
+        """Return True if a new node would have to replay so many entries that a snapshot is worth
+        its cost. Raises EngineError if PostgreSQL is unavailable.
         """
         statement = """SELECT head - base, (SELECT coalesce(sum(length(body)), 0)::bigint FROM entry WHERE log = log.id AND number > base)
                        FROM log WHERE id = %(id)s"""
@@ -319,7 +325,9 @@ class SharedLog:
         return int(entries) >= MOST_ENTRIES or int(size_bytes) >= enough
 
     def forget(self, connection: apsw.Connection) -> None:
-        """Detach the file from the log, and delete the log. Raises EngineError."""
+        """Make the local file independent of the log, and delete the log. Raises EngineError if
+        PostgreSQL is unavailable.
+        """
         self.follow(connection)
         with transaction(connection):
             stand_alone(connection)

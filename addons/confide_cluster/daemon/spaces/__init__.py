@@ -1,1 +1,3 @@
-"""The leases of this node on spaces, and the parts of its data folder that all nodes share."""
+"""The leases of this node on spaces, the replication of spaces, and the files of the data folder
+that all nodes share.
+"""

@@ -1,8 +1,8 @@
 """The leases of this node on spaces with logs in PostgreSQL, and its heartbeat.
 
-A daemon is one node: a row that its heartbeat refreshes by the engine's clock. A lease is a number
-in the log of a space. Taking it increases the number, and writes under an older number are refused,
-so no clock decides about writes.
+A daemon is one node: a row that its heartbeat refreshes, with times of PostgreSQL's clock. A lease
+is a number in the log of a space. Taking it increases the number, and writes under an older number
+are refused, so no clock decides about writes.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ TAKEN_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Another node that holds a space and counts as alive.
+    """Another node that holds the lease of a space and counts as alive.
 
     Attributes:
-        address: at which other nodes reach it; "" if it accepts no forwarded sessions.
+        address: the address at which other nodes reach it; "" if it accepts no forwarded sessions.
         lease: the number of its lease.
     """
 
@@ -62,8 +62,8 @@ class SpaceLease:
     """The lease of one space, until it is released.
 
     Attributes:
-        on_stale: called on the space's writer thread if the log is ahead of the copy.
-        warnings: about the space's log, for its users.
+        on_stale: called on the space's writer thread if the log is ahead of the local copy.
+        warnings: returns the warnings about the space's log for its users.
     """
 
     log: Log
@@ -74,8 +74,8 @@ class SpaceLease:
 
     @property
     def custody(self) -> Custody | None:
-        """Return who keeps the key of its database, as recorded in the log. Raises StorageError: a
-        newer version has written it.
+        """The keeper of the database's key, as recorded in the log; None if that is not recorded.
+        Raises StorageError if a newer version has written the record.
         """
         said = self.standing.custody
         try:
@@ -87,21 +87,27 @@ class SpaceLease:
             ) from None
 
     def bring(self, path: Path, key: bytes) -> OpenedCopy:
-        """Bring the copy up to date; no process may have it open. Raises EngineError, LogError,
-        WrongKeyError, StorageError.
+        """Update the local copy from the log; no process may have it open. Raises EngineError,
+        LogError, WrongKeyError or StorageError as `opening.bring` does.
         """
         return opening.bring(self.log, self.standing, path, key, now=time.time())
 
     def follow(self, path: Path, key: bytes) -> OpenedCopy:
-        """As `bring`, without holding the lease; changes nothing in the engine."""
+        """Update the local copy like `bring`, but without holding the lease, and without any change
+        in PostgreSQL.
+        """
         return opening.follow(self.log, self.standing, path, key, now=time.time())
 
     def drop_overtaken(self, path: Path, key: bytes) -> bool:
-        """Remove a closed copy that is older than the log's snapshot (`opening.drop_overtaken`)."""
+        """Remove a closed copy that is older than the log's snapshot (`opening.drop_overtaken`).
+        Return True if it was removed.
+        """
         return opening.drop_overtaken(self.standing, path, key)
 
     def join(self, store: Store, opened: OpenedCopy) -> None:
-        """Send the store's writes through the log from now on. Raises StorageError."""
+        """Send the writes of an open database through the log from now on. Raises StorageError if
+        that fails.
+        """
         outbox = LogOutbox(
             self.log,
             self.standing,
@@ -118,17 +124,21 @@ class SpaceLease:
             outbox.take_snapshot()
 
     def discard(self, path: Path) -> None:
-        """Mark a damaged copy, so that it is fetched when it is next opened."""
+        """Mark a local copy as damaged, so that it is fetched when it is next opened."""
         log_snapshot.discard_marker(path).touch(mode=0o600)
 
     def keep_custody(self, custody: Custody) -> None:
-        """Record in the log who keeps the key, if not recorded. Raises EngineError."""
+        """Record in the log who keeps the key, unless that is recorded. Raises EngineError if
+        PostgreSQL is unavailable.
+        """
         if self.standing.custody is None:
             self.log.keep_custody(self.standing.lease, custody.to_json())
 
 
 class SpaceLeases:
-    """The leases of a daemon. On the event loop unless stated otherwise."""
+    """Takes, confirms and releases the leases of a daemon. Runs on the event loop unless a method
+    says otherwise.
+    """
 
     def __init__(self, config: StoreConfig, folder: DataFolder, engine: PostgresEngine, *, address: str = "") -> None:
         """`address`: at which other nodes reach this one; "" if they cannot."""
@@ -156,11 +166,13 @@ class SpaceLeases:
         self._failed_at = 0.0
 
     def start(self) -> None:
-        """Begin the heartbeat, which goes on until `close`, even while the engine does not answer."""
+        """Start the heartbeat, which runs until `close`, even while PostgreSQL does not answer."""
         self._beating = asyncio.create_task(self._beat(), name="confide-heartbeat")
 
     async def take(self, space_id: str, on_stale: Callable[[], None]) -> SpaceLease:
-        """Take the lease of a space. Raises FencedError: another node holds it; EngineError."""
+        """Take the lease of a space. Raises FencedError if another node holds it, and EngineError
+        if PostgreSQL is unavailable.
+        """
         await self._ready()
         space_log = Log(self._engine, space_id, lambda: self._node, float(self._config.lease_s))
         standing = await asyncio.to_thread(space_log.take)
@@ -169,10 +181,10 @@ class SpaceLeases:
 
     @contextlib.contextmanager
     def view(self, space_id: str) -> Iterator[SpaceLease | None]:
-        """Yield the log of a space in one snapshot for reading without a lease; None: there is no
-        log.
+        """Yield access to the log of a space for reading without a lease, in one snapshot; None if
+        there is no log.
 
-        Thread-safe. Raises EngineError.
+        Thread-safe. Raises EngineError if PostgreSQL is unavailable.
         """
         with self._engine.moment() as engine:
             space_log = Log(engine, space_id, lambda: NOBODY, float(self._config.lease_s))
@@ -180,17 +192,18 @@ class SpaceLeases:
             yield None if standing is None else SpaceLease(space_log, standing, lambda: None, list)
 
     def spaces_with_logs(self) -> set[str]:
-        """Return the spaces that the store has data of. Thread-safe. Raises EngineError."""
+        """Return the ids of the spaces that have data in PostgreSQL. Thread-safe. Raises
+        EngineError if it is unavailable.
+        """
         _, rows = self._engine.run("SELECT id FROM log WHERE head > 0 OR snapshot IS NOT NULL")
         return {str(space_id) for (space_id,) in rows}
 
     async def confirm(self) -> None:
-        """Check that this node still holds its spaces, if the last check is older than a node's
-        allowed silence.
+        """Check that this node still holds its spaces, if the last check is older than the time
+        after which a node counts as dead.
 
-        A process that was stopped, or a computer that slept, must not continue a copy after another
-        node has written. If the engine does not answer, nothing is known, and open spaces are
-        read-only.
+        A process that was stopped, or a computer that slept, must not go on writing after another
+        node has written. If PostgreSQL does not answer, open spaces are read-only.
         """
         if self.is_confirmed or self.failure is not None:  # the heartbeat retries in the background
             return
@@ -202,11 +215,13 @@ class SpaceLeases:
                     self._fail(error)
 
     async def node(self) -> int:
-        """Return this node's number in the store. Raises EngineError."""
+        """Return this node's number in PostgreSQL. Raises EngineError if it is unavailable."""
         return await self._ready()
 
     async def is_succeeded(self) -> bool:
-        """Return True if a node of another version is alive. Raises EngineError."""
+        """Return True if a node with another version of Confide is alive. Raises EngineError if
+        PostgreSQL is unavailable.
+        """
         node = await self._ready()
         statement = """SELECT 1 FROM node WHERE id <> %(node)s AND version <> %(version)s
                        AND seen_at > now() - make_interval(secs => %(lease_s)s)"""
@@ -215,8 +230,8 @@ class SpaceLeases:
         return bool(rows)
 
     async def holder(self, space_id: str) -> Holder | None:
-        """Return the other node that holds a space; None: this one does, or no live node. Raises
-        EngineError.
+        """Return the other node that holds a space, or None if this node does, or no live node.
+        Raises EngineError if PostgreSQL is unavailable.
         """
         if space_id in self._leases and self.is_confirmed:
             return None
@@ -228,10 +243,11 @@ class SpaceLeases:
         return Holder(*rows[0]) if rows else None
 
     async def free(self, space_id: str, holder: Holder) -> bool:
-        """Take a space from a node that refuses connections, whatever the clocks say; return False
-        if the last time was too recent.
+        """Take a space from a node that refuses connections, without waiting until it counts as
+        dead. Return False if this was done for the space too recently.
 
-        If that node is alive, its later writes are refused. Raises EngineError.
+        If that node is alive, its later writes are refused. Raises EngineError if PostgreSQL is
+        unavailable.
         """
         now = time.monotonic()
         if now - self._taken_over.get(space_id, float("-inf")) < TAKEN_OVER_S:
@@ -248,12 +264,14 @@ class SpaceLeases:
         return True
 
     def keep(self, space_id: str, lease: int | None) -> None:
-        """Keep the lease of a closed space, since local sessions still use the space."""
+        """Keep the lease of a space that was closed, since local sessions still use the space.
+        `lease` is its number when the space was closed, None if unchanged.
+        """
         if (held := self._leases.get(space_id)) is not None:
             held.newest = lease
 
     def warnings(self) -> list[str]:
-        """Return the warnings for users of a space while the engine does not answer."""
+        """Return the warnings for users of a space; empty while PostgreSQL answers."""
         if self.failure is None:
             return []
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(self._failed_at))
@@ -267,8 +285,8 @@ class SpaceLeases:
         self.failure = error
 
     async def leave(self, space_id: str, lease: int | None = None) -> None:
-        """Release a lease at once; if the engine does not answer, others get it once this node
-        counts as dead.
+        """Release a lease at once. If PostgreSQL does not answer, other nodes can take it once this
+        node counts as dead.
         """
         held = self._leases.pop(space_id, None)
         # With an unavailable engine each of hundreds of spaces would wait at the daemon's end.
@@ -278,7 +296,7 @@ class SpaceLeases:
                 await asyncio.to_thread(held.log.give_back, newest)
 
     async def close(self) -> None:
-        """End the heartbeat; every space must be closed by now."""
+        """Release all leases and end the heartbeat. Every space must be closed before."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
@@ -305,7 +323,7 @@ class SpaceLeases:
 
     @property
     def is_confirmed(self) -> bool:
-        """True if other nodes count this one as alive, by its own clock."""
+        """True if this node must count as alive for other nodes, judged by its own clock."""
         return time.monotonic() - self._confirmed_at <= self._config.lease_s
 
     async def _beat(self) -> None:
@@ -360,11 +378,12 @@ class SpaceLeases:
 
 
 def begin_node(engine: PostgresEngine, folder: DataFolder, address: str = "") -> int:
-    """Register this process as a node, in place of the last process of this data folder; return the
-    node's number.
+    """Register this process as a node, in place of the last process that served this data folder;
+    return the node's number.
 
     Only one process serves a folder, so the last one is dead, and its leases are free at once.
-    Raises StorageError, KeyFileError.
+    Raises StorageError if PostgreSQL cannot be used, and KeyFileError if the file with the node's
+    number cannot be used.
     """
     engine.ready()
     status = folder.root.stat()

@@ -1,9 +1,9 @@
-"""Fills a node's data folder from the store: the registry, which contains the daemon's own keys.
-The node needs only the master key.
+"""Fills a node's data folder from PostgreSQL: it fetches the registry, which contains the daemon's
+own keys. The node itself needs only the master key.
 
-The registry's rows are authoritative, and the key files follow them. So a change of the daemon's
-key is made to a copy of the files first, then in the registry, then here: a node killed in between
-finds the files to write in its registry.
+The registry decides which keys are valid, and the key files are copies. So a change of the daemon's
+key is made to a copy of the files first, then in the registry, then in the files of this node. A
+node that is killed in between finds the files to write in its registry.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _NOT_SET_UP: Final = "run: confided init; or is url of [store] the one of the da
 
 
 def join(folder: DataFolder, store: LogStore) -> None:
-    """Synchronize the folder with the store before it is served: fetch, follow, or upload it if it
-    is the first.
+    """Synchronize the folder with PostgreSQL before it is served: fetch or update the registry, or
+    upload it if this is the first node.
 
-    Raises DataFolderError: it is not set up, and the store is empty; StorageError, LogError: they
-    do not match; EngineError: the store is unavailable, and there is no local copy to read
-    meanwhile.
+    Raises DataFolderError if the folder is not set up and PostgreSQL is empty; StorageError or
+    LogError if they do not match; EngineError if PostgreSQL is unavailable, and there is no local
+    copy to read meanwhile.
     """
     is_new = not folder.identity.exists()
     if is_new:
@@ -78,8 +78,9 @@ def join(folder: DataFolder, store: LogStore) -> None:
 
 
 def leave(folder: DataFolder, store: LogStore) -> None:
-    """Detach the folder's registry from the store and delete its log, while no node serves. Raises
-    StorageError, EngineError.
+    """Make the folder's registry independent of PostgreSQL and delete its log, while no node
+    serves. Raises StorageError if a file cannot be written, and EngineError if PostgreSQL is
+    unavailable.
     """
     with closing(open_state(folder, store=store)) as state:
         state.registry.leave_store()
@@ -88,9 +89,11 @@ def leave(folder: DataFolder, store: LogStore) -> None:
 
 
 def rotate(folder: DataFolder, store: LogStore, *, keep_s: float) -> daemon_keys.Keys:
-    """Give the daemon a new identity on all nodes; the previous one stays accepted for a while.
+    """Give the daemon a new identity on all nodes; the previous one stays accepted for `keep_s`
+    seconds.
 
-    Raises RotationError: a rotation is in progress; KeyFileError, EngineError.
+    Raises RotationError if a rotation is in progress, KeyFileError if a key file cannot be used,
+    and EngineError if PostgreSQL is unavailable.
     """
     return _change(folder, store, lambda copy: daemon_keys.rotate(copy, keep_s=keep_s))
 
@@ -98,14 +101,15 @@ def rotate(folder: DataFolder, store: LogStore, *, keep_s: float) -> daemon_keys
 def retire(folder: DataFolder, store: LogStore) -> str | None:
     """End the daemon's previous identity on all nodes.
 
-    Raises RotationError: there is none; KeyFileError, EngineError.
+    Raises RotationError if there is none, KeyFileError if a key file cannot be used, and
+    EngineError if PostgreSQL is unavailable.
     """
     return _change(folder, store, daemon_keys.retire)
 
 
 def follow_keys(registry: Registry, folder: DataFolder) -> bool:
-    """Write the registry's keys to the key files; return True if it has any. Raises KeyFileError,
-    StorageError.
+    """Write the keys in the registry to the key files; return True if the registry has any. Raises
+    KeyFileError or StorageError if they cannot be written.
     """
     wanted = _rows(registry)
     if folder.identity.name not in wanted:

@@ -1,7 +1,7 @@
-"""Background replication of a space with a log: use counts and budgets within seconds, and
-snapshots.
+"""Replicates a space with a log in the background: it uploads use counts and budgets within
+seconds, and snapshots.
 
-No request waits for it. Failed uploads stay in the file, and are retried.
+No request waits for it. Changes whose upload fails stay in the file, and are sent again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RETRY_S: Final = 60.0
 
 
 class Shipping(SpacePart):
-    """The background replication of one open space."""
+    """Replicates one open space in the background."""
 
     def __init__(self, threads: StoreThreads, outbox: ReplicationOutbox, index: Index) -> None:
         self._threads = threads
@@ -45,12 +45,12 @@ class Shipping(SpacePart):
         self._snapshot: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Begin to send pending changes every few seconds."""
+        """Start to send changes that are in no log entry yet every few seconds."""
         self._task = asyncio.create_task(self._run(self._outbox), name="confide-shipping")
 
     async def finish(self) -> None:
-        """Send pending changes, and a snapshot if the next node to open the space would have much
-        to replay.
+        """Send the remaining changes, and a snapshot if the next node to open the space would have
+        many entries to replay.
         """
         if self._task is not None:
             self._task.cancel()
