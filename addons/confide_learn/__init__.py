@@ -1,3 +1,3 @@
 """The add-on that learns from sessions: it reads transcripts and suggests what is worth keeping,
-each with its quote.
+each suggestion with a quote from the transcript.
 """

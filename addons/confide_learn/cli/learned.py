@@ -1,5 +1,5 @@
-"""`confide learn`: keep, edit, refuse or undo what Confide learned from your sessions, and learn
-from new ones now (docs/learning.md).
+"""`confide learn`: accepts, edits, refuses or undoes what Confide has learned from your sessions,
+and learns from new ones now (docs/learning.md).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def ls(
     here: CommandContext,
     every: Annotated[bool, typer.Option("--all", "-a", help="Also what was stored or refused.")] = False,
 ) -> Output:
-    """List the suggestions that wait for your yes or no."""
+    """List the suggestions that wait for your decision."""
     found = Suggestions(here.paths.learn).all()
     listed = [each for each in found if every or each.state in OPEN]
 
@@ -209,7 +209,7 @@ async def learn(
         bool, typer.Option("--status", help="Only show what waits, and what the judges have cost today.")
     ] = False,
 ) -> Output:
-    """Learn from your sessions now, as far as hooks have pointed at them."""
+    """Learn now from the sessions that hooks have reported."""
     if status:
         return await asyncio.to_thread(_status, here)
     if not here.config.learn.is_on:

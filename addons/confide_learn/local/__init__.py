@@ -1,5 +1,5 @@
-"""Learning from sessions (docs/learning.md): reads exchanges from the client's transcript, has them
-judged and checked, and suggests or stores the findings.
+"""Learning from sessions (docs/learning.md): reads the transcript that the client of an agent
+writes, lets judges find what is worth keeping, checks their findings, and suggests or stores them.
 
 Off unless the configuration enables it. Except for its page in the panel it must not import `mcp`
 or `cli`: the process that holds the learner's lock passes it a connection to the daemon.

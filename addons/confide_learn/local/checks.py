@@ -1,8 +1,9 @@
-"""Checks that every finding of a judge must pass, since a judge may be slow, wrong, or lie. No
+"""The checks that every finding of a judge must pass, since a judge may be slow, wrong, or lie. No
 function has side effects.
 
-A finding needs a quote that occurs verbatim in one message of the user or the agent in the
-transcript, or in the message of a command that failed. A finding without one is dropped, however plausible it sounds.
+A finding needs a quote that occurs verbatim in the transcript: in one message of the user or the
+agent, or in the message of a command that failed. A finding without one is dropped, however
+plausible it sounds.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _WORD: Final = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class LearnedFinding:
-    """A finding of a judge.
+    """A finding of a judge: a text that is worth keeping.
 
     Attributes:
-        text: self-contained text of the note.
+        text: the text of the note, which can be understood alone.
         quote: verbatim words of the transcript that support it.
         kind: one of `KINDS`.
     """
@@ -43,8 +44,8 @@ def words_of(text: str) -> list[str]:
 
 
 class CannotJudgeError(Exception):
-    """A judge is unavailable, too slow, answers nonsense, or has used up its calls of the day. The
-    message contains no content of the session.
+    """A judge cannot be used, is too slow, gives an invalid answer, or has used up its calls of the
+    day. The message contains no content of the session.
     """
 
 
@@ -68,12 +69,16 @@ _STEERING: Final = re.compile(
 
 
 def most_chars(kind: str) -> int:
-    """Return the most characters of a text of this kind that the user may enter instead."""
+    """Return the highest number of characters in a text of this kind that the user enters instead
+    of the suggested one.
+    """
     return MAX_SUMMARY_CHARS if kind == SUMMARY else MAX_CHARS
 
 
 def check_findings(findings: Iterable[LearnedFinding], window: Sequence[LearnedExchange]) -> list[LearnedFinding]:
-    """Return the findings that pass all checks, each as one line, at most `MAX_FINDINGS`."""
+    """Return the findings that pass all checks, at most `MAX_FINDINGS`, with their texts on one
+    line.
+    """
     messages = [_flat(_own(said)) for exchange in window for said in exchange.messages]
     kept: list[LearnedFinding] = []
     for finding in findings:
@@ -117,12 +122,14 @@ def likeness(one: str, other: str) -> float:
 
 
 def is_a_persons(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> bool:
-    """Return True if the finding quotes the user."""
+    """Return True if the quote of the finding is from a message of the user."""
     return is_quoted(finding.quote, [_flat(typed_part(exchange.user)) for exchange in window])
 
 
 def is_of_output(finding: LearnedFinding, window: Sequence[LearnedExchange]) -> bool:
-    """Return True if the finding quotes what a tool printed, which third parties may have written."""
+    """Return True if the quote of the finding is from the output of a tool, which third parties may
+    have written.
+    """
     return is_quoted(finding.quote, [_flat(said.error) for exchange in window for said in exchange.messages])
 
 

@@ -1,9 +1,9 @@
-"""Reads the exchanges of a session, each a message of the user with everything the agent says and
-calls until the next one, and summarizes the session.
+"""Reads the exchanges of a session from its transcript, and summarizes the session. An exchange is
+a message of the user with everything that the agent says and calls until the next one.
 
-The client's parser reads the transcript, which leaves out tool outputs, thinking and inserted text.
-Texts are sealed here, so no credential leaves this module. The summary needs no judge, so it costs
-nothing.
+The transcript is read by the parser for the client that wrote it. The parser leaves out the output
+of tools, the agent's thinking, and text that the client inserted. Credentials in the texts are
+sealed here, so none leaves this module. The summary needs no judge, so it costs nothing.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ _OWN_COLON: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExchangeMessage:
-    """A message or a tool call.
+    """A message or a tool call in an exchange.
 
     Attributes:
         text: the text; for a call its one-line form: `[tool Bash: make test]`.
-        failed: whether the tool reported a failure of the call; None if there is no report.
+        failed: True if the tool reported a failure of the call, False if it succeeded; None if there
+            is no report.
         stored: what a call of a Confide tool has stored: (project, path, revision).
-        error: what a failed call's output says has failed. No judge but the rules gets it.
+        error: the part of a failed call's output that says what failed. No judge but the rules gets
+            it.
     """
 
     role: Literal["user", "assistant", "call"]
@@ -95,14 +97,16 @@ class LearnedExchange:
 
     @property
     def is_foreign(self) -> bool:
-        """Return True if the agent may have read text of third parties in this exchange. An
-        exchange that was cut counts too, since its calls are not all known.
+        """Return True if the agent may have read text of third parties in this exchange. That is
+        also assumed of an exchange that was cut, since some of its calls are unknown.
         """
         return len(self.messages) >= _MOST_SAID or any(said.is_foreign for said in self.messages)
 
     def list_tainted(self, *, is_before: bool = False) -> list[tuple[str, str, int]]:
         """List what the agent stored in this exchange after it had read text of third parties
-        (docs/agents.md). `is_before`: it had read such text before this exchange.
+        (docs/agents.md), as (project, path, revision).
+
+        `is_before` is True if it had read such text before this exchange.
         """
         first = next((at for at, said in enumerate(self.messages) if is_before or said.is_foreign), len(self.messages))
         return [said.stored for said in self.messages[first:] if said.stored is not None]
@@ -110,12 +114,12 @@ class LearnedExchange:
 
 @dataclass(slots=True)
 class Reading:
-    """Exchanges read from a transcript.
+    """The exchanges that were read from a transcript.
 
     Attributes:
         exchanges: the exchanges; the last one may continue in the file.
-        end: the offset where reading ended.
-        is_full: whether more may follow in the file.
+        end: the offset in the file where reading ended.
+        is_full: True if more may follow in the file.
         unknown_entries: number of lines that were broken, too long, or of an unknown kind.
         secrets: the secrets that were sealed; the daemon needs those that a kept text refers to.
     """
@@ -129,7 +133,7 @@ class Reading:
 
 def typed_part(text: str) -> str:
     """Return the part of a message that its sender typed. If the message contains pasted text, that
-    is the first paragraph, up to where the pasted text begins.
+    is the first paragraph, up to the beginning of the pasted text.
     """
     lines = FENCE.sub(f"\n{_FENCED}\n", text).strip().split("\n")
     pasted = next((at for at, line in enumerate(lines) if _PASTED.match(line)), None)
@@ -156,9 +160,11 @@ def _announces(line: str, behind: list[str]) -> bool:
 
 
 def read(fd: int, parser: Parser, begin: int, sealer: Sealer) -> Reading:
-    """Read the exchanges from an offset on, at most `READ_BYTES` or `MOST_EXCHANGES`. Blocks.
+    """Read the exchanges that follow the offset `begin` of a transcript, at most `READ_BYTES` or
+    `MOST_EXCHANGES`. Blocks.
 
-    Raises OSError if the file cannot be read; KeyFileError: as `Sealer.seal`.
+    Raises OSError if the file cannot be read, and KeyFileError if the device's key for sealing
+    cannot be used.
     """
     reading = Reading(end=begin)
     open_exchange = _Open(begin)
@@ -234,7 +240,7 @@ def _seal(text: str, sealer: Sealer, reading: Reading) -> str:
 
 
 def secrets_of(sealed: Sealed) -> dict[str, Secret]:
-    """Map the placeholders of a sealed text to their secrets."""
+    """Return the secrets of a sealed text by their placeholders."""
     by_value = {(secret.kind, secret.value): secret for secret in sealed.secrets}
     found = {}
     for placeholder, value in sealed.values.items():
@@ -261,16 +267,17 @@ _TAGS: Final = re.compile(r"</?summary>")
 def summary_of(
     fd: int, parser: Parser, sealer: Sealer, compacted: str, day: str, *, is_tainted: bool
 ) -> tuple[str, Reading | None]:
-    """Return the text of a session's note, "" if it needs none, and the reading it was made from if
-    that has secrets. Blocks.
+    """Return the text of a session's note, or "" if the session needs none, and the exchanges from
+    which it was made if they have secrets, else None. Blocks.
 
     Args:
         compacted: the client's own summary, not sealed yet.
         day: the day of that summary.
-        is_tainted: the agent has read text of third parties and may repeat it, so its last words
-            are left out.
+        is_tainted: True if the agent has read text of third parties and may repeat it; its last words
+            are then left out.
 
-    Raises OSError if the file cannot be read; KeyFileError, BlockedError: as `Sealer.seal`.
+    Raises OSError if the file cannot be read, KeyFileError if the device's key for sealing cannot
+    be used, and BlockedError if the policy blocks a credential.
     """
     if compacted:
         text = _TAGS.sub("", _BLOCKS.sub("", compacted)).strip()

@@ -1,9 +1,9 @@
-"""Judges that query a model, and the chain of all judges: `local` uses a model server on this
-device, `client` the agent's own command.
+"""Judges that ask a model what is worth keeping, and the chain of all judges. `local` uses a model
+server on this device, `client` the agent's own command.
 
-The conversation is data in the prompt, between random delimiters. If a model follows instructions
-in it anyway, its output still has to pass the checks: a short text with a quote of that
-conversation. If a judge fails, the chain tries the next one, and finally the rules.
+The conversation is quoted in the prompt as data, between random delimiters. If a model follows
+instructions in it anyway, its output still has to pass the checks: a short text with a quote of
+that conversation. If a judge fails, the chain tries the next one, and finally the rules.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 
 def question(window: Sequence[LearnedExchange]) -> tuple[str, str]:
-    """Return the instructions for the model and the conversation."""
+    """Return the instructions for the model, and the conversation that it judges."""
     mark = f"=== {secrets.token_hex(8)} ==="
     told = _ORDER.format(kinds=", ".join(_ASKED), mark=mark)
     names = {"user": "PERSON", "assistant": "AGENT", "call": "CALL"}
@@ -91,7 +91,7 @@ def question(window: Sequence[LearnedExchange]) -> tuple[str, str]:
 
 
 def parse_findings(text: str) -> list[LearnedFinding]:
-    """Parse the findings of an answer. Raises ValueError if it is invalid."""
+    """Parse the findings in a model's answer. Raises ValueError if the answer is invalid."""
     found = _OBJECT.search(text)
     if found is None:
         raise ValueError("no JSON object")
@@ -119,7 +119,7 @@ _PART: Final = 16 * 1024
 
 
 class Local:
-    """A judge that queries one model of one local server, one prompt at a time."""
+    """A judge that asks one model of one local server, one prompt at a time."""
 
     def __init__(self, url: str, model: str, *, deadline_s: float = DEADLINE_S) -> None:
         """Args:
@@ -130,7 +130,9 @@ class Local:
         self._deadline_s = deadline_s
 
     async def findings(self, window: Sequence[LearnedExchange], _client: str) -> list[LearnedFinding]:
-        """Return the model's findings. Raises CannotJudgeError."""
+        """Return the model's findings. Raises CannotJudgeError if the server cannot be used or its
+        answer is invalid.
+        """
 
         told, conversation = question(window)
         body = {
@@ -212,7 +214,9 @@ _NO_SERVERS: Final = json.dumps({"mcpServers": {}})
 
 @dataclass(frozen=True, slots=True)
 class DailySpending:
-    """The usage of one day; `day` is a date in this device's time zone."""
+    """The number of calls and tokens that the judges have used on one day. `day` is a date in this
+    device's time zone.
+    """
 
     day: str = ""
     calls: int = 0
@@ -220,8 +224,8 @@ class DailySpending:
 
 
 class DailyBudget:
-    """Counts the calls and tokens of a day in a file, since limits apply across all processes that
-    learn.
+    """Counts the calls and tokens of a day in a file, since the limits apply to all processes that
+    learn together.
     """
 
     def __init__(self, folder: Path, config: Learning) -> None:
@@ -229,7 +233,7 @@ class DailyBudget:
         self._config = config
 
     def today(self) -> DailySpending:
-        """Return the usage since local midnight."""
+        """Return the calls and tokens used since local midnight."""
         day = time.strftime("%Y-%m-%d")
         try:
             table = json.loads(self._file.read_bytes())
@@ -247,8 +251,8 @@ class DailyBudget:
             raise CannotJudgeError(f"the {self._config.tokens_a_day:,} tokens of today are used up")
 
     def add(self, *, calls: int = 0, tokens: int = 0) -> None:
-        """Add to the day's usage. Raises OSError if the file cannot be written; then no model may
-        be queried.
+        """Add calls and tokens to those of the day. Raises OSError if the file cannot be written;
+        no model may be asked then.
         """
         spent = self.today()
         write_whole(self._file, asdict(replace(spent, calls=spent.calls + calls, tokens=spent.tokens + tokens)))
@@ -262,8 +266,8 @@ class _Command(NamedTuple):
 
 
 class ClientCommand:
-    """A judge that asks the client that recorded the session, by its command (`claude -p`,
-    `codex exec`).
+    """A judge that asks the program with which the session was recorded, by its command (`claude
+    -p`, `codex exec`).
     """
 
     def __init__(self, config: Learning, folder: Path, *, deadline_s: float = DEADLINE_S) -> None:
@@ -275,7 +279,9 @@ class ClientCommand:
         self._budget = DailyBudget(folder, config)
 
     async def findings(self, window: Sequence[LearnedExchange], client: str) -> list[LearnedFinding]:
-        """Return the client's findings. Raises CannotJudgeError."""
+        """Return the findings of the program `client`. Raises CannotJudgeError if it cannot be run,
+        is too slow or gives an invalid answer.
+        """
         if os.environ.get("CONFIDE_LEARNING"):
             raise CannotJudgeError("this is a client that a judge has started")
         self._budget.check()
@@ -397,16 +403,18 @@ def _total(usage: Any) -> int:
 
 
 class Judge(Protocol):
-    """A judge that may fail."""
+    """The interface of a judge, which finds what is worth keeping and may fail."""
 
     async def findings(self, window: Sequence[LearnedExchange], client: str) -> list[LearnedFinding]:
-        """Return the findings in these exchanges of a client. Raises CannotJudgeError."""
+        """Return the findings in these exchanges; `client` is the program that recorded them.
+        Raises CannotJudgeError if the judge fails.
+        """
         ...
 
 
 @dataclass(slots=True)
 class Chain:
-    """Tries the judges in order.
+    """Asks the judges in order until one succeeds.
 
     Attributes:
         problems: the last reason why a judge failed, by its name.
@@ -426,7 +434,9 @@ class Chain:
 
 
 def chain_of(config: Learning, folder: Path) -> Chain:
-    """Build the chain of the configured judges; `folder` is the learner's, for the day's usage."""
+    """Build the chain of the configured judges. `folder` is the learner's folder, which has the
+    file with the day's calls and tokens.
+    """
     judges: dict[str, Judge] = {}
     for name in config.judges:
         if name == "local":

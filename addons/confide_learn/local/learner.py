@@ -1,9 +1,9 @@
-"""The learner: reads on in the transcripts that hooks point to, has them judged, and stores the
-findings that pass the checks.
+"""The learner: reads the new parts of the transcripts that hooks have reported, lets judges find
+what is worth keeping, and stores the findings that pass the checks.
 
-One process of the device at a time holds the learner's lock. Findings are first written as
-suggestions, then the transcript's offset advances, then the pointers are deleted. A process that is
-killed in between repeats the work, and known findings are not stored twice.
+Only one process of the device at a time holds the learner's lock. Findings are first written as
+suggestions, then the position in the transcript advances, then the hooks' reports are deleted. A
+process that is killed in between repeats the work, and known findings are not stored twice.
 """
 
 from __future__ import annotations
@@ -81,17 +81,18 @@ _AT_AN_END: Final = frozenset({"SessionEnd"})
 
 @dataclass(slots=True)
 class Learned:
-    """The result of one run.
+    """The result of one run of the learner.
 
     Attributes:
         sessions, exchanges: number that were read.
-        found: number of new findings; `stored` of them became notes.
+        found: number of new findings.
+        stored: number of findings that became notes.
         skipped: number of transcripts that cannot be read, or whose client has no parser.
         unknown: number of lines that no parser knows.
         lowered: number of notes that agents stored after reading text of third parties, now marked
             untrusted.
-        is_full: whether reading stopped because too many suggestions wait for the user.
-        problems: why judges failed, by name.
+        is_full: True if reading stopped because too many suggestions wait for the user.
+        problems: the reasons why judges failed, by their names.
     """
 
     sessions: int = 0
@@ -157,8 +158,8 @@ class Learner:
         self.suggestions = Suggestions(self._folder, ForgetRecords(paths).is_forgotten)
 
     async def run(self) -> None:
-        """Learn whenever no pointer has arrived for a minute, until cancelled, taking turns with
-        the device's other processes.
+        """Learn whenever no hook has reported a session for a minute, until cancelled. Processes of
+        the device take turns.
 
         Raises OSError if the state folder is not writable.
         """
@@ -182,7 +183,7 @@ class Learner:
             self._seat.leave()
 
     def quiet_s(self) -> float:
-        """Return the seconds since the last pointer; -1 without pointers."""
+        """Return the seconds since a hook last reported a session; -1 if there is no report."""
         try:
             status = (self._folder / "pointers.jsonl").stat()
         except OSError:
@@ -191,8 +192,8 @@ class Learner:
 
     @contextmanager
     def try_lock(self, *, wait_s: float) -> Iterator[bool]:
-        """Acquire the learner's lock within `wait_s` seconds; yield whether that succeeded. Raises
-        OSError.
+        """Acquire the learner's lock within `wait_s` seconds; yield True if that succeeded. Raises
+        OSError if the lock file cannot be used.
         """
         end = time.monotonic() + wait_s
         while not (is_ours := self._seat.try_take()) and time.monotonic() < end:
@@ -203,10 +204,10 @@ class Learner:
             self._seat.leave()
 
     async def learn(self) -> Learned:
-        """Process all pointers; the caller holds the lock.
+        """Learn from all sessions that hooks have reported. The caller holds the lock.
 
         Raises ConfideError or TimeoutError if the daemon is unreachable or refuses; OSError if the
-        disk fails. Unfinished work is repeated at the next run.
+        disk fails. The next run repeats unfinished work.
         """
         learned = Learned()
         if not self._config.learn.is_on:
@@ -356,7 +357,7 @@ class Learner:
 
 def windows(exchanges: Sequence[LearnedExchange], before: int) -> Iterator[Sequence[LearnedExchange]]:
     """Yield groups of new exchanges that are judged together; a group ends at every fifth exchange
-    of the session. `before`: number of exchanges judged already.
+    of the session. `before` is the number of exchanges that were judged already.
     """
     start = 0
     while start < len(exchanges):
@@ -455,7 +456,7 @@ def _summary(session: _LearnedSession, sealer: Any, *, is_tainted: bool) -> tupl
 def background_tasks(
     paths: ProxyPaths, config: ProxyConfig, connect: Connects
 ) -> dict[str, Callable[[], Awaitable[None]]]:
-    """Return the background task of a session: it learns until cancelled, taking turns with the
-    device's other processes.
+    """Return the background task of an agent's session, by name: it learns until cancelled, taking
+    turns with the device's other processes.
     """
     return {"learning": lambda: Learner(paths, config, connect).run()}

@@ -1,6 +1,4 @@
-"""Stores suggestions as notes, updates notes, or deletes them, through the same tools that agents
-use.
-"""
+"""Stores suggestions as notes, changes or deletes such notes, with the same tools that agents use."""
 
 from __future__ import annotations
 
@@ -40,7 +38,9 @@ class Memory(Protocol):
     async def call(
         self, tool: str, arguments: dict[str, Any], *, more_meta: dict[str, str] | None = None
     ) -> dict[str, Any]:
-        """Call a tool and return its structured result; `more_meta` is added to the call's `_meta`."""
+        """Call a tool and return its structured result. The fields of `more_meta` are added to the
+        call's `_meta`.
+        """
         ...
 
 
@@ -55,10 +55,10 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
     same already.
 
     Args:
-        is_accepted: the user has accepted it. Otherwise a nearly identical note that was not
-            learned stays unchanged, and nothing is added.
+        is_accepted: True if the user has accepted it. Otherwise nothing is stored if a nearly
+            identical note exists that was not learned.
 
-    Raises RequestError, ToolError, ConfideError, TimeoutError: as a tool call.
+    Raises RequestError, ToolError, ConfideError or TimeoutError if a tool call fails.
     """
     # The class is sent with every revision (docs/agents.md).
     of_class = {CLASS: DERIVED if is_accepted else lowest((DERIVED, suggestion.class_))}
@@ -96,15 +96,17 @@ async def store(memory: Memory, suggestion: Suggestion, *, is_accepted: bool) ->
 
 
 async def take_back(memory: Memory, suggestion: Suggestion) -> Suggestion:
-    """Delete the note that a suggestion became; a note that it superseded is current again. Raises
-    as `store`.
+    """Delete the note that a suggestion became; a note that it superseded becomes current again.
+    Raises the same errors as `store`.
     """
     await memory.call("memory_delete", {"id": suggestion.note})
     return replace(suggestion, state="undone")
 
 
 def title_of(text: str) -> str:
-    """Return the beginning of a text, cut at the end of a word, with "…" for sealed parts."""
+    """Return a title for a text: its beginning, cut at the end of a word, with "…" in place of
+    sealed parts.
+    """
     line = STANDIN.sub("…", text.partition("\n")[0])
     if len(line) > _TITLE_CHARS:
         line = f"{line[:_TITLE_CHARS].rpartition(' ')[0] or line[:_TITLE_CHARS]} …"

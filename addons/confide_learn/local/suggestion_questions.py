@@ -1,5 +1,5 @@
-"""The oldest suggestion of a project as a question to the person, where an agent's client can ask:
-to keep or to refuse it (docs/learning.md).
+"""Asks the user about the oldest suggestion of a project, if the agent's client can ask questions:
+whether to keep or to refuse it (docs/learning.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ MOST_SHOWN: Final = 800
 
 
 async def pending(place: DecisionPlace) -> list[PendingDecision]:
-    """Return the decision about the oldest suggestion that waits in this project."""
+    """Return the decision about the oldest suggestion that waits in this project; an empty list if
+    none waits.
+    """
     if not place.config.learn.is_on:
         return []
     suggestions = Suggestions(place.paths.learn)

@@ -31,14 +31,14 @@ MOST_SESSIONS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPosition:
-    """The learner's position in one transcript.
+    """The position up to which a transcript was read.
 
     Attributes:
-        offset: everything before it has been judged.
+        offset: the offset in the file before which everything has been judged.
         head, mark: identify the file and detect that it was rewritten (`sync.transcripts.files`).
         exchanges: number of exchanges judged.
         note: the id of the session's note, once there is one.
-        tainted: whether the agent has, or may have, read text of third parties; stays set until the
+        tainted: True if the agent has, or may have, read text of third parties; stays True until the
             session ends.
         at: time of the last change, in seconds since 1970.
     """
@@ -148,7 +148,9 @@ class Suggestion:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if its state is not in `OPEN`."""
+        """Return True if the suggestion needs no decision any more, since its state is not in
+        `OPEN`.
+        """
         return self.state not in OPEN
 
 
@@ -191,9 +193,11 @@ class Suggestions:
         return [each for each in self.all() if identity and each.id.startswith(identity)]
 
     def add(self, suggestion: Suggestion) -> bool:
-        """Add a suggestion; return True if it is new, or a newer summary of its session, which
-        replaces the earlier one. A similar one that waits is updated; a similar one that is a note
-        will be replaced by this one; refused and forgotten ones are not added again.
+        """Add a suggestion. Return True if it is new, or is a newer summary of its session, which
+        replaces the earlier one.
+
+        A similar suggestion that waits is updated. A similar one that became a note will be
+        replaced by this one. Refused and forgotten suggestions are not added again.
         """
         if self._is_forgotten(f"{suggestion.text}\n{suggestion.quote}"):
             return False
@@ -218,7 +222,7 @@ class Suggestions:
             return True
 
     def remove(self, is_meant: Callable[[Suggestion], bool]) -> int:
-        """Remove suggestions for good; return their number."""
+        """Delete the suggestions for which `is_meant` returns True; return their number."""
         with self._changing() as every:
             kept = [each for each in every if not is_meant(each)]
             removed = len(every) - len(kept)
@@ -290,7 +294,9 @@ def now() -> int:
 
 
 def forget(paths: ProxyPaths, is_in: Callable[[str], bool]) -> int:
-    """Remove the suggestions with a forgotten text; return their number. Raises StateError."""
+    """Delete the suggestions whose text was forgotten, for which `is_in` returns True; return their
+    number. Raises StateError if the disk fails.
+    """
     if not (paths.learn / "suggestions.json").exists():
         return 0
     return Suggestions(paths.learn).remove(lambda each: is_in(each.text) or is_in(each.quote))

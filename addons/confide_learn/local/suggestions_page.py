@@ -23,8 +23,8 @@ SETTLED: Final = 15
 
 
 class PageContext(Protocol):
-    """The functions of the panel that this page needs; the panel knows which browser session makes
-    the request.
+    """The functions of the panel that this page needs. They know which browser session made the
+    request.
 
     Attributes:
         form: the submitted fields.
@@ -56,7 +56,7 @@ async def show(desk: PageContext) -> Any:
 
 
 async def accept(desk: PageContext) -> Any:
-    """Store a suggestion as a note, with the text of the form."""
+    """Store a suggestion as a note, with the text of the submitted form."""
     suggestions, found = await _find(desk)
     words = desk.form_text("text", most_chars(found.kind)) or found.text
     folder = Path(found.folder)
@@ -78,7 +78,7 @@ async def accept(desk: PageContext) -> Any:
 
 
 async def refuse(desk: PageContext) -> Any:
-    """Refuse a suggestion; it is not suggested again."""
+    """Refuse a suggestion, so that it is not suggested again."""
     suggestions, found = await _find(desk)
     await asyncio.to_thread(suggestions.put, replace(found, state="refused", quote=""))
     return desk.go("learned", "Refused; the same is not suggested again.")

@@ -1,4 +1,4 @@
-"""The panel's page of what memory was used for on this device."""
+"""The panel's page that shows how the memory was used on this device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UsageDesk(Protocol):
 
 
 async def show(desk: UsageDesk) -> Any:
-    """Show the report."""
+    """Show the report of notes shown and used."""
     report = await asyncio.to_thread(usage_report.make_report, desk.gateway.paths)
     return desk.page(
         "usage.html",

@@ -36,10 +36,10 @@ _KINDS: Final = {events.BEFORE: usage.ACTION, events.AFTER: usage.FAILURE}
 
 @dataclass(frozen=True, slots=True)
 class HookTimes:
-    """The time that a client waited for hooks of one kind, in milliseconds.
+    """The time that hooks of one kind made a client wait, in milliseconds.
 
     Attributes:
-        runs: hooks on record, those without an answer included.
+        runs: number of hooks on record, including those that gave no answer.
     """
 
     runs: int
@@ -49,13 +49,14 @@ class HookTimes:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """The report of what memory was good for on this device.
+    """The report of how useful the memory was on this device.
 
     Attributes:
-        totals: by event, of the last `DAYS` days.
-        waits: by event; an event without a hook on record is missing.
+        totals: counts by event in the last `DAYS` days.
+        waits: waiting times by event; an event without a hook on record is missing.
         notes: all notes with counters, most uses first.
-        failures: how many failures came whose note an agent had or got, and how many of them came again.
+        failures: the number of failed commands for which an agent was shown a note, and the number of
+            these that failed again.
     """
 
     totals: Mapping[str, EventTotals]
@@ -65,12 +66,14 @@ class UsageReport:
 
     @property
     def used_most(self) -> list[NoteUsage]:
-        """The notes with a use that are listed."""
+        """The notes that were used most, as many as the report lists."""
         return [note for note in self.notes if note.used or note.read][:MOST_LISTED]
 
     @property
     def unused(self) -> list[NoteUsage]:
-        """The notes shown often without a use, which hooks show after all others, that are listed."""
+        """The notes that were shown often and never used, as many as the report lists. Hooks show
+        them after all others.
+        """
         return sorted((note for note in self.notes if note.is_sunk), key=lambda note: -note.unused)[:MOST_LISTED]
 
     @property
@@ -82,7 +85,7 @@ class UsageReport:
         return found
 
     def to_json(self) -> dict[str, object]:
-        """Return the report for `--json`."""
+        """Return the JSON form of the report."""
         by_event = {
             event: {
                 "times": one.times,
@@ -121,7 +124,7 @@ def make_report(paths: ProxyPaths, now: float | None = None) -> UsageReport:
 
 
 def check(paths: ProxyPaths) -> list[DoctorFinding]:
-    """Return the line of `confide doctor`. Blocks."""
+    """Return the finding of `confide doctor` about use of the memory. Blocks."""
     report = make_report(paths)
     total = report.total
     if not total.notes:
@@ -132,7 +135,7 @@ def check(paths: ProxyPaths) -> list[DoctorFinding]:
 
 
 def display_name(note: NoteUsage) -> str:
-    """Return what the note is called in the report, its project included."""
+    """Return the name of a note in the report, with its project."""
     name = " ".join(part for part in (note.id, note.path) if part)
     return f"{name} [{note.project}]"
 

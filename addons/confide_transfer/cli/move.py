@@ -258,8 +258,8 @@ def _output(
 
 
 def hint_of_move(here: CommandContext) -> None:
-    """Print that this device's own memory stays behind when it joins a daemon, and that a move
-    takes it along.
+    """Print that this device's own memory stays behind when it joins another daemon, and that
+    `confide daemon move` takes it along.
     """
 
     with suppress(ConfideError):

@@ -212,8 +212,8 @@ def _finish(result: tuple[dict[str, object], int], *, as_json: bool) -> None:
 
 
 def offer(here: CommandContext, folder: Path) -> None:
-    """Offer to import memories that exist for this folder's project, and ask at a terminal; print
-    nothing without any.
+    """Offer to import memories of other tools that exist for this folder's project, and ask at a
+    terminal. Print nothing if there are none.
     """
     stores = _stores([], None, projects.identify(folder).grant())
     if not stores:

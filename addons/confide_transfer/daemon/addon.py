@@ -9,8 +9,10 @@ from confide_transfer.daemon.requests import TransferRequests
 
 
 class Transfer(Addon):
-    """The add-on for import, export and refill in the daemon."""
+    """The daemon's add-on for import and export, and for refill, which restores missing documents
+    from an export.
+    """
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the requests for import, export and refill of this session."""
+        """Return the handler of a session's requests for import, export and refill."""
         return (TransferRequests(session),)

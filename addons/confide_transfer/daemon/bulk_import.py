@@ -1,4 +1,4 @@
-"""Import of many notes in one transaction; a note that is sent again is stored only once."""
+"""Imports many notes in one transaction. A note that is sent again is stored only once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ class Taken:
         state: `new`; `known`: a note with this id exists, whatever its text is now; `identical`:
             another note in the same project or task has the same text, and gets the metadata of
             this one; `deleted`: a note with this id existed and was deleted; `refused`.
-        id: of the note that the space has.
+        id: the id of the note that the space has now.
         why: the reason for `refused`, for users.
-        project: the project of a `known` note if it differs from the target project.
-        path, text, result: of the document that is written; `text` is the text to be written.
+        project: the project of a `known` note if it differs from the target project; else None.
+        path: the path of the document that is written.
+        text: the text to be written.
+        result: the result of writing; None if nothing was written.
     """
 
     state: State

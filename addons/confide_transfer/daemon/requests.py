@@ -1,5 +1,5 @@
-"""The requests for import of memories of other systems (PROTOCOL.md 9), and for export and refill
-of a space (9.6).
+"""Handles the requests for import of other tools' memories (PROTOCOL.md 9), and for export of a
+space and refill, which restores missing documents from an export (9.6).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TransferRequests(SessionPart):
         self.operations = dict([IMPORT.by(self._import), EXPORT.by(self._export), REFILL.by(self._refill)])
 
     def use(self, space: Space) -> None:
-        """Answer the following requests from this space."""
+        """Answer all further requests with the content of this space."""
         self._space = space
 
     async def _import(self, asked: ImportRequest) -> Imported:
@@ -289,8 +289,8 @@ def _size(found: Mapping[str, object]) -> int:
 
 
 def fields(found: note.Note) -> dict[str, object]:
-    """Return a note as a JSON object: the data of its document, without data that only this space
-    has.
+    """Return a note as a JSON object, with all fields that its document states and none that exist
+    only in this space.
     """
     said: dict[str, object] = {
         "id": found.id,

@@ -1,3 +1,3 @@
-"""Reads the memories of other systems and markdown files on this device as records, which the
-daemon stores as notes.
+"""Reads memories of other tools and markdown files on this device as records, which the daemon
+stores as notes.
 """

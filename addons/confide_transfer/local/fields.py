@@ -1,5 +1,5 @@
 """Reads a note's fields under the many names that people and programs use, and writes them in the
-daemon's form.
+form that the daemon expects.
 
 Fields that are unknown, have an impossible value or are too long stay in the metadata under their
 own names.
@@ -82,7 +82,7 @@ def record_of(system: str, origin: str, content: str, fields: Mapping[str, objec
 
 
 def moment(value: Any) -> str | None:
-    """Convert a time to ISO 8601 in UTC; None if it is not a time.
+    """Convert a time to ISO 8601 in UTC; return None if the value is not a time.
 
     Accepts ISO 8601, and seconds or milliseconds since 1970.
     """
@@ -126,8 +126,8 @@ def json_value(text: Any) -> Any:
 
 
 def json_object(value: Any) -> Fields:
-    """Return the object in a database's JSON column, such as a memory's metadata; put other values
-    under `metadata`.
+    """Return the object in a JSON column of a database, such as a memory's metadata. A value that
+    is not an object is returned in an object, under `metadata`.
     """
     if not isinstance(value, str) or not value.strip():
         return {}
@@ -205,7 +205,9 @@ def _relations(value: Any) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
 
 
 def to_fields(record: MemoryRecord, ids: Ids, file: str) -> Fields:
-    """Return the body of a note for the request `import`; `file` is the user's name for the store."""
+    """Return the body of a note for the request `import`. `file` is the name under which users know
+    the file of the memory.
+    """
     metadata = {
         f"{record.system}.{key}" if key == "origin" else str(key): value for key, value in record.metadata.items()
     }
@@ -231,8 +233,8 @@ def to_fields(record: MemoryRecord, ids: Ids, file: str) -> Fields:
 
 
 def project_of(record: MemoryRecord, here: str) -> str:
-    """Return the project that a record belongs to; `here` is the import's project, which the record
-    may name in short.
+    """Return the project that a record belongs to. `here` is the project of the import, which the
+    record may name in a short form.
     """
     if record.scope == "global":
         return "global"

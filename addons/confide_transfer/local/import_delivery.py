@@ -57,7 +57,9 @@ class ImportOutcome:
 
     @property
     def known_in_others(self) -> str:
-        """The known notes in other projects, as a part of a sentence; empty if there are none."""
+        """The number of known notes in other projects, as a part of a sentence for users; empty if
+        there are none.
+        """
         named = ", ".join(f"{project} {count}" for project, count in self.other_projects.most_common(4))
         return f", into {named}" if named else ""
 
@@ -65,7 +67,7 @@ class ImportOutcome:
         return {state: self.states[state] for state in STATES}
 
     def to_json(self, plan: ImportPlan) -> dict[str, object]:
-        """Return the results of the plan for programs and agents."""
+        """Return the results as JSON for programs and agents."""
         return {
             "stores": [survey.to_json() for survey in plan.surveys],
             "results": self.counts(),
@@ -89,18 +91,18 @@ async def deliver(
     progress: Callable[[int, int], None] | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> ImportOutcome:
-    """Send a plan that was surveyed.
+    """Send the notes of an import plan, after its survey.
 
     Args:
-        is_dry: ask for the results, and store nothing.
+        is_dry: only ask for the results, and store nothing.
         again: restore notes that were imported once and deleted since.
         progress: called with (notes done, notes in all).
         is_wanted: called before each batch; False stops the import.
 
     Raise RequestError if the daemon cannot accept anything now or refuses all notes;
     UnsealableError, before anything is sent, if the import has credentials and this device has no
-    keys; and as `Deposit.keep` and `Sealer.seal` do. Notes that were sent before stay stored, and
-    another import does not store them twice.
+    keys; and the errors of `Deposit.keep` and `Sealer.seal`. Notes that were sent before stay
+    stored, and another import does not store them twice.
     """
     outcome = ImportOutcome()
     imports = ImportLog(sealing.state, sealing.keyring.space, [survey.store.label for survey in plan.surveys])

@@ -134,7 +134,7 @@ def _below(root: Path, path: Path) -> str:
 
 
 def is_excluded(path: Path) -> bool:
-    """Return True if a project above excludes this file or folder now."""
+    """Return True if a project's `.confide.toml` in a folder above excludes this file or folder."""
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - `Path.absolute` leaves ".." in
     return any(
         _narrowing(folder).excludes(whole.relative_to(folder).as_posix())
@@ -147,8 +147,8 @@ _narrowing = lru_cache(256)(Narrowing)
 
 
 def prefix_origins(records: Iterator[MemoryRecord], place: str) -> Iterator[MemoryRecord]:
-    """Prefix the origins of records with their store, since other stores use the same names, such
-    as `index` or `user`.
+    """Put the name of the store before the origins of its records, since other stores use the same
+    names, such as `index` or `user`.
     """
     for record in records:
         named = (
@@ -158,8 +158,8 @@ def prefix_origins(records: Iterator[MemoryRecord], place: str) -> Iterator[Memo
 
 
 def name_of(path: Path) -> str:
-    """Return the path of a file or folder below its repository's project, below the home folder, or
-    from the root.
+    """Return the path of a file or folder relative to its project, else to the home folder, else
+    the absolute path.
     """
     file = path.parent.resolve() / path.name
     for folder in file.parents:

@@ -60,7 +60,9 @@ class PastImport:
 
 
 class ImportLog:
-    """The record of one import as it goes on. Errors are logged: they must not end the import."""
+    """The file that records one import while it runs. Errors are only logged, since they must not
+    end the import.
+    """
 
     def __init__(self, state: Path, space: str, sources: Sequence[str]) -> None:
         """Nothing is written before the first note.

@@ -50,11 +50,12 @@ async def answer(
     progress: Callable[[int, int], None],
     is_wanted: Callable[[], bool],
 ) -> ToolAnswer:
-    """Return a preview, or with `confirm` the results of the import; errors are answers too.
+    """Answer a call of the tool `memory_import`: with a preview, or with `confirm` with the results
+    of the import. Errors are answers too.
 
     Args:
         given: the call's arguments, unchecked.
-        link: to the session's daemon; `sealing` seals the notes for it.
+        link: the connection to the session's daemon; `sealing` seals the notes for it.
         progress: called with (notes done, notes in all).
         is_wanted: returns False once the client has cancelled the call.
     """

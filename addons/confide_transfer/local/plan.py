@@ -59,10 +59,10 @@ MOST_FILES: Final = 500
 
 
 class DetectionHints:
-    """Parts of a record's credentials, which find remains of them in its title and other short
-    fields.
+    """The parts of a record's credentials, used to find remains of them in its title and other
+    short fields.
 
-    Such fields are often the beginning of the text without markup, and the scanner does not
+    Such a field is often the beginning of the text without markup, and the scanner does not
     recognise a shortened credential.
     """
 
@@ -72,7 +72,7 @@ class DetectionHints:
         self._sizes = sorted({len(run) for run in self._runs})
 
     def without(self, text: str) -> str | None:
-        """Return the text up to the first part of a credential; None if nothing is left."""
+        """Return the text up to the first part of a credential, or None if nothing is left."""
         masked = STANDIN.sub(lambda found: "\0" * len(found[0]), text)
         places = [at for at, letter in enumerate(masked) if letter.isalnum() or letter == "\0"]
         bare = "".join(masked[at].lower()[0] for at in places)
@@ -115,9 +115,10 @@ def seal_record(record: MemoryRecord, sealer: Sealer) -> tuple[MemoryRecord, tup
 
 def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...]]:
     """Seal credentials in the note's `origin` and `relations` metadata, since the path of an export
-    may contain a key.
+    may contain a key. Return the note and the secrets.
 
-    Raise BlockedError, UnsealableError or KeyFileError.
+    Raise BlockedError if the policy blocks a credential, UnsealableError if this device cannot seal
+    it, and KeyFileError if its key cannot be used.
     """
     metadata = note.get("metadata") or {}
     about = {name: metadata[name] for name in ("origin", "relations") if name in metadata}
@@ -128,8 +129,8 @@ def seal_origin(note: Fields, sealer: Sealer) -> tuple[Fields, tuple[Secret, ...
 
 
 def id_of(record: MemoryRecord, *, is_told: bool = True) -> str:
-    """Return the id of a record's note. It includes the entity unless that is a credential or
-    `is_told` is False.
+    """Return the id of a record's note. It contains the name of the entity, unless that is a
+    credential or `is_told` is False.
     """
     if record.entity is None or (is_told and not scanner.scan(record.entity, LEAST)):
         return record.note_id
@@ -172,7 +173,9 @@ class Survey:
 
     @property
     def problem(self) -> str | None:
-        """The failure as a part of a sentence, with its hint."""
+        """The error that stopped the reading, as a part of a sentence with its hint; None if there
+        was none.
+        """
         if self.failure is None:
             return None
         sentence = f"it {self.failure.problem}" if isinstance(self.failure, UnreadableError) else str(self.failure)
@@ -376,7 +379,7 @@ def _is_memory(folder: Folder, file: Path) -> bool:
 
 def to_project_path(project: Project) -> list[ImportSource]:
     """Return the notes, subagents' memories and decision records in a repository, except those that
-    are memory already.
+    are part of the memory already.
     """
     root, reader = project.root, readers()["markdown"]
     paths = [path for name in NOTES if (path := root / name).is_file() and not path.is_symlink()]
@@ -398,7 +401,7 @@ def to_project_path(project: Project) -> list[ImportSource]:
 
 
 def in_home(home: Path, name: str | None = None) -> list[ImportSource]:
-    """Return the stores of other systems, or of the named one, at their usual places."""
+    """Return the stores of other tools in their usual folders, or only those of the named tool."""
     return [
         ImportSource(path, reader)
         for reader in readers().values()

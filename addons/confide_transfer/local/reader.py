@@ -120,8 +120,8 @@ def slug(text: str) -> str:
 
 
 def kind_of(name: str) -> tuple[str, bool]:
-    """Return the relation kind for another system's name, and whether it means the same; `see_also`
-    for unknown names.
+    """Return the relation kind for another tool's name of it, and True if both mean the same.
+    Unknown names become `see_also`.
     """
     plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
     kind = _KIND_OF.get(plain)
@@ -130,9 +130,9 @@ def kind_of(name: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file or record that could not be read.
+    """A file or record that a reader could not read.
 
-    `origin` is its name, never its text; `reason` is the end of a sentence.
+    `origin` is its name, never its text; `reason` is the end of a sentence for users.
     """
 
     origin: str
@@ -141,7 +141,7 @@ class Skipped:
 
 @dataclass(slots=True)
 class Losses:
-    """The items that a reader skipped: the number of all, and the first `MOST_NAMED` by name."""
+    """The items that a reader skipped: their number, and the names of the first `MOST_NAMED`."""
 
     MOST_NAMED = 50
 
@@ -175,8 +175,8 @@ class Reader(ABC):
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
-        """Return True if this is a store of the system; cheap, by names, first bytes and table
-        names.
+        """Return True if the path is a store of this tool. The check is fast: it looks at names,
+        first bytes and table names only.
 
         Never raises, whatever `path` is.
         """
@@ -192,8 +192,8 @@ class Reader(ABC):
 
 
 def screen(records: Iterator[MemoryRecord], losses: Losses) -> Iterator[MemoryRecord]:
-    """Yield the records that can be stored: text, not empty, not too large, not too many; report
-    the others to `losses`.
+    """Yield the records that can be stored, and report the others to `losses`: those without text,
+    those that are too large, and those beyond the limit.
     """
     count = 0
     for record in records:

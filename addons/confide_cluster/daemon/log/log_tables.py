@@ -50,7 +50,7 @@ class LogStatus:
     Attributes:
         lease: the number of that lease; writes under another one are refused.
         head: the number of the last entry, 0 for none.
-        base: the number of the last entry in the snapshot; None without a snapshot.
+        base: the number of the last entry in the snapshot; 0 without a snapshot.
         tag: the tag of that entry; None without a snapshot.
         snapshot: the number of the snapshot, which its parts have; None without a snapshot.
         schema: the newest migration in the log.

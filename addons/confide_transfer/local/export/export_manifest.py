@@ -1,5 +1,5 @@
-"""The manifest of an export (`confide.json`), which lists its projects with their folders and
-files, and the writing of the export's own files.
+"""The manifest of an export (`confide.json`), which lists the exported projects with their folders
+and files. Also writes the export's other files.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Part:
 
 
 def folder_name(project: str, *, is_apart: bool = False) -> str:
-    """Return the folder name of a project: its name, with characters percent-encoded that a file
-    system may refuse.
+    """Return the folder name of a project: its name, in which characters that a file system may
+    refuse are percent-encoded.
 
-    Names that are too long end in a hash, as do names that differ only by case from another
-    (`is_apart`).
+    With `is_apart`, or if the name is too long, it ends in a hash. Set `is_apart` for a name that
+    differs from another one only by case.
     """
     name = quote(project, safe=" ").replace("~", "%7E")
     if name.startswith("."):
@@ -59,8 +59,8 @@ def folder_name(project: str, *, is_apart: bool = False) -> str:
 
 
 def folders_of(projects: Sequence[str], used: dict[str, str]) -> dict[str, str]:
-    """Return the folder of each project. No two differ by case alone, since some file systems
-    ignore case.
+    """Return the folder of each project; `used` has those of an earlier export. No two names differ
+    only by case, since some file systems ignore case.
     """
     found = {project: used[project] for project in projects if project in used}
     taken = {folder.lower() for folder in used.values()}
@@ -72,7 +72,7 @@ def folders_of(projects: Sequence[str], used: dict[str, str]) -> dict[str, str]:
 
 
 def is_tree(path: Path) -> bool:
-    """Return True if the folder has an export, even a damaged one or one of a newer version."""
+    """Return True if the folder contains an export, even a damaged one or one of a newer version."""
     try:
         return read(path) is not None
     except ExportError:
@@ -80,8 +80,8 @@ def is_tree(path: Path) -> bool:
 
 
 def begin(into: Path) -> list[Part]:
-    """Create the folder if needed, and return the projects of the export that it has. Raise
-    ExportError.
+    """Create the folder if needed, and return the projects of the export that it contains. Raise
+    ExportError if it contains other files or cannot be used.
     """
     try:
         if not into.is_dir():
@@ -101,7 +101,9 @@ def begin(into: Path) -> list[Part]:
 
 
 def read(tree: Path) -> list[Part] | None:
-    """Read the projects of an export; None if the folder has no manifest. Raise ExportError."""
+    """Read the projects of an export; return None if the folder has no manifest. Raise ExportError
+    if the manifest is damaged.
+    """
     place = tree / MANIFEST
     try:
         if place.is_symlink() or not place.is_file():
@@ -126,7 +128,7 @@ def read(tree: Path) -> list[Part] | None:
 
 
 def write(into: Path, parts: Sequence[Part]) -> None:
-    """Write the manifest. Raise ExportError."""
+    """Write the manifest. Raise ExportError if that fails."""
     entries = [
         {"name": part.name, "folder": part.folder, "files": list(part.files)}
         for part in sorted(parts, key=lambda part: part.name)
@@ -135,7 +137,9 @@ def write(into: Path, parts: Sequence[Part]) -> None:
 
 
 def put(place: Path, text: str) -> None:
-    """Write one of the export's own files atomically. Raise ExportError."""
+    """Write one file of the export by a rename, so that it is never incomplete. Raise ExportError
+    if that fails.
+    """
     try:
         atomic.write(place, text.encode(), mode=0o644)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""The sealed records of an export, in the file `sealed.jsonl` beside its notes.
+"""The sealed secrets of an export, in the file `sealed.jsonl` beside its notes.
 
-The first line has the roster of the space, and each further line a record as the daemon stores it.
-So only a device of that space can open them. A space with another roster gets them back through a
-device of both spaces: the device opens each record, seals it again, and puts the new placeholders
-into the texts.
+The first line has the roster, the list of the space's devices. Each further line is a sealed record
+as the daemon stores it. So only a device of that space can open them. To restore them in a space
+with other devices, a device of both spaces opens each record, seals it again, and puts the new
+placeholders into the texts.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class OpenedRecords:
     """The sealed records of an export that this device can restore.
 
     Attributes:
-        secrets: to be sealed in the target space, by their placeholders in the export.
-        names: new placeholders, by the same.
+        secrets: the secrets to seal in the target space, by their placeholders in the export.
+        names: the new placeholders, by the placeholders in the export.
         closed_records: number of records that this device cannot open.
     """
 
@@ -67,14 +67,14 @@ class OpenedRecords:
 
 
 async def write(link: RequestChannel, into: Path, named: set[bytes], *, is_whole: bool) -> int:
-    """Write the sealed records and their roster, and return the number of records; without any,
-    delete the file.
+    """Write the sealed records and their roster, and return the number of records. If there are
+    none, delete the file.
 
-    If `is_whole`, write all records of the space. Otherwise keep the records in the file and add
-    those that the export's texts name (`named`).
+    With `is_whole`, write all records of the space. Otherwise keep the records in the file, and add
+    those that the export's texts refer to (`named`).
 
-    Raise ExportError if the file cannot be written; pass on RequestError, ConnectionLost and
-    TimeoutError of the link.
+    Raise ExportError if the file cannot be written; RequestError, ConnectionLost or TimeoutError if
+    the daemon refuses or cannot be reached.
     """
     lines = {} if is_whole else dict(_former(into / SECRETS))
     ids = await _list_ids(link) if is_whole else None

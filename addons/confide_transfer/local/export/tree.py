@@ -62,11 +62,12 @@ class ExportReport:
 async def write(
     link: RequestChannel, projects: list[str], into: Path, *, is_whole: bool, with_transcripts: bool
 ) -> ExportReport:
-    """Write the export, replacing an earlier one; with `is_whole`, remove the folders of projects
-    that are not in `projects`.
+    """Write the export, replacing an earlier one. With `is_whole`, also remove the folders of
+    projects that are not in `projects`.
 
-    Raise ExportError if the folder has other files or cannot be written, and pass on the link's
-    errors; another export then completes it.
+    Raise ExportError if the folder has other files or cannot be written; RequestError,
+    ConnectionLost or TimeoutError if the daemon refuses or cannot be reached. Another export then
+    completes it.
     """
     former = {part.name: part for part in export_manifest.begin(into)}
     others = [] if is_whole else [part for part in former.values() if part.name not in projects]

@@ -90,7 +90,7 @@ class AccountExport(ExitStack):
             self._openers[name] = lambda: open_plain(path, limit=MAX_JSON_BYTES)
 
     def names(self, wanted: re.Pattern[str]) -> list[str]:
-        """Return the names that match as a whole, sorted."""
+        """Return the names of files that match the whole pattern, sorted."""
         return sorted(name for name in self._openers if wanted.fullmatch(name))
 
     def has_conversations(self, messages: bytes) -> bool:
@@ -100,7 +100,7 @@ class AccountExport(ExitStack):
         return found is not None and found[1] == messages
 
     def begin(self, name: str) -> bytes:
-        """Return the first bytes of a file; b"" if it is missing or unreadable."""
+        """Return the first bytes of a file, or b"" if it is missing or unreadable."""
         try:
             with self._open(name) as file:
                 return file.read(_HEAD_BYTES)
@@ -215,7 +215,7 @@ def _root(names: list[str]) -> str:
 
 
 class BrokenJsonError(ValueError):
-    """An unreadable JSON file; the message is the end of a sentence."""
+    """An unreadable JSON file. The message is the end of a sentence for users."""
 
 
 def elements(file: BinaryIO) -> Iterator[Any]:
@@ -309,7 +309,7 @@ class _Text:
 
 
 def table(item: Mapping[str, object], name: str) -> Fields:
-    """Return the object of this name, or an empty one."""
+    """Return the object under this name, or an empty object if there is none."""
     value = item.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -333,7 +333,9 @@ def dialogue(turns: Iterable[tuple[str, str]]) -> str:
 
 
 def first_line(text: str) -> str | None:
-    """Return a title for a conversation that has none: its first line."""
+    """Return the first line of a text, as a title for a conversation without one; None if there is
+    no text.
+    """
     line = next(
         (
             line.strip(" #*>`")
@@ -346,7 +348,7 @@ def first_line(text: str) -> str | None:
 
 
 def split_record(record: MemoryRecord) -> Iterator[MemoryRecord]:
-    """Yield the record, cut into parts that fit into a document; later parts have a `part_of`
+    """Yield the record, in parts if it is too large for one document. Later parts have a `part_of`
     relation to the first.
     """
     for number, piece in enumerate(_pieces(record.content), 1):

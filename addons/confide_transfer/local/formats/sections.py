@@ -31,7 +31,9 @@ _TASK = re.compile(r"\[([ xX])\]\s+")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A list item: its markdown without the marker, and for a task whether it is done."""
+    """A list item. `text` is its markdown without the marker; for a task, the other field says if
+    it is done.
+    """
 
     text: str
     is_done: bool | None = None

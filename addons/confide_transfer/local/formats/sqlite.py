@@ -111,8 +111,8 @@ def has_tables(path: Path, tables: Tables) -> bool:
 
 
 def telling(row: Mapping[str, object], usual: Mapping[str, object], but: Collection[str] = ()) -> Fields:
-    """Return the columns with information: not in `but`, not empty, not binary, and not the value
-    in `usual`.
+    """Return the columns of a row that carry information. Columns in `but`, empty ones, binary
+    ones, and those with the value in `usual` are left out.
     """
     return {
         name: value

@@ -33,18 +33,20 @@ class AgentNotes(Reader):
     title = "notes that an agent's client keeps"
 
     def places(self, home: Path) -> list[Path]:
-        """See `Reader.places`."""
+        """Return the usual paths of these notes (see `Reader.places`)."""
         return [claude_folder() / "agent-memory", codex_folder() / "memories", home / ".gemini" / "GEMINI.md"]
 
     def recognises(self, path: Path) -> bool:
-        """Return True for exactly these places, with the folders that the environment names."""
+        """Return True if the path is one of the known folders and files of these agents, which
+        environment variables may move.
+        """
         try:
             return any(path.samefile(place) for place in self.places(Path.home()) if os.path.lexists(place))
         except (OSError, ValueError):
             return False
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """See `Reader.read`."""
+        """Yield the notes as records (see `Reader.read`)."""
         for file in self._files(path):
             try:
                 for record in MarkdownReader().read(file, losses):

@@ -47,7 +47,9 @@ class BasicMemory(Reader):
     title = "basic-memory"
 
     def recognises(self, path: Path) -> bool:
-        """Return True if one of the first files has a permalink."""
+        """Return True if one of the folder's first files has a permalink, a field that basic-memory
+        writes.
+        """
         if not is_folder(path):
             return False
         first = islice(files_below(path, _is_markdown, Losses()), _LOOKED_AT)
@@ -70,7 +72,7 @@ class BasicMemory(Reader):
         return list(dict.fromkeys(found))
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """Yield the notes folder by folder, in the order of their names."""
+        """Yield the notes folder by folder, sorted by name."""
         if not is_folder(path):
             raise UnreadableError(path, "is no folder", hint="name the folder of a basic-memory project")
         yield from prefix_origins(screen(_records(path, losses), losses), name_of(path))

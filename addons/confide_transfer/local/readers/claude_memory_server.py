@@ -47,7 +47,7 @@ _USUAL: Fields = {
 
 
 class ClaudeMemoryServerReader(Reader):
-    """The data folder of `@claude-memory/server`, or one of its databases."""
+    """Reads the data folder of `@claude-memory/server`, or one of its databases."""
 
     name = "claude-memory-server"
     title = "@claude-memory/server"
@@ -58,7 +58,9 @@ class ClaudeMemoryServerReader(Reader):
         return has_tables(database, _TABLES | {"chunks": frozenset()})
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """See `Reader.read`. A damaged project database does not stop the reading of the others."""
+        """Yield all memories (see `Reader.read`). A damaged database of one project does not stop
+        the reading of the others.
+        """
         if not is_folder(path):
             for record in _read(path, losses):
                 if record.project is not None and _HASH.fullmatch(record.project):

@@ -40,7 +40,7 @@ class JsonReader(Reader):
     title = "JSON and JSONL"
 
     def recognises(self, path: Path) -> bool:
-        """Check the file's extension and its first character."""
+        """Return True if the file has a known extension and begins like JSON."""
         suffix = path.suffix.lower()
         if suffix not in (*_ARRAYS, *_LINES):
             return False

@@ -98,7 +98,9 @@ class MarkdownReader(Reader):
         return is_folder(path) or path.suffix.lower() in (".md", ".markdown")
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
-        """See `Reader.read`. Decision records come last, since each may refer to any other."""
+        """Yield all notes (see `Reader.read`). Decision records come last, since each may refer to
+        any other.
+        """
         yield from _distinguish(self._read(path, losses))
 
     def _read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
@@ -296,8 +298,8 @@ def _number_origin(origin: str, seen: dict[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """The data of a decision record; `date` is YYYY-MM-DD, and other records are paths relative to
-    the same root.
+    """The data of a decision record. `date` is YYYY-MM-DD; other records are named by paths
+    relative to the same root.
     """
 
     status: str | None

@@ -63,7 +63,9 @@ class MinMemoryReader(Reader):
     stores = (".local/share/mcp-memory/qdrant",)  # its only path before it required a server
 
     def recognises(self, path: Path) -> bool:
-        """Check the path of the collection's database and its table, or the beginning of a scroll."""
+        """Return True if the path has the name and table of the collection's database, or the
+        beginning of a scroll as JSON.
+        """
         storage = _storage(path)
         if storage is not None:
             return storage.parent.name == _COLLECTION and tables_of(storage).get("points", frozenset()) >= COLUMNS

@@ -37,8 +37,8 @@ class ServerMemory(Reader):
     title = "the official memory server (@modelcontextprotocol/server-memory)"
 
     def recognises(self, path: Path) -> bool:
-        """Return True if the file begins with a JSON object, and its first 64 KiB name an entity or a
-        relation. Reads no more than that.
+        """Return True if the file begins with a JSON object, and its first 64 KiB name an entity or
+        a relation.
         """
         first = head(path, 65536).lstrip()
         if not first.startswith(b"{"):

@@ -44,7 +44,7 @@ _MANIFEST_BYTES = 2**16
 
 
 class VectorMemoryReader(Reader):
-    """The reader of its LanceDB folder or its SQLite file."""
+    """Reads a LanceDB folder or a SQLite file of vector-memory-mcp."""
 
     name = "vector-memory-mcp"
     title = "vector-memory-mcp"

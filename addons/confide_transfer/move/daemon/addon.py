@@ -15,12 +15,12 @@ from confide_transfer.move.daemon.space_transfer import Moving
 
 
 class Move(Addon):
-    """The add-on for moves of a space from or to this daemon."""
+    """The daemon's add-on for moving a space to another daemon, or from one to this daemon."""
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return the state of the space's move."""
+        """Return the object that keeps the state of a move of this space."""
         return (Moving(space.threads, space.index.indexer),)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the requests for moves of this session."""
+        """Return the handler of the requests by which a device moves the session's space."""
         return (MovingRequests(session),)

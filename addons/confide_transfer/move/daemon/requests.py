@@ -54,7 +54,7 @@ MAX_LOAD_BYTES: Final = 8 * 1024 * 1024
 
 
 class MovingRequests(SessionPart):
-    """The requests for moves on one connection. None of them names a project."""
+    """Handles the requests for a move on one connection. None of them names a project."""
 
     def __init__(self, session: SessionHost) -> None:
         self._session = session
@@ -73,7 +73,7 @@ class MovingRequests(SessionPart):
         )
 
     def use(self, space: Space) -> None:
-        """Answer the following requests from this space."""
+        """Answer all further requests with the state and data of this space."""
         self._space = space
 
     def _require_all(self) -> None:

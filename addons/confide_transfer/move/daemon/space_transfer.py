@@ -61,7 +61,7 @@ BESIDE: Final = frozenset({"records", "record", "record-list"})
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The data of one request, which the daemon writes in one transaction."""
+    """The data of one request of a move, which the daemon writes in one transaction."""
 
     revisions: Sequence[tuple[MovedRevision, str | None]]  # each with its text, compared with its hash
     dropped: Sequence[tuple[str, str, int]] = ()  # project, path, revision
@@ -71,7 +71,7 @@ class Load:
 
 
 class Moving(SpacePart):
-    """The state of one space's move, and the reads and writes of a move."""
+    """Keeps the state of one space's move, and reads and writes the data of the move."""
 
     def __init__(self, threads: StoreThreads, index: Indexing) -> None:
         self._threads = threads
@@ -83,11 +83,11 @@ class Moving(SpacePart):
 
     @property
     def is_held(self) -> bool:
-        """Return True if a session holds the space for a move."""
+        """Return True if a session has reserved the space for its move."""
         return bool(self._holder)
 
     async def open(self) -> None:
-        """Read the state of the move from the store."""
+        """Load the state of the move from the database."""
 
         def work(store: Store) -> tuple[float, float]:
             with store.reading():
@@ -118,7 +118,7 @@ class Moving(SpacePart):
     # At the source
 
     async def read(self, look: Callable[[MovingTable], _T]) -> _T:
-        """Run a function on the move's tables in one read transaction, and return its result."""
+        """Run a function on the tables of the move, in one read transaction, and return its result."""
 
         def work(store: Store) -> _T:
             with store.reading():
@@ -127,7 +127,9 @@ class Moving(SpacePart):
         return await self._threads.read(work)
 
     async def revisions(self, after: int, *, texts: bool) -> tuple[list[MovedRevision], int]:
-        """Return a page of the revisions after the change `after`, and the number of all revisions."""
+        """Return a page of the revisions that follow the change with number `after`, and the number
+        of all revisions. With `texts`, the page includes their texts.
+        """
         most = PAGE_TEXTS if texts else PAGE_NAMES
         return await self.read(
             lambda table: (
@@ -146,12 +148,12 @@ class Moving(SpacePart):
         self._holder = session
 
     def on_session_end(self, session_id: str) -> None:
-        """Release the space if this session held it."""
+        """Release the space if the session with this id had reserved it."""
         if self._holder == session_id:
             self._holder = ""
 
     async def changes(self) -> int:
-        """Return the number of all changes ever made, which only grows."""
+        """Return the number of all changes ever made in the space, which only grows."""
         return await self._threads.read(lambda store: store.lives.changes())
 
     async def leave(self, changes: int) -> None:
@@ -207,12 +209,14 @@ class Moving(SpacePart):
         self.is_arriving = True
 
     def require_arriving(self) -> None:
-        """Raise RequestError if no move into this space is under way."""
+        """Raise RequestError unless this space is being received from another daemon."""
         if not self.is_arriving:
             raise RequestError("conflict", "no move into this space is under way", "run confide daemon move again")
 
     async def take(self, load: Load) -> None:
-        """Write the received data in one transaction. Raise SpaceFullError or StorageError."""
+        """Write the received data in one transaction. Raise SpaceFullError if the space has no room
+        for it, or StorageError if the disk fails.
+        """
         try:
             await self._threads.write(lambda store: self._take(store, load))
         finally:
@@ -251,8 +255,8 @@ class Moving(SpacePart):
         """Complete the move if all texts match their hashes, and return the number of texts that do
         not.
 
-        With `awaits_tasks`, the tasks follow once the source is closed, and the daemon starts none
-        before.
+        With `awaits_tasks`, the daemon receives the tasks once the source is closed, and starts no
+        task before.
 
         Raise RequestError if the number of revisions or of sealed records differs from the given
         one.

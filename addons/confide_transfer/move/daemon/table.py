@@ -1,7 +1,7 @@
-"""The SQL of a move: revisions with their author and time, and the data of a space that is not
-text.
+"""The SQL of a move: reads and writes revisions with their author and time, and the data of a space
+that is not text.
 
-A move does not copy derived data: the target computes chunks, vectors and notes from the texts.
+Derived data is not moved, since the target computes chunks, vectors and notes from the texts.
 """
 
 # ruff: noqa: S608 - only words of our own are put into SQL; every value is a parameter
@@ -26,7 +26,9 @@ _BARE: Final = "NOT EXISTS (SELECT 1 FROM revision r WHERE r.document = d.id)"
 
 
 def micros(seconds: float) -> int:
-    """Convert seconds to whole microseconds; dividing by a million gives the same float again."""
+    """Convert seconds to whole microseconds. Dividing the result by a million gives exactly the
+    same float.
+    """
     return round(seconds * _MICRO)
 
 
@@ -34,10 +36,11 @@ class MovingTable(Table):
     """Reads and writes the rows of a space in pages, each of which starts after a given id."""
 
     def revisions(self, after: int, *, texts: bool, most: int, most_bytes: int) -> list[MovedRevision]:
-        """Return the revisions after a change, in order: at least one if there is any, then as many
-        as fit.
+        """Return the revisions that follow the change with number `after`, in order: at least one
+        if there is any, then as many as the limits allow.
 
-        `most_bytes` limits the compressed texts of the page together.
+        `most` limits their number, and `most_bytes` the total size of their compressed texts. With
+        `texts`, the texts are included.
         """
         last = after
         if texts:
@@ -110,13 +113,13 @@ class MovingTable(Table):
         return None if found is None else int(found)
 
     def drop(self, project: str, path: str, revision: int) -> None:
-        """Delete a revision that the source does not have any more."""
+        """Delete a revision because the source has deleted it."""
         document = self._document(project, path)
         self._rows("DELETE FROM revision WHERE number = ? AND document = ?", (revision, document))
 
     def documents(self, after: int, *, limit: int) -> list[MovedDocument]:
-        """Return the documents after the id `after` that have uses, trusted parts, or no revision
-        left.
+        """Return the documents with an id above `after` that have use counts, trusted parts, or no
+        revision left.
         """
         sql = f"""SELECT d.id, p.name, d.path, d.revision, d.author, d.updated_at, {_BARE}, coalesce(u.uses, 0), coalesce(u.used_at, 0),
                   (SELECT json_group_array(t.hash) FROM trusted_text t WHERE t.document = d.id)
@@ -129,7 +132,7 @@ class MovingTable(Table):
         ]
 
     def take_document(self, one: MovedDocument) -> None:
-        """Store the data of a document other than its revisions."""
+        """Store a document's data other than its revisions."""
         if one.bare:
             self._lay_out(one, one.revision)
         if (document := self._document(one.project, one.path)) is None:
@@ -143,7 +146,9 @@ class MovingTable(Table):
             self._rows(sql, (document, one.uses, one.used / _MICRO))
 
     def sessions(self, after: int, *, limit: int) -> list[MovedSession]:
-        """Return the transcripts after the id `after`, with their read positions and documents."""
+        """Return the transcripts with an id above `after`, with the positions that they were read
+        to and their documents.
+        """
         sql = """SELECT t.id, p.name, t.agent, t.session, t.version, t."offset", t.head, t.mark, t.forgotten, t.updated_at
                  FROM transcript t JOIN project p ON p.id = t.project WHERE t.id > ? ORDER BY t.id LIMIT ?"""
         parts = """SELECT d.path FROM transcript_part t JOIN document d ON d.id = t.document
@@ -156,7 +161,7 @@ class MovingTable(Table):
         ]
 
     def take_session(self, one: MovedSession) -> None:
-        """Store the read position of a transcript, and the list of its documents."""
+        """Store the position that a transcript was read to, and the list of its documents."""
         self._rows("INSERT INTO project (name) VALUES (?) ON CONFLICT DO NOTHING", (one.project,))
         sql = """INSERT INTO transcript (project, agent, session, version, "offset", head, mark, forgotten, updated_at)
                  SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM project WHERE name = ?

@@ -74,7 +74,8 @@ class MoveLeftovers:
 
 class Carrier:
     """Copies one space from its old daemon to the new one. The methods raise RequestError,
-    ConnectionLost and TimeoutError from the links, and UnfitAnswerError if an answer is not valid.
+    ConnectionLost or TimeoutError if a daemon refuses or cannot be reached, and UnfitAnswerError if
+    its answer is invalid.
     """
 
     def __init__(self, source: RequestChannel, target: RequestChannel, keys: SpaceKeys, progress: Progress) -> None:
@@ -94,12 +95,13 @@ class Carrier:
         """Number of tasks, which follow after the source has closed the space."""
 
     async def begin(self, roster: Roster, *, with_tasks: bool = True) -> None:
-        """Make the target receive the space, its devices first, since they may open its database.
+        """Make the target receive the space. Its devices are sent first, since they may have to
+        open its database.
 
         The target refuses all other requests until the move is complete.
 
         Args:
-            with_tasks: whether the tasks of the space follow.
+            with_tasks: True if the tasks of the space follow.
 
         Raise MoveError if the target is too old, and RequestError `conflict` if it has memory
         already.
@@ -131,7 +133,7 @@ class Carrier:
         self.tasks = here["tasks"] or 0
 
     async def carry(self) -> Holdings:
-        """Copy the data that the target lacks while the space stays in use, and return the source's
+        """Copy the data that the target lacks while the space stays in use. Return the source's
         inventory.
         """
         here = await read_holdings(self._source)
@@ -139,10 +141,10 @@ class Carrier:
         return here
 
     async def finish(self) -> Holdings:
-        """Hold the space, copy the changes made meanwhile, and let the target compare every
-        revision.
+        """Reserve the space for the move, copy the changes made meanwhile, and let the target
+        compare every revision.
 
-        The target serves the space from then on. Raise MoveError if the ends still differ after
+        The target serves the space from then on. Raise MoveError if both ends still differ after
         five rounds, or a text or secret is damaged.
         """
         self.changes = (await MOVE_HOLD.ask(self._source, {}, timeout_s=HOLD_DEADLINE_S))["changes"]

@@ -33,15 +33,15 @@ Revision = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Holdings:
-    """The inventory of one end of a move.
+    """The inventory of a space at one end of a move.
 
     Attributes:
-        revisions: each with a digest of its hash, author and time.
+        revisions: each revision with a digest of its hash, author and time.
         origins: provenance of revisions (docs/agents.md); empty if the daemon does not store it.
         order: ids of revisions in the order of their changes, with the revisions that they name.
         deleted: documents whose newest revision deleted them.
-        secrets: the epochs of the sealed records, by their ids in hex.
-        packed_bytes: of all texts, compressed.
+        secrets: the key epochs of the sealed records, by their ids in hex.
+        packed_bytes: size of all texts, compressed.
     """
 
     revisions: dict[Revision, bytes] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Holdings:
     packed_bytes: int = 0
 
     def has(self, other: Holdings, key: Revision) -> bool:
-        """Return True if this end has the other end's revision with the same digest.
+        """Return True if this end has the revision `key` with the same digest as the other end.
 
         Their provenance must be the same too, unless one end does not store it.
         """
@@ -72,8 +72,9 @@ class Holdings:
 async def read_holdings(link: RequestChannel) -> Holdings:
     """Read the inventory of a space from a daemon.
 
-    Raise UnfitAnswerError if a list is not valid or has no end, and MoveError if there are too many
-    revisions; pass on RequestError, ConnectionLost and TimeoutError of the link.
+    Raise UnfitAnswerError if a list is not valid or has no end; MoveError if there are too many
+    revisions; RequestError, ConnectionLost or TimeoutError if the daemon refuses or cannot be
+    reached.
     """
     found = Holdings()
     newest: dict[tuple[str, str], tuple[int, bool]] = {}
@@ -107,9 +108,10 @@ async def read_holdings(link: RequestChannel) -> Holdings:
 
 
 async def revisions(link: RequestChannel, after: int, *, texts: bool) -> AsyncIterator[list[MovedRevision]]:
-    """Yield the revisions after the id `after`, page by page. Raise UnfitAnswerError if a list is
-    not valid or has no end; MoveError if there are too many; RequestError, ConnectionLost or
-    TimeoutError.
+    """Yield the revisions after the id `after`, page by page; with `texts`, including their texts.
+
+    Raise UnfitAnswerError if a list is not valid or has no end; MoveError if there are too many;
+    RequestError, ConnectionLost or TimeoutError if the daemon refuses or cannot be reached.
     """
     following: int | None = after
     while following is not None:

@@ -1,7 +1,7 @@
-"""A whole move: copy the space, switch this device to the target, and close the space at the
-source.
+"""Runs a whole move: copies the space, switches this device to the target, and closes the space at
+the source.
 
-This device switches by a change of one file. Before it, nothing has changed; after it, everything
+This device switches by a change of one file. Before that, nothing has changed; after it, everything
 is at the target. The source has ended the sessions of this device, which find the target when they
 connect again.
 """
@@ -61,10 +61,10 @@ class MoveSummary:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """The space at the source; use with `async with Departure.open(...)`.
+    """The space at the daemon that it leaves; use with `async with Departure.open(...)`.
 
     Attributes:
-        link: to the source daemon.
+        link: the connection to that daemon.
         others: names of the space's other devices, whose users must join them to the target.
     """
 
@@ -77,9 +77,9 @@ class Departure:
     @classmethod
     @asynccontextmanager
     async def open(cls, paths: ProxyPaths, config: ProxyConfig) -> AsyncIterator[Self]:
-        """Connect to the source and get the space's keys.
+        """Connect to the daemon that the space leaves, and get the space's keys.
 
-        Raise what `SpaceConnection.open` raises, or the reason why this device has no keys.
+        Raise the errors of `SpaceConnection.open`, or the reason why this device has no keys.
         """
         machine = MachineKeys(paths)
         async with SpaceConnection.open(paths, config, machine=machine) as space:
@@ -101,8 +101,8 @@ class Departure:
 
 
 async def state(link: RequestChannel, who: str) -> MoveState:
-    """Return the state of a space's move at a daemon. Raise MoveError that names `who` if it is too
-    old.
+    """Return the state of a space's move at a daemon. Raise MoveError if the daemon is too old;
+    `who` names it in the message.
     """
     try:
         return await MOVE_STATE.ask(link, {}, timeout_s=DEADLINE_S)
@@ -113,7 +113,7 @@ async def state(link: RequestChannel, who: str) -> MoveState:
 
 
 class Journey:
-    """The move of this device's space to `target`."""
+    """Moves this device's space to the daemon `target`."""
 
     def __init__(
         self, paths: ProxyPaths, config: ProxyConfig, target: MoveEnd, invite: Invite | None, *, with_tasks: bool = True
@@ -223,15 +223,12 @@ async def _give_up(target: RequestChannel) -> None:
 
 async def finish(paths: ProxyPaths, config: ProxyConfig, note: MoveNote, *, with_tasks: bool = True) -> bool:
     """Finish a move that was interrupted after this device had switched: close the source and move
-    the tasks.
+    the tasks. Return True if this device has switched.
 
-    Args:
-        with_tasks: False gives the tasks up, wherever they are.
-
-    Return whether this device has switched.
+    With `with_tasks` False, the tasks are given up, wherever they are.
 
     Raise RequestError `conflict` if another device has changed the space at the source since then;
-    the move is over all the same.
+    the move is finished in this case too.
     """
     here = await asyncio.to_thread(places.present, paths)
     if not note.is_over or not here.is_same(note.target):

@@ -36,13 +36,13 @@ from confide_proxy.paths import ProxyPaths
 
 @dataclass(frozen=True, slots=True)
 class MoveEnd:
-    """A daemon at one end of a move; without `known_daemon`, this device's own daemon."""
+    """A daemon at one end of a move. Without `known_daemon` it is this device's own daemon."""
 
     known_daemon: KnownDaemon | None
 
     @property
     def name(self) -> str:
-        """The daemon's name for users."""
+        """The name of the daemon for users."""
         return "this machine" if self.known_daemon is None else shown_url(self.known_daemon.url)
 
     def is_same(self, other: MoveEnd) -> bool:
@@ -53,10 +53,10 @@ class MoveEnd:
 
 @dataclass(frozen=True, slots=True)
 class MoveNote:
-    """The note of a move under way.
+    """The file that records a move under way, by which it continues after a crash.
 
     Attributes:
-        is_over: this device has switched, or is about to; the source may not have closed yet.
+        is_over: True if this device has switched, or is about to; the source may not be closed yet.
         changes: number of changes of the space at that time.
     """
 
@@ -67,7 +67,7 @@ class MoveNote:
 
 
 def load(path: Path) -> MoveNote | None:
-    """Read the note of the move under way, or return None.
+    """Read the record of the move under way; return None if there is no move.
 
     Raise KeyFileError if other users can read the file, or it is damaged.
     """
@@ -82,18 +82,20 @@ def load(path: Path) -> MoveNote | None:
 
 
 def save(path: Path, note: MoveNote) -> None:
-    """Write the note of a move, replacing any other. Raise KeyFileError."""
+    """Write the record of a move, replacing any other. Raise KeyFileError if that fails."""
     said = {"from": _end_json(note.source), "to": _end_json(note.target), "over": note.is_over, "changes": note.changes}
     write_private_file(path, json.dumps(said).encode(), replace=True)
 
 
 def forget(path: Path) -> None:
-    """Remove the note of a move that has ended."""
+    """Delete the record of a move that has ended."""
     remove_private_file(path)
 
 
 def present(paths: ProxyPaths) -> MoveEnd:
-    """Return the daemon that has this device's memory now. Raise KeyFileError."""
+    """Return the daemon that has this device's memory now. Raise KeyFileError if a key file cannot
+    be read.
+    """
     return MoveEnd(daemon.load_pin(paths.link))
 
 
@@ -101,10 +103,10 @@ def present(paths: ProxyPaths) -> MoveEnd:
 async def connect_to_daemon(
     place: MoveEnd, paths: ProxyPaths, config: ProxyConfig, machine: MachineKeys, invite: Invite | None = None
 ) -> AsyncIterator[Connection]:
-    """Connect to a daemon without attaching to a space.
+    """Connect to a daemon without opening a space.
 
-    Use the invite only if the daemon does not know this device yet. Raise what `open_connection`
-    raises.
+    The invite is used only if the daemon does not know this device yet. Raise the errors of
+    `open_connection`.
     """
     dial = partial(_dial, place, paths, config)
     try:
@@ -146,7 +148,9 @@ async def _dial(
 
 
 def with_shown_keys(place: MoveEnd, connection: Connection) -> MoveEnd:
-    """Return the end with the keys that its daemon has shown, which may have been rotated."""
+    """Return this end of the move with the keys that the daemon has shown on this connection, since
+    they may have been rotated.
+    """
     if place.known_daemon is None:
         return place
     new = connection.successor
@@ -157,7 +161,8 @@ def with_shown_keys(place: MoveEnd, connection: Connection) -> MoveEnd:
 async def set_aside(paths: ProxyPaths) -> Path:
     """Stop this device's daemon, rename its data folder and return the new path.
 
-    Raise DaemonStopError or StateError.
+    Raise DaemonStopError if the daemon does not stop, or StateError if the folder cannot be
+    renamed.
     """
     await local_process.stop(paths)
     data = paths.daemon_data

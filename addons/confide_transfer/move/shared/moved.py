@@ -80,7 +80,7 @@ _Packed = Annotated[bytes | None, optional(data(_MAX_PACKED))]
 
 
 class MovedRevision(NamedTuple):
-    """A revision of a document on the wire of a move."""
+    """A revision of a document as requests of a move carry it."""
 
     id: _Id  # its change at the source
     project: _Project
@@ -184,7 +184,7 @@ _OF_SOURCE: Final = ("id", "bytes")
 
 
 class Dropped(TypedDict):
-    """A revision that the source does not have any more."""
+    """A revision that the source has deleted."""
 
     project: _Project
     path: str
