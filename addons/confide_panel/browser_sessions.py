@@ -35,7 +35,8 @@ class BrowserSession:
         form_token: the token that each form of its pages carries, against cross-site request forgery.
         identity: the person at this device, with all scopes.
         used_at: the time of its last request, as `time.monotonic`.
-        is_embedded: it began in a frame of another site, where browsers return no strict cookie.
+        is_embedded: True if it began in a frame of another site, where browsers return no strict
+            cookie.
     """
 
     place: str
@@ -54,10 +55,11 @@ class BrowserSession:
         return f"/panel/{self.place}"
 
     def set_cookie(self, cookie: str, *, is_over: bool = False) -> str:
-        """Return the value of `Set-Cookie`; `is_over` makes the browser delete the cookie.
+        """Return the value of `Set-Cookie` for this session. With `is_over` it makes the browser
+        delete the cookie.
 
-        An embedded session has a partitioned cookie: browsers return it only within frames of that
-        one site.
+        An embedded session has a partitioned cookie, which browsers return only within frames of
+        that one site.
         """
         kept = "Secure; SameSite=None; Partitioned" if self.is_embedded else "SameSite=strict"
         return f"{COOKIE}={cookie}; Path={self.base}; HttpOnly; {kept}" + ("; Max-Age=0" if is_over else "")
@@ -67,8 +69,8 @@ class BrowserSession:
         return RequestIdentity("panel", f"panel:{self.digest}", frozenset(SCOPES), class_="owner", is_of_token=False)
 
     def keep(self, fields: Mapping[str, str]) -> str:
-        """Keep form values that must not be in an address, such as a query, and return their
-        number.
+        """Store form values that must not be in an address, such as a query, and return the number
+        under which `form_values` finds them.
         """
         self._count += 1
         self._forms[number := str(self._count)] = dict(fields)
@@ -77,7 +79,7 @@ class BrowserSession:
         return number
 
     def form_values(self, number: str) -> Mapping[str, str]:
-        """Return the form values with this number; none if they were dropped."""
+        """Return the form values that were stored under this number; empty if they were dropped."""
         return self._forms.get(number, {})
 
     def is_own_form(self, given: str) -> bool:
@@ -96,8 +98,8 @@ class BrowserSessions:
         return len(self._by_place)
 
     def begin(self, *, is_embedded: bool = False) -> tuple[BrowserSession, str]:
-        """Begin a session, and return it with its cookie, which is stored nowhere else. At most
-        `MOST` exist: the one that was idle longest ends.
+        """Start a session, and return it with its cookie, which is stored nowhere else. At most
+        `MOST` sessions exist; beyond that the one that was unused longest ends.
         """
         cookie = _random_id(32)
         visit = BrowserSession(_random_id(16), _digest(cookie), _random_id(32), self._clock(), is_embedded)
@@ -107,8 +109,8 @@ class BrowserSessions:
         return visit, cookie
 
     def find(self, place: str, cookie: str | None) -> BrowserSession | None:
-        """Return the session of a place if the cookie is its own and it was used within `IDLE_S`;
-        else None.
+        """Return the session with this secret part of the address (`place`) if the cookie belongs
+        to it and it was used within `IDLE_S`; else None.
         """
         visit = self._by_place.get(place)
         if visit is None or cookie is None or not hmac.compare_digest(_digest(cookie), visit.digest):

@@ -76,7 +76,7 @@ async def panel(
     stop: Annotated[bool, typer.Option("--stop", help="Stop the server of the panel.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Start the panel where it does not run yet, and open a link that lets one browser in."""
+    """Start the panel unless it runs, and open a link that lets one browser in."""
     if stop:
         return _stop(here.paths)
     target = ""

@@ -1,5 +1,5 @@
-"""The daemon's status for the pages, cached, so that no page waits for it longer than a page may
-take.
+"""The daemon's status for the pages. It is cached, so that no page waits for it longer than a page
+may take.
 
 To answer, the daemon asks this device for its unsent files, which takes half a second with ten
 thousand files.
@@ -28,8 +28,8 @@ PATIENCE_S: Final = 0.02
 
 
 class DaemonStatus(NamedTuple):
-    """The daemon's last answer and its time (`time.monotonic`). Without an answer, `status` and
-    `unsealed` are None.
+    """The daemon's last answers and their time (`time.monotonic`). `status` and `unsealed` are None
+    if the daemon did not answer.
     """
 
     status: Found | None
@@ -43,7 +43,7 @@ class DaemonStatus(NamedTuple):
 
 @dataclass(eq=False)
 class StatusCache:
-    """The cached status of one gateway."""
+    """The cached status of the daemon, for one gateway."""
 
     _status: DaemonStatus | None = None
     _asking: asyncio.Task[DaemonStatus] | None = None
@@ -53,8 +53,8 @@ class StatusCache:
         return _ALL.setdefault(gateway, cls())
 
     async def look(self, desk: PageContext) -> tuple[DaemonStatus | None, bool]:
-        """Return the last answer, if there has been one, and True if a newer one is on its way, for
-        which the page should be loaded again.
+        """Return the daemon's last answer, or None if there is none, and True if a newer one is on
+        its way, in which case the page should be loaded again.
         """
         if not desk.gateway.exchange.link.is_up:
             return None, False

@@ -33,7 +33,7 @@ def address_of(desk: PageContext, project: str, path: str, identity: str | None 
 
 
 async def links_of(desk: PageContext, project: str, path: str) -> list[RelationItem]:
-    """Return the wiki links from and to a document; none while the daemon cannot answer."""
+    """Return the wiki links from and to a document; an empty list while the daemon cannot answer."""
     body: RelationsRequest = {"project": project, "path": path, "links": True, "limit": MOST_LINKS}
     answer = await desk.at_least(RELATIONS.ask(desk.link, body, timeout_s=ASK_S))
     # An older daemon ignores `path`, and answers with all relations of the project.
@@ -82,8 +82,8 @@ class _Pictures:
 
 
 def root_of(desk: PageContext, project: str) -> Path | None:
-    """Return the folder of a project on this device; None for a project that this gateway does not
-    serve.
+    """Return the folder of a project on this device, or None if this gateway does not serve the
+    project.
     """
     if project == GLOBAL_PROJECT:
         return desk.gateway.paths.global_folder
@@ -92,8 +92,8 @@ def root_of(desk: PageContext, project: str) -> Path | None:
 
 
 def picture_file(root: Path, place: str) -> Path | None:
-    """Return the file of a picture below a folder; None if it does not exist or lies elsewhere or
-    in a hidden folder.
+    """Return the file of a picture below a folder. Return None if it does not exist, lies outside
+    the folder, or is in a hidden folder.
     """
     is_hidden = any(part.startswith(".") for part in place.split("/"))
     if is_hidden or leads_out(place) or "\0" in place or not place.lower().endswith(_NAMES):
@@ -107,8 +107,8 @@ def picture_file(root: Path, place: str) -> Path | None:
 
 
 def read_picture(root: Path, place: str) -> tuple[bytes, str] | None:
-    """Read a picture: its bytes and its media type, which its content decides. Return None for a
-    missing file, another kind of file, or one that is too large.
+    """Return the bytes of a picture and its media type, which its content decides. Return None if
+    the file is missing, no picture, or too large.
     """
     file = picture_file(root, place)
     if file is None:

@@ -1,5 +1,5 @@
-"""Links that work once, for which a browser gets its cookie. The module imports nothing of the
-gateway, since commands make links.
+"""Links for the panel that work once and give the browser its cookie. The module imports nothing of
+the gateway, since commands make links.
 
 A link has 32 random bytes. The file of a link is named by their SHA-256, is readable by this user
 only, and holds the page to open. Using a link deletes its file first, so of several processes that
@@ -30,16 +30,16 @@ _KEPT: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Links:
-    """The links of this device, in `folder`. Methods block briefly, and raise KeyFileError if the
-    disk fails or others could read the folder.
+    """The unused links of this device, in `folder`. Methods block briefly, and raise KeyFileError
+    if the disk fails or other users could read the folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def make(self, target: str = "") -> str:
-        """Make a link, and return its code. `target` is the page that it opens, below the session's
-        path; "" is the first page.
+        """Create a link, and return the code that it contains. `target` is the page that it opens,
+        below the session's path; "" is the first page.
         """
         self._sweep()
         code = base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
@@ -47,8 +47,8 @@ class Links:
         return code
 
     def use(self, code: str) -> str | None:
-        """Use up a link, and return the page that it opens; None if the link does not exist, was
-        used, or is too old.
+        """Use a link up, and return the page that it opens. Return None if the link does not exist,
+        was used, or is too old.
         """
         if not _CODE.fullmatch(code):
             return None

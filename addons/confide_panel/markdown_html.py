@@ -1,9 +1,9 @@
-"""Render stored texts as HTML that does nothing: no markup of their own, no picture from another
-host.
+"""Renders stored texts as HTML in which nothing can run: HTML in a text is shown as text, and no
+picture comes from another host.
 
-A note may come from another device, an import, or a page that an agent has read. So its HTML is
-shown as text, its links lead to the web or to documents of the memory, and its pictures come from
-this device. Invisible characters and marks of direction are shown by their numbers.
+A note may come from another device, an import, or a page that an agent has read. So links lead only
+to the web or to documents of the memory, and pictures come only from this device. Invisible
+characters and those that change the direction of text are shown by their numbers.
 """
 
 from __future__ import annotations
@@ -69,12 +69,13 @@ def _nowhere(_name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLinks:
-    """Resolve the links of one document, each to an address of the panel, or to None.
+    """Converts the links of one document to addresses of the panel, or to None if there is no
+    target.
 
     Attributes:
-        wiki: for what stands in `[[brackets]]`; None: wiki links are plain text.
-        path: for a path relative to the document, such as `../notes/a.md`.
-        picture: for a picture's name or relative path.
+        wiki: called with the text in `[[brackets]]`; None if wiki links are shown as plain text.
+        path: called with a path relative to the document, such as `../notes/a.md`.
+        picture: called with a picture's name or relative path.
     """
 
     wiki: Callable[[str], str | None] | None = None
@@ -86,9 +87,9 @@ NO_LINKS: Final = DocumentLinks()
 
 
 class RenderState(TypedDict):
-    """Values that the rules share while they render one text.
+    """The state that the rendering rules share for one text.
 
-    `ends`: the HTML that closes each open link, the innermost last.
+    `ends` has the HTML that closes each open link, the innermost last.
     """
 
     show: Show
@@ -102,15 +103,15 @@ def plain(text: str) -> str:
 
 
 def lines(text: str, show: Show, words: re.Pattern[str] | None = None) -> Markup:
-    """Return a text as it is, with links that open its sealed parts; the matches of `words` are
-    marked.
+    """Return a text as HTML without interpreting markdown. Sealed parts become links that open
+    them, and the matches of `words` are marked.
     """
     return _with_placeholders(plain(text), show, words)
 
 
 def strip_marks(text: str) -> str:
-    """Return a line of markdown without the marks of links, of emphasis and of code; addresses and
-    labels both stay.
+    """Return a line of markdown without the characters that mark links, emphasis and code. Both the
+    text and the address of a link are kept.
     """
     text = _LABELLED.sub(lambda found: found[2] if found[1] == found[2] else f"{found[2]} ({found[1]})", text)
     text = _NAMED.sub(r"\1", text)

@@ -40,12 +40,12 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 @dataclass(eq=False)
 class PageContext:
-    """The context of one request of a browser session.
+    r"""The context of one request of a browser session.
 
     Attributes:
-        form: the fields of a form, with "\\n" for line ends; empty unless the request is a POST.
+        form: the fields of a form, with "\n" for line ends; empty unless the request is a POST.
         is_good: returns True while the session has not ended.
-        uses: the uses of secrets that wait for an answer.
+        uses: the commands that wait for an answer before they use a secret; None if there are none.
     """
 
     gateway: GatewayShared
@@ -59,22 +59,22 @@ class PageContext:
     # ------------------------------------------------------------------------------------
 
     def query(self, name: str, most: int = 512) -> str:
-        """Return a parameter of the address, cut at `most` characters."""
+        """Return a parameter of the address, cut at `most` characters; "" if it is missing."""
         return self.request.query_params.get(name, "")[:most]
 
     def number(self, name: str, usual: int = 1, most: int = 2**53) -> int:
-        """Return a parameter of the address that is a positive whole number, at most `most`; else
-        `usual`.
+        """Return a parameter of the address as a number, at most `most`. Return `usual` if it is
+        missing or not a positive whole number.
         """
         return min(_whole(self.query(name, 20)) or usual, most)
 
     def form_number(self, name: str) -> int:
-        """Return a field of the form that is a positive whole number; else 0."""
+        """Return a field of the form as a number, or 0 if it is not a positive whole number."""
         return _whole(self.form.get(name, ""))
 
     def form_text(self, name: str, most: int = 1_000_000) -> str:
-        """Return a field of the form, stripped. Raises RefusalError if it is longer than `most`
-        characters.
+        """Return a field of the form without surrounding spaces. Raises RefusalError if it is
+        longer than `most` characters.
         """
         value = self.form.get(name, "").strip()
         if len(value) > most:
@@ -83,13 +83,13 @@ class PageContext:
 
     @property
     def project(self) -> str:
-        """The project that the page is about; the gateway's own if the request names none."""
+        """The project that the page is about; the gateway's own project if the request names none."""
         return self.query("project", 256) or self.form.get("project", "")[:256] or self.gateway.calls.project
 
     # -- the memory -------------------------------------------------------------------------------------------------
 
     async def call(self, tool: str, **arguments: Any) -> Found:
-        """Call a tool, without the arguments that are None, and return its structured result.
+        """Call a tool and return its structured result; arguments that are None are left out.
         Raises RefusalError if the call fails.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
@@ -102,8 +102,8 @@ class PageContext:
         return self.gateway.calls.link
 
     async def at_least(self, work: Awaitable[T]) -> T | None:
-        """Await something that the page can do without; return None if it fails, so that the page
-        can say so.
+        """Return the result of work that the page can do without, or None if it fails, so that the
+        page can say so.
         """
         try:
             return await work
@@ -112,7 +112,7 @@ class PageContext:
 
     @property
     def asking(self) -> int:
-        """How many commands wait for an answer before they use a secret."""
+        """The number of commands that wait for an answer before they use a secret."""
         return len(self.uses.all()) if self.uses else 0
 
     # -- answers ----------------------------------------------------------------------------------------------------
@@ -124,20 +124,22 @@ class PageContext:
         return rendering.answer(template, self.visit, status, desk=self, url=self.url, **values)
 
     def go(self, page: str = "", notice: str = "", /, **query: Any) -> Response:
-        """Redirect to another page, which shows `notice`, so that a reload does not send the form
-        again.
+        """Redirect the browser to another page, which shows `notice`. Thus a reload of that page
+        does not send the form again.
         """
         self.visit.notice = notice
         return RedirectResponse(self.url(page, **query), 303, headers=rendering.HEADERS)
 
     def secret(self, placeholder: str) -> str:
-        """Return the address of the page that opens a sealed text, with the way back from there."""
+        """Return the address of the page that opens a sealed text. The address includes the way
+        back to this page.
+        """
         here = self.request.url
         back = here.path + (f"?{here.query}" if here.query else "")
         return self.url("secret", id=placeholder, back=back if self.request.method == "GET" else None)
 
     def markdown(self, text: str, links: markdown_html.DocumentLinks = markdown_html.NO_LINKS) -> Any:
-        """Render the text of a document."""
+        """Render the markdown of a document as HTML."""
         return markdown_html.page(text, self.secret, links)
 
     def line(self, text: str) -> Any:
@@ -145,7 +147,7 @@ class PageContext:
         return markdown_html.lines(markdown_html.strip_marks(text), self.secret)
 
     def lines(self, text: str, words: re.Pattern[str] | None = None) -> Any:
-        """Render a text as it is; the matches of `words` are marked."""
+        """Render a text as HTML without interpreting markdown; the matches of `words` are marked."""
         return markdown_html.lines(text, self.secret, words)
 
 
@@ -167,9 +169,10 @@ Page = Callable[[PageContext], Awaitable[Response]]
 
 
 async def form_of(request: Request, visit: BrowserSession) -> dict[str, str]:
-    """Return the fields of a form of this session's own pages.
+    """Return the fields of a form that a page of this session has sent.
 
-    Raises RefusalError if the body is not a form or too large, or if another page sent it (403).
+    Raises RefusalError if the body is not a form or is too large, or with status 403 if another
+    page sent it.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise RefusalError(415, "invalid", "this takes a form")

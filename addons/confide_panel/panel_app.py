@@ -1,4 +1,4 @@
-"""The routes of the panel. A browser comes in by a one-use link, and then has a cookie."""
+"""The routes of the panel. A browser first uses a link that works once, and then has a cookie."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class PanelApp:
         return rendering.answer("enter.html", None)
 
     async def enter(self, request: Request) -> Response:
-        """Begin a session for a link that works; else explain how to get another link."""
+        """Start a session if the link is valid; otherwise explain how to get another link."""
         if request.method != "GET":  # a HEAD must not use up the link
             return rendering.answer("enter.html", None)
         if _is_ahead(request):  # a link was pasted, and is not opened yet
@@ -136,7 +136,7 @@ class PanelApp:
         return answer
 
     async def leave(self, desk: PageContext) -> Response:
-        """End the visit."""
+        """End the browser's session."""
         self._visits.end(desk.visit)
         answer = RedirectResponse("/panel", 303, headers=rendering.HEADERS)
         answer.headers["Set-Cookie"] = desk.visit.set_cookie("", is_over=True)

@@ -27,8 +27,8 @@ FOLDER: Final = Path(__file__).parent
 
 
 def policy(frame_ancestors: Sequence[str] = ()) -> str:
-    """Return the content security policy: nothing inline, nothing from other hosts, and frames only
-    in pages of these origins.
+    """Return the content security policy. It allows nothing inline and nothing from other hosts,
+    and frames only in pages of the given origins.
     """
     kinds = (f"{kind}-src 'self'" for kind in ("style", "script", "img", "connect"))
     around = " ".join(frame_ancestors) or "'none'"
@@ -75,14 +75,16 @@ def nav() -> tuple[tuple[str, str], ...]:
 
 
 class AsItIs(str):
-    """A text that a person is about to edit: it is escaped, but its invisible characters stay."""
+    """A text for a form in which the user edits it. It is escaped, but its invisible characters
+    stay.
+    """
 
     __slots__ = ()
 
 
 def answer(template: str, visit: BrowserSession | None, status: int = 200, **values: Any) -> Response:
-    """Render a page. `visit` is the session, for addresses and forms; None for pages that need no
-    session.
+    """Render a page. `visit` is the browser's session, for addresses and forms; None for pages that
+    need no session.
     """
     shared: dict[str, object] = {
         "nav": nav(),
@@ -110,8 +112,8 @@ def address(base: str, path: str = "", query: Mapping[str, object] | None = None
 
 
 def moment(told: str | float | None) -> Markup:
-    """Return a time of the daemon's, or seconds since 1970, in the time zone of this device; empty
-    for None.
+    """Return a time in the time zone of this device, as HTML; empty for None. `told` is a time in
+    the daemon's form or seconds since 1970.
     """
     found = _time(told)
     if found is None:
@@ -121,7 +123,9 @@ def moment(told: str | float | None) -> Markup:
 
 
 def ago(told: str | float | None) -> Markup:
-    """Return the time since a moment in its largest unit; the title has the exact time."""
+    """Return the time since a moment in its largest unit, as HTML whose title has the exact time;
+    empty for None.
+    """
     found = _time(told)
     if found is None:
         return Markup("")

@@ -1,5 +1,5 @@
-"""The question of `confide run` to the panel, whether a command may use a secret. It is asked if the
-panel's server runs; a person who opens the panel finds it on each page.
+"""Lets `confide run` ask in the panel whether a command may use a secret. It asks if the panel's
+server runs, and a user who opens the panel finds the question on each page.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _MOST_ANSWER: Final = 256
 
 
 def ask(paths: ProxyPaths, use: PlannedUse, tell: Callable[[str], None]) -> PersonAnswer:
-    """Have the panel ask about a use of secrets, and wait for the answer, at most `WAIT_S`. Blocks.
+    """Ask in the panel whether secrets may be used, and wait for the answer, at most `WAIT_S`
+    seconds. Blocks.
 
-    `tell` prints a sentence for the user.
+    `tell` is called with a sentence to print for the user.
     """
     found = running(paths)
     line = shlex.join(use.arguments)

@@ -1,7 +1,7 @@
-"""The uses of secrets that wait for an answer in the panel: `confide run` asks over a socket of this
-user, and a question ends with the command that asks.
+"""The uses of secrets that wait for an answer in the panel. `confide run` asks over a socket of
+this user, and a question ends with the command that asks.
 
-They live in memory only. Nothing but a form of the panel answers one.
+They are only in memory. Only a form of the panel can answer one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class WaitingUse:
     """A command that waits before it uses secrets.
 
     Attributes:
-        secrets: how the user knows each; never a value.
+        secrets: how the user knows each secret; never a value.
         line: the command line, quoted as for a shell.
-        is_whole: False if a session's approval covers other arguments too.
-        folder: where it was started.
-        at: when, in seconds since 1970.
+        is_whole: False if an approval for the session covers other arguments too.
+        folder: the folder in which it was started.
+        at: the time when it asked, in seconds since 1970.
     """
 
     id: str
@@ -53,18 +53,20 @@ class WaitingUse:
 
 
 class WaitingUses:
-    """The uses that wait at one gateway, in its event loop."""
+    """The commands that wait for an answer at one gateway, in its event loop."""
 
     def __init__(self, paths: ProxyPaths) -> None:
         self._folder = paths.gateway / FOLDER
         self._waiting: dict[str, WaitingUse] = {}
 
     def all(self) -> list[WaitingUse]:
-        """Return those that wait, the oldest first."""
+        """Return the commands that wait, oldest first."""
         return [each for each in self._waiting.values() if not each.answer.done()]
 
     def decide(self, identity: str, choice: str) -> WaitingUse | None:
-        """Answer a question with one of `CHOICES`; return it, or None if it no longer waits."""
+        """Answer the command with this id with one of `CHOICES`. Return the command, or None if it
+        no longer waits.
+        """
         found = self._waiting.get(identity)
         if found is None or found.answer.done() or choice not in CHOICES:
             return None
@@ -72,7 +74,7 @@ class WaitingUses:
         return found
 
     async def run(self) -> None:
-        """Take questions until cancelled. Raises OSError if there can be no socket."""
+        """Accept questions until cancelled. Raises OSError if the socket cannot be created."""
         await listen_as_process(self._folder, self._ask)
 
     async def _ask(self, said: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""`confide task runner`: do the tasks that are due, in sandboxes, within a budget (docs/tasks.md)."""
+"""`confide task runner`: executes the tasks that are due, in sandboxes, within a budget
+(docs/tasks.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`confide task`: queue, show, approve and end tasks for the night, and report their results
+"""`confide task`: adds, shows, approves and ends tasks for the night, and reports their results
 (docs/tasks.md).
 """
 
@@ -98,7 +98,7 @@ async def add(
     retries: Annotated[int | None, typer.Option("--retries", help="0 to 5, of what never ran; 2 if left out.")] = None,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Queue a task: this device signs it, and a runner does it."""
+    """Add a task, which this device signs and a runner executes."""
     if is_again:
         return await _run_again(here, description, project)
     text = input_text() if description == "-" else description
@@ -229,7 +229,7 @@ async def approve(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     project: ProjectDir = Path(),
 ) -> Output:
-    """Approve the order of another machine, after a look at all of it."""
+    """Approve the order of another device, after showing all of it."""
 
     async with here.client(await project_of(here, project)) as client:
         found, order, problem = await _fetch_task(client, identity)
@@ -263,7 +263,7 @@ async def pause(
 
 @command
 async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = Path()) -> Output:
-    """End a task for good, and kill what runs of it."""
+    """End a task for good, and kill its current run."""
     found = await call(here, await project_of(here, project), "task_cancel", {"id": identity}, is_compared=False)
     note(*found.get("warnings", []))
     if found["queued"]:
@@ -279,7 +279,7 @@ async def cancel(here: CommandContext, identity: TaskId, project: ProjectDir = P
 
 @command
 async def accept(here: CommandContext, identity: TaskId, at: At = None, project: ProjectDir = Path()) -> Output:
-    """Make a usual note of a result, after a look at it. Asks at a terminal, always."""
+    """Store a result as an ordinary note, after showing it. Always asks at a terminal."""
     if not sys.stdin.isatty():
         # Confirm as `confide trust` does: an agent that runs commands must not approve what another
         # agent wrote.

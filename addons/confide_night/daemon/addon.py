@@ -59,9 +59,9 @@ class Night(Addon):
     )
 
     def space(self, space: Space, config: DaemonConfig) -> Iterable[SpacePart]:
-        """Return the task queue of a space and its nightly check of the memory."""
+        """Return the task queue of a space, and the nightly check of its memory."""
         return Tasks(space, monthly=microusd(config.table(TasksConfig).monthly_usd) or UNLIMITED), Nightly(space)
 
     def session(self, session: SessionHost) -> Iterable[SessionPart]:
-        """Return the handlers of the requests about tasks."""
+        """Return the handler of a session's requests about tasks."""
         return (TaskRequests(session),)

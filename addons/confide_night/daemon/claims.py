@@ -1,6 +1,7 @@
-"""The runners' requests (PROTOCOL.md 9.10), each in one transaction. A slot has at most one runner
-at a time, ensured by a lease that expires and a fencing number that only grows; the price of a run
-is reserved before it starts.
+"""Answers the runners' requests (PROTOCOL.md 9.10), each in one transaction.
+
+At most one runner has a slot at a time. A lease that expires and a fencing number that only grows
+ensure this. The highest price of a run is reserved before it starts.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A runner that claims a slot: what it reports about itself, and the projects that its grants
-    allow.
+    """A runner that asks for a slot: what it reports about itself, and the projects that it may
+    use.
     """
 
     key: str  # of the device, hex
@@ -89,20 +90,20 @@ class SlotLease:
 
 
 def is_idle(store: Store) -> bool:
-    """Return True if no task and no restore of the database needs attention."""
+    """Return True if no task needs attention and no restore of the database is unhandled."""
     living = queue(store).tasks.count_living() or queue(store).slots.list_held()
     return not living and planning.is_restore_noted(store)
 
 
 def lengthen_leases(store: Store, *, now: float) -> None:
-    """Extend every lease by one lease length. Called at the daemon's start, since no runner could
-    renew while it was down.
+    """Extend every lease by one lease length. Called when the daemon starts, since no runner could
+    renew its lease while the daemon was down.
     """
     queue(store).slots.lengthen(now, LEASE_S)
 
 
 def look(store: Store, roster: Roster | None, *, now: float, draw: random.Random) -> None:
-    """Bring all tasks up to date with the clock: handle a restored database, pause tasks of removed
+    """Update all tasks to the current time: handle a restored database, pause tasks of removed
     devices, end expired leases, and plan and end slots.
 
     Args:
@@ -193,7 +194,7 @@ def pause_removed(store: Store, roster: Roster) -> None:
     """Pause the tasks of devices that are no longer on the roster, and mark their runs to be
     killed.
 
-    Drop the approvals of such devices; an active task left without an approval becomes proposed
+    Delete the approvals of such devices. An active task that then lacks an approval is proposed
     again.
     """
     for task in queue(store).tasks.list_approved():
@@ -212,7 +213,9 @@ def pause_removed(store: Store, roster: Roster) -> None:
 
 
 def mark_cancelled(store: Store, task: str, why: str) -> list[SlotRow]:
-    """Mark the held slots of a task to be killed by their runners, and return them."""
+    """Mark the slots of a task that runners hold, so that the runners kill them; return these
+    slots.
+    """
     found = [one for one in queue(store).slots.list_held() if one.task == task]
     for one in found:
         if one.to_cancel is None:
@@ -236,8 +239,8 @@ def take_over(store: Store, earlier: Collection[str], runner: str) -> None:
 
 
 def begin(store: Store, name: SlotId, runner: str, *, is_repeatable: bool, now: float) -> None:
-    """Mark a leased slot as running. Raises RequestError if it is to be killed or belongs to
-    another runner.
+    """Mark a leased slot as running. Raises RequestError if the run is to be killed or the slot
+    belongs to another runner.
     """
     slot = _held_slot(store, name, runner)
     if slot.to_cancel is not None:
@@ -262,8 +265,8 @@ def renew(store: Store, name: SlotId, runner: str, *, now: float) -> bool:
 def end(
     store: Store, name: SlotId, runner: str, ending: Ending, *, now: float, draw: random.Random
 ) -> tuple[SlotRow, bool]:
-    """Record the outcome of a run. Return the slot, and True if this outcome was recorded before:
-    then the earlier answer was lost.
+    """Record the outcome of a run. Return the slot, and True if this outcome was recorded before,
+    which means that the answer to the first request was lost.
 
     Raises RequestError if the slot no longer belongs to this runner.
     """
@@ -306,7 +309,9 @@ def may_log(store: Store, name: SlotId, runner: str) -> None:
 
 
 def end_leases(store: Store, *, now: float, draw: random.Random) -> None:
-    """End the slots whose lease has expired: cancel, retry or lose them, depending on their state."""
+    """End the slots whose lease has expired. Depending on their state they are cancelled, tried
+    again, or marked as lost.
+    """
     for slot in queue(store).slots.list_held():
         if slot.lease_until is not None and now < slot.lease_until:
             continue

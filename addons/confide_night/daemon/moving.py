@@ -1,13 +1,13 @@
-"""Tasks that move to another daemon with their space (PROTOCOL.md 9.8), such that no slot starts at
+"""Moves tasks to another daemon with their space (PROTOCOL.md 9.8), such that no slot starts at
 both daemons.
 
-Tasks move last. The old daemon hands them out once the space is closed there for good, and starts
-no slot from then on; the new daemon starts none until it has all of them. A move that breaks off in
-between leaves tasks that wait, and none that runs twice.
+Tasks move last. The old daemon sends them once the space is closed there for good, and starts no
+slot from then on. The new daemon starts none until it has all of them. A move that is interrupted
+leaves tasks that wait, and none that runs twice.
 
-What cannot be read moves too, apart from the rest: a task with the fields recorded when it was
-added, its slots, and log parts. The new daemon thus knows the task. If it were left behind, sending
-its order again would start it a second time.
+Unreadable data is moved separately: a task with the fields recorded when it was added, its slots,
+and log parts. So the new daemon knows the task. Otherwise its order, if it is sent again, would
+start it a second time.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _MICRO: Final = 1_000_000
 
 
 def rests(store: Store) -> bool:
-    """Return True if no task may start here: the tasks have moved to another daemon, or are still
-    being moved here.
+    """Return True if no task may start here, because the tasks have moved to another daemon or are
+    still being moved here.
     """
     return store.marks.find(SPACE_LEFT) > 0 or store.marks.find(PARTS_AWAITED) > 0
 
 
 def require_here(store: Store) -> None:
-    """Check that tasks may start here; raise RequestError if `rests` is true."""
+    """Raise RequestError if no task may start here (see `rests`)."""
     if rests(store):
         problem = "the tasks of this memory are still on their way here from the daemon that it left"
         raise RequestError("unavailable", problem, "run confide daemon move again on the device that moved it")
@@ -208,10 +208,11 @@ def _to_moved_spent(one: MonthlySpending) -> MovedSpent:
 
 
 def take(store: Store, page: MovedTasks) -> None:
-    """Store a page. Existing items stay unchanged, since the old daemon no longer changes anything.
+    """Store a page of moved tasks. Existing items stay unchanged, since the old daemon no longer
+    changes anything.
 
-    Raises RequestError if no tasks are expected or a slot or log precedes its task; OrderError if
-    an order is damaged; SpaceFullError.
+    Raises RequestError if no tasks are expected, or a slot or log comes before its task; OrderError
+    if an order is damaged; SpaceFullError if the space has no room.
     """
     if not store.marks.find(PARTS_AWAITED):
         raise RequestError("conflict", "no tasks are awaited here")

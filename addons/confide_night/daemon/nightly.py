@@ -1,8 +1,8 @@
-"""A nightly check of the memory for what the user could clean up, reported in the morning. It
-changes no notes and queries no model.
+"""A nightly check of the memory, which reports in the morning what the user could clean up. It
+changes no notes and uses no model.
 
-Each space keeps one report, replaced by the next. A space that is not open at that hour gets no
-report.
+Each space keeps one report, which the next one replaces. A space that is not open at that hour gets
+no report.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ MOST_CLASHES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Counts of what the check found; None for a count that could not be determined."""
+    """The numbers that the nightly check has found. A number that could not be determined is
+    `None`.
+    """
 
     at: float  # seconds since 1970
     duplicates: int  # notes that say nearly the same as a newer one
@@ -51,7 +53,7 @@ class Findings:
     is_proven: bool | None = None  # whether a tested backup is recent enough; None: no backup is configured
 
     def lines(self) -> list[str]:
-        """Return a line for the user with each problem and the command that handles it; an empty
+        """Return a line for the user about each problem, with the command that solves it; an empty
         list without problems.
         """
         findings = [
@@ -71,7 +73,7 @@ class Findings:
 
 
 class Nightly(SpacePart):
-    """The nightly check of one open space."""
+    """Runs the nightly check of one open space."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -80,22 +82,24 @@ class Nightly(SpacePart):
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the check when the space has been opened."""
+        """Start to check every night, once the space has been opened."""
         self._running = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Stop the check before the space closes."""
+        """Stop checking, before the space closes."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
     async def newest(self) -> Findings | None:
-        """Return the last findings; None before the first check."""
+        """Return the result of the last check; None before the first check."""
         text = await self._threads.read(lambda store: store.overview.findings())
         return Findings(**json.loads(text)) if text else None
 
     async def look(self) -> Findings:
-        """Check the memory now and replace the stored findings. Raises StorageError."""
+        """Check the memory now, and store the result in place of the last one. Raises StorageError
+        if it cannot be stored.
+        """
         now = self._clock()
 
         def count(store: Store) -> tuple[int, int, int]:
@@ -147,7 +151,9 @@ def _hour_of(now: float) -> datetime:
 
 
 def is_due(now: float, last: float) -> bool:
-    """Return True if today's check has not run and its hour is at most `LATE_S` ago."""
+    """Return True if today's check has not run yet and was due at most `LATE_S` seconds ago. `last`
+    is the time of the last check.
+    """
     begin = _hour_of(now).timestamp()
     return begin <= now < begin + LATE_S and not begin <= last <= now
 

@@ -1,12 +1,11 @@
-"""Plans slots one day ahead, ends slots that no runner starts, and starts no slot whose state a
-restored database may have forgotten.
+"""Plans slots one day ahead, ends slots that no runner starts, and prevents a slot from starting
+twice after the database was restored.
 
 The daemon's clock may jump. A task and a time identify a slot, so it is created once whatever the
 clock says, and an ended slot stays ended. If the clock jumps ahead, slots are missed; if it jumps
-back, they wait. A database restored from an older copy does not know which slots runners have
-started since. This covers the slots that the copy knows, and orders that devices send again because
-they never received an answer: the copy may not know such an order although a runner has executed
-it.
+back, they wait. A database that was restored from an older copy does not know which slots runners
+have started since. So slots that it knows are marked as lost, and so are those of older orders that
+devices send again: the copy may not know such an order although a runner has executed it.
 """
 
 from __future__ import annotations
@@ -64,7 +63,9 @@ def plan(store: Store, task: TaskRow, order: Order, now: float) -> None:
 
 
 def settle_due(store: Store, task: TaskRow, order: Order, now: float) -> None:
-    """End the due slots of a task that may no longer start."""
+    """End the due slots of a task that may no longer start, by the order's rules for late slots and
+    for slots that overlap a run.
+    """
     due = queue(store).slots.due(task.id, now=now)
     if not due:
         return
@@ -119,7 +120,9 @@ def _miss(store: Store, slots: list[SlotRow], now: float) -> None:
 
 
 def look_after(store: Store, now: float) -> None:
-    """Plan every task, end slots that may no longer start, and mark finished tasks as done."""
+    """Plan the slots of every task, end slots that may no longer start, and mark finished tasks as
+    done.
+    """
     for task in queue(store).tasks.living():
         order = order_in(task)
         if task.state in (TaskStatus.ACTIVE, TaskStatus.PROPOSED):
@@ -168,18 +171,18 @@ def note_restore(store: Store, now: float) -> None:
 
 
 def forget_begun(store: Store, now: float) -> None:
-    """Record that runs started before `now` are unknown here: an older order that is sent again may
-    have been executed.
+    """Record that the database does not know which runs were started before `now`, so that an older
+    order that is sent again may have been executed.
     """
     store.marks.put(RESTORED_AT, now)
 
 
 def note_order(store: Store, task: TaskRow, order: Order, now: float) -> None:
-    """Mark the slots of an added order as lost if they were due before a restore and the order may
-    have been known before it.
+    """Mark the slots of an order that was just added as lost if they were due before a restore of
+    the database and the order may have been added before it.
 
-    An order that its device created just now, after the restore by both clocks, is new and stays
-    unchanged.
+    An order that its device created just now and after the restore, by the clocks of both, is new
+    and stays unchanged.
     """
     restored_at = store.marks.find(RESTORED_AT)
     is_new = order.added > restored_at and abs(now - order.added) <= CLOCK_SKEW_S

@@ -1,4 +1,4 @@
-"""Handles the requests about tasks (PROTOCOL.md 9.10), those of runners and those of users.
+"""Handles the requests of runners and users about tasks (PROTOCOL.md 9.10).
 
     task-claim, task-started, task-renew, task-ended, task-log         of a runner
     task-show, task-approve, task-set, task-logs, task-report          of a user
@@ -6,7 +6,7 @@
     move-tasks, move-tasks-in                                          of a device that moves its space (9.8)
 
 A connection that has claimed a slot is notified from then on when another slot may be ready, and
-which of its runs are to be killed.
+when one of its runs is to be killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LOG_PARTS: Final = 16
 
 
 class TaskRequests(SessionPart):
-    """The task requests of one connection."""
+    """Handles the requests about tasks on one connection."""
 
     def __init__(self, session: SessionHost) -> None:
         self._session = session
@@ -80,8 +80,8 @@ class TaskRequests(SessionPart):
         self._changed.set()
 
     async def run(self) -> None:
-        """Send a runner news of ready and cancelled slots until cancelled. Changes that occur
-        during a request are combined into the next one.
+        """Notify a runner of ready and cancelled slots until cancelled. Changes that occur while a
+        notice is sent are combined into the next one.
         """
         await self._is_runner.wait()
         # Wake when the roster changes, to kill the runs of a removed device at once.

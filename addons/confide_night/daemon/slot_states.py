@@ -1,5 +1,5 @@
-"""State changes of slots: the only module that writes a slot's state, following the transition
-table in `order`.
+"""Changes the states of slots. No other module writes a slot's state; the allowed transitions are
+in `order`.
 
 Every function runs in its caller's transaction.
 """
@@ -50,8 +50,8 @@ def is_readable(task: TaskRow) -> bool:
 
 
 def order_in(task: TaskRow) -> Order:
-    """Return the order of a task, or a substitute if it cannot be read: no slot of it starts, and
-    due slots count as missed.
+    """Return the order of a task, or a substitute if it cannot be read. With the substitute no slot
+    starts, and due slots count as missed.
 
     One unreadable task must not stop the processing of the others.
     """

@@ -31,8 +31,8 @@ _MOST_NAMED: Final = 8
 
 
 def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
-    """Explain why no known runner executes a task that is still due; "" if one does, or if nothing
-    is due.
+    """Explain why no known runner executes a task that is still due; return "" if one does, or if
+    nothing is due.
     """
     if row.state is not TaskStatus.ACTIVE and row.state is not TaskStatus.PROPOSED:
         return ""
@@ -48,11 +48,12 @@ def nobody_for(row: TaskRow, runners: Sequence[RunnerRow]) -> str:
 def add(
     store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
 ) -> tuple[TaskRow, bool]:
-    """Add a signed order; return its task and whether it is new. If the order was sent before and
-    its answer was lost, the first order stays, even if the device has signed it again since.
+    """Add a signed order. Return its task, and True if it is new. An order that was added before,
+    but is sent again since the answer was lost, stays as it was, even if the device has signed it
+    again.
 
     Args:
-        key: the caller's key; the caller must be the device that signed the order.
+        key: the public key of the calling device, which must have signed the order.
 
     Raises OrderError, GrantError or ToolError if the order is refused, and RequestError if another
     task has its id.
@@ -107,13 +108,13 @@ def _check_order(grants: Grants, roster: Roster, key: bytes, data: bytes, signat
 def sign_again(
     store: Store, grants: Grants, roster: Roster | None, key: bytes, data: bytes, signature: bytes, *, now: float
 ) -> TaskRow:
-    """Replace the signer of a task by another device of the space and change nothing else, as after
-    a change of a device's key.
+    """Replace the signature of a task by that of the calling device, as after a change of its key.
+    Nothing else of the order may change.
 
-    Earlier approvals are dropped, since they cover the old bytes.
+    Earlier approvals are deleted, since they cover the old bytes.
 
     Args:
-        key: the caller's key; the caller must be the device that signed the order.
+        key: the public key of the calling device, which must have signed the order.
 
     Raises OrderError, GrantError, NotFoundError or RequestError if the order is refused.
     """
@@ -142,7 +143,7 @@ _RESULT_PATH: Final = "memory/tasks/result.md"
 
 def find_task(store: Store, grants: Grants, name: str) -> TaskRow:
     """Find a task by its id or a prefix of it, in the projects that the caller can access. Raises
-    NotFoundError; ToolError if the prefix is ambiguous.
+    NotFoundError if there is none; ToolError if several match.
     """
     letters = name.strip().lower()
     is_id = len(letters) >= LEAST_LETTERS and all(letter in "0123456789abcdef" for letter in letters)
@@ -189,8 +190,8 @@ def pause(store: Store, task: TaskRow, *, by: str) -> TaskRow:
 
 
 def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) -> TaskRow:
-    """Resume a paused task from now on. Slots missed in the meantime start only as far as the order
-    allows.
+    """Resume a paused task. Of the slots missed meanwhile, only those start that the order allows
+    to start late.
 
     Raises RequestError if the task has ended or its device was removed; OrderError if its order
     cannot be read.
@@ -208,8 +209,8 @@ def resume(store: Store, task: TaskRow, roster: Roster | None, *, now: float) ->
 
 
 def cancel(store: Store, task: TaskRow, *, now: float, why: str = CANCELLED) -> tuple[bool, int]:
-    """Cancel a task for good. Return False if it had ended already, and the number of runs that are
-    to be killed.
+    """Cancel a task for good. Return True unless it had ended before, and the number of runs that
+    are to be killed.
     """
     if task.state in (TaskStatus.DONE, TaskStatus.CANCELLED):
         return False, 0
@@ -227,6 +228,8 @@ def _require_living(task: TaskRow) -> None:
 
 
 def next_at(store: Store, task: TaskRow) -> int | None:
-    """Return the time of the next waiting slot; None if no slot is planned for the next day."""
+    """Return the time of the next slot that waits, in seconds since 1970; None if no slot is
+    planned for the next day.
+    """
     waiting = queue(store).slots.waiting(task.id)
     return waiting[0].at if waiting else None

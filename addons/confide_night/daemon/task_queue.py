@@ -48,7 +48,7 @@ class TaskRow:
 
     @property
     def wire(self) -> Ordered:
-        """Return the signed order in the form of requests and answers."""
+        """Return the signed order in the form that requests and answers use."""
         return {
             "order": self.ordered,
             "signature": self.signature,
@@ -73,11 +73,13 @@ class TaskTable(Table):
         return found[0] if found else None
 
     def behind(self, identity: str, *, limit: int) -> list[TaskRow]:
-        """List tasks by id, starting after `identity`."""
+        """List tasks in the order of their ids, starting after `identity`."""
         return self._select("WHERE id > ? ORDER BY id LIMIT ?", identity, limit)
 
     def beginning(self, letters: str, projects: frozenset[str] | None, *, limit: int) -> list[TaskRow]:
-        """List tasks whose id begins with `letters`, in these projects (None: all)."""
+        """List tasks whose id begins with `letters`. `projects` limits them to these projects, None
+        to no project.
+        """
         among, names = within("project", projects)
         begin = f"WHERE id >= ? AND id < ? || 'g'{among} ORDER BY id LIMIT ?"
         return self._select(begin, letters, letters, *names, limit)
@@ -121,13 +123,15 @@ class TaskTable(Table):
         since: float = 0.0,
         limit: int,
     ) -> list[TaskRow]:
-        """List tasks by projects, states (None: all) and time of addition, newest first."""
+        """List tasks, newest first. `projects` and `states` limit them to these projects and
+        states, None to all; `since` limits them to tasks added after that time.
+        """
         (among, names), (chosen, wanted) = within("project", projects), within("state", states)
         newest = f"WHERE created_at >= ?{among}{chosen} ORDER BY created_at DESC, id LIMIT ?"
         return self._select(newest, since, *names, *wanted, limit)
 
     def stand(self, identity: str, state: TaskStatus, why: str = "") -> None:
-        """Set a task's state and its reason."""
+        """Set a task's state, and the reason for it."""
         self._rows("UPDATE task SET state = ?, why = ? WHERE id = ?", (state, why, identity))
 
     def record_planned(self, identity: str, to: int) -> None:
@@ -135,7 +139,7 @@ class TaskTable(Table):
         self._rows("UPDATE task SET planned_to = ? WHERE id = ?", (to, identity))
 
     def refresh(self, identity: str, since: float) -> None:
-        """Stop counting the task's failures from before `since`."""
+        """Ignore the task's failures from before `since` from now on."""
         self._rows("UPDATE task SET fresh_since = ? WHERE id = ?", (since, identity))
 
     def approve(self, identity: str, approvals: tuple[Approval, ...]) -> None:
@@ -226,8 +230,8 @@ class SlotRow:
 
     @property
     def wire(self) -> SlotName:
-        """Return the slot's identity (task, time, attempt, fencing number) in the form of requests
-        and answers.
+        """Return the slot's task, time, attempt and fencing number, in the form that requests and
+        answers use.
         """
         return {"task": self.task, "at": self.at, "attempt": self.attempt, "fence": self.fence}
 
@@ -251,8 +255,8 @@ class SlotTable(Table):
         )
 
     def behind(self, task: str, at: int, *, limit: int) -> list[SlotRow]:
-        """List up to `limit` slots of all tasks, in the order of task and time, starting after the
-        slot of `task` at time `at`.
+        """List up to `limit` slots of all tasks, sorted by task and time, starting after the slot
+        of `task` at time `at`.
         """
         return self._select("WHERE (task, at) > (?, ?) ORDER BY task, at LIMIT ?", task, at, limit)
 
@@ -280,8 +284,8 @@ class SlotTable(Table):
         limit: int,
     ) -> list[SlotRow]:
         """List the best slots that are due and may start, by priority, then by time, at most one
-        per task. Excludes tasks that are not active, tasks with a held slot, and repositories in
-        which a run is in progress.
+        per task. Leave out tasks that are not active, tasks of which a runner holds a slot, and
+        repositories in which a run is in progress (`busy`).
         """
         among, names = within("t.project", projects)
         chosen, wanted = within("t.recipe", recipes)
@@ -361,8 +365,8 @@ class SlotTable(Table):
         since: float = 0.0,
         limit: int,
     ) -> list[SlotRow]:
-        """List ended slots, last first, by projects (None: all), states (None: all final ones),
-        task, and time of their end.
+        """List ended slots, last first. `projects`, `states` and `task` limit them, None to no
+        limit; `since` limits them to those that ended after that time.
         """
         among, names = within("t.project", projects)
         chosen, wanted = within("s.state", states if states is not None else FINAL)
@@ -400,7 +404,7 @@ class RunnerRow:
 
 
 class MonthlySpending(NamedTuple):
-    """The spending of one runner in one month."""
+    """The amount that one runner has spent in one month."""
 
     month: str  # 2026-11, in UTC
     runner: str
@@ -498,7 +502,7 @@ def _runner_row(row: tuple[object, ...]) -> RunnerRow:
 
 
 class Queue:
-    """The task tables on one connection to a space's database."""
+    """The tables of tasks on one connection to a space's database."""
 
     def __init__(self, database: Database) -> None:
         self.tasks = TaskTable(database)

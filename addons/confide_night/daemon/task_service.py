@@ -1,7 +1,7 @@
-"""The tasks of one open space: an asynchronous interface, and the loop that keeps them up to date
-with the clock.
+"""The tasks of one open space: asynchronous access to them, and a loop that updates them when
+something becomes due.
 
-Correctness does not depend on timers: after a sleep or a jump of the clock, the next pass of the
+Correctness does not depend on timers. After a sleep or a jump of the clock, the next pass of the
 loop finds what has become due.
 """
 
@@ -51,7 +51,9 @@ TIDIED_AT: Final = "tasks_tidied_at"
 
 
 class Tasks(SpacePart):
-    """The tasks of one space. `start` starts the loop that follows the clock, `close` ends it."""
+    """Access to the tasks of one space. `start` starts the loop that follows the clock, `close`
+    ends it.
+    """
 
     def __init__(self, space: Space, *, monthly: int) -> None:
         """Args:
@@ -71,11 +73,11 @@ class Tasks(SpacePart):
     # Time
 
     def start(self) -> None:
-        """Start the loop when the space has been opened."""
+        """Start the loop, once the space has been opened."""
         self._looking = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Stop the loop before the space closes."""
+        """Stop the loop, before the space closes."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -88,8 +90,8 @@ class Tasks(SpacePart):
 
     @contextlib.contextmanager
     def following(self, follow: Callable[[], None]) -> Iterator[None]:
-        """Within the context, call `follow` whenever a runner may have something to start or to
-        kill.
+        """Call `follow` within the context whenever a slot may be ready for a runner, or a run is
+        to be killed.
         """
         self._followers.append(follow)
         try:
@@ -98,8 +100,8 @@ class Tasks(SpacePart):
             self._followers.remove(follow)
 
     async def look(self) -> float | None:
-        """Process everything that has become due. Return the seconds until the next pass; None if
-        nothing is pending.
+        """Update all tasks for which something has become due. Return the seconds until the next
+        pass, or None if nothing is planned.
         """
         roster = await asyncio.to_thread(self._roster)
 
@@ -175,12 +177,12 @@ class Tasks(SpacePart):
     async def change(
         self, work: Callable[[Store, Roster | None, float], T], *, has_news: bool = True, devices: bool = True
     ) -> T:
-        """Run `work` in one transaction with the store, the roster (None unless `devices`) and the
-        time. With `has_news`, wake the loop afterwards, since something may be ready to start, to
-        kill or to wait for.
+        """Run `work` in one transaction, with the store, the roster and the time. The roster is
+        None unless `devices`. With `has_news`, wake the loop afterwards, since a slot may be ready
+        or to be killed.
 
         Raises what `work` raises; RequestError if the tasks have moved or are still arriving
-        (`moving.rests`); StorageError.
+        (`moving.rests`); StorageError if the disk fails.
         """
         roster = await asyncio.to_thread(self._roster) if devices else None
 
@@ -200,8 +202,8 @@ class Tasks(SpacePart):
     # Requests of runners
 
     async def claim(self, runner: Runner) -> tuple[SlotLease | None, int]:
-        """Lease a slot to a runner, if one is claimable; also return the seconds to wait before the
-        next claim. Raises StorageError.
+        """Give a slot to a runner, if one is ready. Return the lease or None, and the seconds to
+        wait before the next request. Raises StorageError if the disk fails.
         """
         await self._looked.wait()
 
@@ -216,30 +218,32 @@ class Tasks(SpacePart):
         return await self.change(work)
 
     async def take_over(self, earlier: Collection[str], runner: str) -> None:
-        """Transfer the slots leased under `earlier` keys of a runner's device to its new key.
-        Raises StorageError.
+        """Give the slots that a runner's device holds under `earlier` keys to its new key. Raises
+        StorageError if the disk fails.
         """
         if await self._threads.read(lambda store: any(one.runner in earlier for one in queue(store).slots.list_held())):
             await self._say(lambda store, _now: claims.take_over(store, earlier, runner))
 
     async def record_start(self, name: SlotId, runner: str, *, is_repeatable: bool) -> None:
         """Mark a leased slot as running. Raises RequestError or NotFoundError if it may not start;
-        StorageError.
+        StorageError if the disk fails.
         """
         await self._say(lambda store, now: claims.begin(store, name, runner, is_repeatable=is_repeatable, now=now))
 
     async def renew(self, name: SlotId, runner: str) -> bool:
         """Renew a lease; return True if the run is to be killed. Raises RequestError or
-        NotFoundError: the runner does not have it; StorageError.
+        NotFoundError if the slot does not belong to the runner; StorageError if the disk fails.
         """
         return await self._say(lambda store, now: claims.renew(store, name, runner, now=now), has_news=False)
 
     async def record_end(
         self, name: SlotId, runner: str, ending: Ending, text: str, *, author: str
     ) -> tuple[SlotRow, str, StoredNote | None]:
-        """Record the outcome of a run and store its text as a note. Return the slot, the project of
-        its task, and the note if one was stored. Raises RequestError or NotFoundError: the runner
-        does not have it; StorageError.
+        """Record the outcome of a run, and store its text as a note. Return the slot, the project
+        of its task, and the note, or None if none was stored.
+
+        Raises RequestError or NotFoundError if the slot does not belong to the runner; StorageError
+        if the disk fails.
         """
         slot, was_known = await self._say(
             lambda store, now: claims.end(store, name, runner, ending, now=now, draw=self._draw)
@@ -264,8 +268,9 @@ class Tasks(SpacePart):
         return await self._say(note), task.project, stored
 
     async def log(self, name: SlotId, runner: str, part: int, record: bytes) -> None:
-        """Store a part of a run's log. Raises RequestError or NotFoundError: the runner does not
-        have it; StorageError; SpaceFullError.
+        """Store a part of a run's log. Raises RequestError or NotFoundError if the slot does not
+        belong to the runner; SpaceFullError if the space has no room; StorageError if the disk
+        fails.
         """
 
         def work(store: Store, now: float) -> None:
@@ -288,14 +293,14 @@ class Tasks(SpacePart):
     # Requests of users and agents
 
     async def task(self, identity: str) -> TaskRow:
-        """Return a task by its full id. Raises NotFoundError."""
+        """Return a task by its full id. Raises NotFoundError if there is none."""
         found = await self.read(lambda store: queue(store).tasks.find(identity))
         if found is None:
             raise NotFoundError("there is no task of that id")
         return found
 
     async def read(self, work: Callable[[Store], T]) -> T:
-        """Return the result of `work`, which reads from one consistent snapshot."""
+        """Run `work`, which reads from one consistent snapshot, and return its result."""
 
         def run(store: Store) -> T:
             with store.reading():
@@ -307,13 +312,15 @@ class Tasks(SpacePart):
     # A move of the space
 
     async def items_to_move(self) -> Mapping[str, int]:
-        """Return the number of tasks, ended ones included, for the report of a move."""
+        """Return the number of tasks that would be moved to another daemon, ended ones included."""
         return {"tasks": await self._threads.read(lambda store: queue(store).tasks.count())}
 
     async def leaving(self, after: str) -> MoveTasksPage:
-        """Return one page of tasks for the new daemon.
+        """Return one page of tasks for the new daemon; `after` is the position that the previous
+        page returned, "" for the first.
 
-        Raises RequestError: the space has not left yet, or the position is invalid; StorageError.
+        Raises RequestError if the space has not moved yet, or the position is invalid; StorageError
+        if the disk fails.
         """
 
         def run(store: Store) -> MoveTasksPage:
@@ -326,8 +333,9 @@ class Tasks(SpacePart):
         """Store a page of moved tasks in one transaction. After the last page the tasks can start,
         or are cancelled if `are_given_up`.
 
-        Raises RequestError: no tasks are expected, or a slot or log precedes its task; OrderError:
-        an order is damaged; SpaceFullError; StorageError.
+        Raises RequestError if no tasks are expected, or a slot or log comes before its task;
+        OrderError if an order is damaged; SpaceFullError if the space has no room; StorageError if
+        the disk fails.
         """
 
         def run(store: Store) -> None:
@@ -346,7 +354,7 @@ class Tasks(SpacePart):
         return await asyncio.to_thread(self._roster)
 
     def now(self) -> float:
-        """Return the daemon's clock, in seconds since 1970."""
+        """Return the time of the daemon's clock, in seconds since 1970."""
         return self._clock()
 
 

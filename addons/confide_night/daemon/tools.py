@@ -1,8 +1,8 @@
-"""The MCP tools of the group `tasks`: work that runners execute unattended.
+"""The MCP tools of the group `tasks`, for work that runners execute unattended.
 
-`task_add`, `task_list`, `task_results`, `task_cancel`. The device whose agent calls `task_add`
-signs the order: its proxy replaces the arguments with `order` and `signature`, so the daemon cannot
-create orders.
+They are `task_add`, `task_list`, `task_results` and `task_cancel`. The device whose agent calls
+`task_add` signs the order: its proxy replaces the arguments with `order` and `signature`, so the
+daemon cannot create orders.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ CANCEL = Definition(
 async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Add a signed order as a task.
 
-    Raises ToolError if it is not signed; GrantError, OrderError, StorageError.
+    Raises ToolError if it is not signed; GrantError or OrderError if it is refused; StorageError if
+    the disk fails.
     """
     data, signature = arguments.get("order"), arguments.get("signature")
     if not data or not signature:
@@ -237,7 +238,7 @@ async def add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List tasks. Raises GrantError: the caller may not read the project."""
+    """List tasks. Raises GrantError if the caller may not read the project."""
     grants = context.grants
     grants.require_source("memory")
     projects = grants.projects_among([arguments["project"]] if "project" in arguments else None)
@@ -259,7 +260,7 @@ async def list_tasks(context: ToolContext, arguments: dict[str, Any]) -> ToolRes
 
 
 async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """List the results of runs. Raises GrantError: the caller may not read the project;
+    """List the results of runs. Raises GrantError if the caller may not read the project;
     NotFoundError if the caller cannot access a task with that id.
     """
     grants = context.grants
@@ -283,8 +284,8 @@ async def results(context: ToolContext, arguments: dict[str, Any]) -> ToolResult
 
 
 async def cancel(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Cancel a task for good. Raises GrantError, NotFoundError, or ToolError if the caller may not
-    cancel it.
+    """Cancel a task for good. Raises NotFoundError if the caller cannot access such a task;
+    GrantError or ToolError if it may not cancel it.
     """
 
     def work(store: Store, _roster: Roster | None, now: float) -> tuple[TaskRow, bool, int]:

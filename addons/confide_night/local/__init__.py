@@ -1,3 +1,3 @@
-"""The proxy's part of night tasks, without the runner: signing orders, checking them, and moving
+"""The proxy's part of night tasks, without the runner: it signs orders, checks them, and moves
 tasks with a space.
 """

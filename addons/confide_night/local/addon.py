@@ -1,4 +1,4 @@
-"""Declares this add-on's commands, pages and hooks to `confide`."""
+"""Declares this add-on's commands, pages and reactions to `confide`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reactions to other events: the start of a session, a change of this device's key, and a move of
-the space.
-"""
+"""Reacts to the start of a session, a change of this device's key, and a move of the space."""
 
 from __future__ import annotations
 
@@ -37,9 +35,11 @@ _ID_CHARS: Final = 6
 
 
 async def briefing(link: RequestChannel) -> str | None:
-    """Return a line about the tasks of the last day for the start of a session; None if there is
-    nothing to report. Raises RequestError, also if the daemon has no tasks; ConnectionLost;
-    TimeoutError.
+    """Return a line about the tasks of the last day, to show at the start of a session; None if
+    there is nothing to report.
+
+    Raises RequestError if the daemon refuses, or has no tasks; ConnectionLost or TimeoutError if it
+    cannot be reached.
     """
     found = await REPORT.ask(link, {"brief": True}, timeout_s=BRIEFING_S)
     return line(found["counts"], found["ids"])
@@ -62,9 +62,9 @@ MOST_PAGES_OF_ORDERS: Final = 1_000
 
 async def sign_again(link: RequestChannel, roster: Roster, identity: Identity, old: bytes) -> None:
     """Sign again, with this device's new key, every order and approval that its `old` key signed.
-    The daemon could add others to the list; these are skipped.
+    Orders that the daemon lists although the old key did not sign them are skipped.
 
-    Raises RequestError, ConnectionLost, TimeoutError: from the link.
+    Raises RequestError, ConnectionLost or TimeoutError if the daemon refuses or cannot be reached.
     """
     if not {old, identity.public_key} <= roster.devices.keys():
         return
@@ -116,8 +116,8 @@ async def bring(source: RequestChannel, target: RequestChannel) -> int:
     """Copy all tasks from the old daemon to the new one, then let them start there; return their
     number. Repeating it has no further effect.
 
-    Raises RequestError, ConnectionLost, TimeoutError: from the links; UnfitAnswerError if the list
-    does not end.
+    Raises RequestError, ConnectionLost or TimeoutError if a daemon refuses or cannot be reached;
+    UnfitAnswerError if the list of tasks has no end.
     """
     after, count = "", 0
     for _ in range(MOST_PAGES):
@@ -146,7 +146,7 @@ async def bring(source: RequestChannel, target: RequestChannel) -> int:
 
 async def give_up(target: RequestChannel) -> None:
     """Make the new daemon stop waiting for tasks, and cancel those that have arrived. Raises
-    RequestError, ConnectionLost, TimeoutError.
+    RequestError, ConnectionLost or TimeoutError if it refuses or cannot be reached.
     """
     await _take(target, {**NOTHING_MOVED, "isLast": True, "givenUp": True})
 

@@ -71,8 +71,8 @@ def read_order(shown: TaskShown, roster: Roster | None) -> tuple[Order, str | No
 
 
 def is_doubtful(roster: Roster, order: Order, approver: bytes) -> bool:
-    """Return True if an approval by that device counts only on the runner itself or if the runner's
-    configuration names the device.
+    """Return True if an approval by the device `approver` may not count everywhere: it counts only
+    on the runner's own device, or if the runner's configuration names the device.
     """
     try:
         check_approver(roster, bytes.fromhex(order.signer), approver)
@@ -157,8 +157,8 @@ def task_of(operation: str) -> str:
 
 
 def queued_order(_arguments: Mapping[str, object], operation: str) -> tuple[dict[str, object], str]:
-    """Return the fields and the sentence that answer a `task_add` queued until the daemon is
-    reachable.
+    """Return the answer to a `task_add` that waits on this device until the daemon is reachable:
+    its structured fields, and a sentence for the agent.
     """
     identity = task_of(operation)
     told: dict[str, object] = {"id": identity, "scheduledFor": None, "schedule": None, "state": "queued"}
@@ -166,7 +166,9 @@ def queued_order(_arguments: Mapping[str, object], operation: str) -> tuple[dict
 
 
 def queued_end(arguments: Mapping[str, object], _operation: str) -> tuple[dict[str, object], str]:
-    """Return the fields and the sentence that answer a queued `task_cancel`."""
+    """Return the answer to a `task_cancel` that waits on this device until the daemon is reachable:
+    its structured fields, and a sentence for the agent.
+    """
     identity = arguments["id"]
     return {"id": identity, "cancelled": False, "killed": 0}, f"The end of task {identity} is queued."
 

@@ -1,8 +1,8 @@
-"""The part of a night's report about notes that are no longer true of the project's files.
+"""The part of the morning's report about notes that are no longer true of the project's files.
 
 The daemon has neither these files nor the key of the hashes in the notes, and at night the device
-may be off. So the device compares when the report is read: its verdicts are then those of the files
-as they are. The notes stay as they are until a person confirms, corrects or deletes them.
+may be off. So the device compares when the report is read, with the files as they are then. The
+notes stay unchanged until a user confirms, corrects or deletes them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ WITHIN_S: Final = 5.0
 
 
 def outdated_lines(notes: TiedNotes) -> list[str]:
-    """Return a line with the number of outdated notes, one with each of the first, those about
-    missing files before those about changed ones; no lines without any. Blocks.
+    """Return a line with the number of outdated notes, and one for each of the first of them; no
+    lines if there are none. Notes about missing files come before those about changed ones. Blocks.
     """
     until, is_whole = monotonic() + WITHIN_S, True
     found = []

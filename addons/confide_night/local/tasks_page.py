@@ -32,8 +32,8 @@ or none has the recipe.
 
 
 class PageContext(Protocol):
-    """The functions of the panel that these pages need; the panel knows which browser session makes
-    the request.
+    """The functions of the panel that these pages need. They know which browser session made the
+    request.
     """
 
     gateway: Any
@@ -80,8 +80,8 @@ async def show_task(desk: PageContext) -> Any:
 
 
 async def act(desk: PageContext) -> Any:
-    """Pause, resume, approve or cancel the order that was shown. Raises RequestError `conflict` if
-    the order has changed since.
+    """Pause, resume, approve or cancel the order that the page showed. Raises RequestError
+    `conflict` if the order has changed since.
     """
     found, order, problem = await _look(desk, desk.form_text("id", 16))
     does = desk.form_text("do", 10)

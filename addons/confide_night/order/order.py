@@ -40,7 +40,7 @@ class TaskStatus(StrEnum):
 
 
 class Slot(StrEnum):
-    """State of a slot."""
+    """The state of a slot, which is one scheduled execution of a task."""
 
     READY = "ready"
     LEASED = "leased"
@@ -149,9 +149,9 @@ def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iter
     """Check that each approval signs these bytes and comes from a device of the space other than
     the signer.
 
-    Does not check the order itself; call `check_order` first. Raises OrderSignerError: the approver
-    is not on the roster, or is the signer; OrderSignatureError: the approval is of another text,
-    space or key.
+    It does not check the order itself, so call `check_order` first. Raises OrderSignerError if the
+    approver is not on the roster or is the signer; OrderSignatureError if the approval is for
+    another text, space or key.
     """
     for approval in approvals:
         _check_signer(roster, approval.key)
@@ -163,15 +163,15 @@ def check_approvals(roster: Roster, order: bytes, signer: bytes, approvals: Iter
 
 def check_approver(roster: Roster, signer: bytes, approver: bytes, approvers: Collection[bytes] = ()) -> None:
     """Check that the signer and the approver of an order are independent devices, neither of which
-    added the other: the holder of one device can add another (PROTOCOL.md 11.4). Does not check the
-    signatures or that the signer is on the roster.
+    added the other, since the holder of one device can add another (PROTOCOL.md 11.4). Signatures
+    are not checked here.
 
     Args:
         signer, approver: Ed25519 keys of the devices that signed and approved the order.
         approvers: keys that the runner's owner has configured; these count regardless of which
             device added them.
 
-    Raises OrderSignerError.
+    Raises OrderSignerError if the devices are not independent or the approver is not on the roster.
     """
     own, other = roster.above(approver), roster.above(signer)
     if own[0] == other[0]:
@@ -298,7 +298,9 @@ class Order:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Parse an order in its canonical form; does not check the signature. Raises OrderError."""
+        """Parse an order in its canonical form, without checking its signature. Raises OrderError
+        if it is not in that form.
+        """
         if len(data) > MAX_ORDER_BYTES:
             raise OrderError("a task's order is larger than any can be")
         try:
@@ -339,7 +341,7 @@ class Order:
         return (at + late for at in schedules.times(self.schedule, self.zone, after=after - late))
 
     def check_slot(self, at: int, *, now: float) -> None:
-        """Check that the task is due at `at` and may start now. Raises OrderError."""
+        """Check that the task is due at `at` and may start now. Raises OrderError if not."""
         if now >= self.expires:
             raise OrderError("a task's order has expired", hint="give it again: confide task add")
         if at > now + CLOCK_SKEW_S:

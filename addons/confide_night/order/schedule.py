@@ -33,7 +33,9 @@ _LAST: Final = 253_370_764_800
 
 
 def spread_s(task: str) -> int:
-    """Return the delay in seconds of a task, derived from its hexadecimal id."""
+    """Return the delay in seconds by which a task's default time is shifted, so that tasks do not
+    all start at once. It is derived from the task's hexadecimal id.
+    """
     return int(task, 16) % (SPREAD_S + 1)
 
 
@@ -56,7 +58,7 @@ def check(schedule: str, zone: str, *, now: float) -> None:
     """Check that a cron expression is valid, has a future time, and at most `MOST_A_DAY` times a
     day.
 
-    Raises ToolError.
+    Raises ToolError if not.
     """
     first = None
     for number, moment in enumerate(times(schedule, zone, after=int(now))):
@@ -125,7 +127,7 @@ def _is_in_gap(moment: datetime) -> bool:
 
 
 def check_zone(zone: str) -> None:
-    """Check that this is the name of a time zone. Raises ToolError."""
+    """Check that this is the name of a time zone. Raises ToolError if not."""
     _zone(zone)
 
 

@@ -303,8 +303,8 @@ NOTHING_MOVED: Final[MovedTasks] = {"tasks": [], "slots": [], "logs": [], "runne
 
 
 class Offered(TypedDict):
-    """A recipe that a runner offers: the highest price of a run, and whether its orders need a
-    second device's approval.
+    """A recipe (a kind of work) that a runner offers: the highest price of a run, and True if its
+    orders need the approval of a second device.
     """
 
     name: _Recipe
@@ -374,7 +374,7 @@ class TasksNews(TypedDict):
 
 
 class RunShown(TypedDict):
-    """A slot of a task that is shown."""
+    """A slot of a task, in the form in which it is shown."""
 
     at: _Due
     state: Shown
@@ -395,7 +395,7 @@ class _OfTask(TypedDict):
 
 
 class TaskShown(_OfTask, Ordered):
-    """A task with its order and runs, for display."""
+    """A task with its order and runs, in the form in which it is shown."""
 
     device: Shown
     state: Shown
@@ -450,5 +450,5 @@ NEWS: Final = Operation("tasks", TasksNews, Nothing, among=OF_DAEMONS)
 
 
 def approvals_of(listed: Iterable[Approved]) -> tuple[Approval, ...]:
-    """Convert approvals from their wire form."""
+    """Parse approvals from the form that requests and answers use."""
     return tuple(Approval(one["key"], one["signature"]) for one in listed)

@@ -128,12 +128,12 @@ _TOLD: Final = {
 
 
 class AgentOutput:
-    """Parser of an agent's output. Plain text is itself the result; of a JSON stream, the last
-    event contains it.
+    """Parses an agent's output. Plain text is itself the result; in a JSON stream, the last event
+    contains the result.
 
     Attributes:
-        has_begun: whether anything has arrived.
-        is_done: whether the final event has arrived; the process may still run.
+        has_begun: True once anything has arrived.
+        is_done: True once the final event has arrived; the process may still run.
         problem: the error that the agent reports; "" without one.
         reported_usd: the cost that the agent reports; None without a report.
     """

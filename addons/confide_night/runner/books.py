@@ -39,7 +39,9 @@ again.
 
 
 class Begun(NamedTuple):
-    """A started run: its slot, the number of its attempt, and the daemon's fencing number."""
+    """A started run: its slot, the number of its attempt, and the fencing number that the daemon
+    gave it.
+    """
 
     task: str
     at: int
@@ -65,7 +67,9 @@ class _LedgerLine:
 
 
 class RunLedger:
-    """The ledger of started runs in a folder; one runner at a time can open it. Methods block."""
+    """The file that records started runs, in a folder. Only one runner at a time can open it.
+    Methods block.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises StateError or KeyFileError if the folder or its key is unusable; RunnerError if
@@ -91,7 +95,7 @@ class RunLedger:
         """Record that a run is about to start.
 
         Raises RunnerError if the slot started before and must not start again; StateError if the
-        entry cannot be written: then the run must not start.
+        record cannot be written, in which case the run must not start.
         """
         for line in self._lines(begun.slot):
             if line.run.attempt >= begun.attempt or line.end_state != AGAIN:
@@ -102,7 +106,9 @@ class RunLedger:
             self._log.catch_up()
 
     def end(self, begun: Begun, state: str) -> None:
-        """Record the outcome of a run: a slot state or `AGAIN`. Raises StateError."""
+        """Record the outcome of a run: a state of a slot, or `AGAIN`. Raises StateError if it
+        cannot be written.
+        """
         key = f"{begun.slot}/{begun.attempt}"
         place = self._log.live.get(key)
         began = place.head["began"] if place else 0
@@ -180,8 +186,8 @@ class KnownDevices:
         self._file = folder / "devices.json"
 
     def see(self, devices: Iterable[bytes], now: float) -> None:
-        """Record the devices on the roster. Those at the first call were present when the runner
-        was set up, and do not count as new.
+        """Record the devices on the roster. Those at the first call were there when the runner was
+        set up, and do not count as new.
         """
         since = self._read()
         first = now if since else 0.0
@@ -190,7 +196,7 @@ class KnownDevices:
             write_private_file(self._file, json.dumps({**since, **fresh}).encode(), replace=True)
 
     def is_new(self, keys: Iterable[bytes], now: float) -> bool:
-        """Return True if none of a device's keys has been known for `NEW_S`."""
+        """Return True if none of these keys of one device has been known for `NEW_S` seconds."""
         since = self._read()
         return not any(since.get(key.hex(), now) + NEW_S <= now for key in keys)
 
@@ -202,15 +208,16 @@ class KnownDevices:
 
 @dataclass(frozen=True, slots=True)
 class MovedSpaces:
-    """Notes that a daemon's space has moved away. Methods block, and raise KeyFileError if the disk
-    fails.
+    """Records that a space has moved away from its daemon. Methods block, and raise KeyFileError if
+    the disk fails.
     """
 
     paths: ProxyPaths
 
     def hear(self, reason: ConfideError, daemon_static: bytes, *, now: float) -> None:
-        """Record the daemon's statement that the space has left, if `reason` is that. The daemon is
-        noted by its X25519 key, since this device may have joined another one meanwhile.
+        """Record that the daemon says the space has moved away, if that is what `reason` means. The
+        daemon is recorded by its X25519 key, since this device may have joined another one
+        meanwhile.
         """
         has_left = isinstance(reason, RequestError) and reason.code == "unavailable"
         if has_left and reason.message.startswith(HAS_LEFT) and not self.at():
@@ -218,8 +225,8 @@ class MovedSpaces:
             write_private_file(self.paths.left, json.dumps(said).encode(), replace=True)
 
     def at(self) -> float:
-        """Return when the current daemon said that the space has left, in seconds since 1970; 0.0
-        if it never did.
+        """Return when the current daemon said that the space has moved away, in seconds since 1970;
+        0.0 if it never did.
 
         Also raises KeyFileError if the file is damaged.
         """
@@ -229,8 +236,8 @@ class MovedSpaces:
         return read[1] if read and read[0] == (known.daemon_static.hex() if known else "") else 0.0
 
     def why(self) -> str | None:
-        """Return the reason why nothing may be claimed from the current daemon; None if there is
-        none. Raises KeyFileError: the file is damaged.
+        """Return the reason why nothing may be executed for the current daemon; None if there is no
+        reason. Raises KeyFileError if the file is damaged.
         """
         if not (at := self.at()):
             return None
@@ -242,7 +249,7 @@ class MovedSpaces:
 
 
 class Spending:
-    """The spending of the current month, by this device's calendar. Methods block, and raise
+    """The amount spent in the current month, by this device's calendar. Methods block, and raise
     KeyFileError if the disk fails.
     """
 

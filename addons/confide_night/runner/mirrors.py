@@ -145,7 +145,7 @@ class Mirror:
 
     async def push(self, slot: str, commit: str) -> None:
         """Push the commit to the original repository, as the branch of a run. Raises
-        RepositoryError.
+        RepositoryError if git refuses.
         """
         ref = f"refs/heads/{BRANCH.format(slot)}"
         await self._git("push", "--quiet", "--no-verify", _REMOTE, f"{commit}:{ref}", place=self.results, goes_out=True)
@@ -299,8 +299,8 @@ class Mirror:
 
 
 def apart(url: str) -> tuple[str, str, str]:
-    """Split a URL into the URL without credentials, the user name and the password; "" for missing
-    parts.
+    """Split a URL into the URL without credentials, the user name and the password; "" for each
+    missing part.
     """
     parts = urlsplit(url) if url.startswith(("https://", "http://")) else None
     if parts is None or "@" not in parts.netloc:

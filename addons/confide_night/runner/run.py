@@ -115,7 +115,7 @@ _NOTHING: Final = 3
 
 
 class EndedError(Exception):
-    """The run ends early. `state` is a slot state or `again`."""
+    """Ends a run early. `state` is the final state of its slot, or `again`."""
 
     def __init__(self, state: str, reason: str) -> None:
         super().__init__(reason)
@@ -222,7 +222,7 @@ class Run:
             self._stop_reason.set_result(EndedError(state, reason))
 
     async def go(self) -> Result:
-        """Execute the run. Errors become results; no process is left on return."""
+        """Execute the run. Errors become results, and no process is left on return."""
         result, began = Result(), time.monotonic()
         try:
             async with asyncio.timeout(self._job.timeout_s):
@@ -247,7 +247,7 @@ class Run:
         await asyncio.to_thread(disk_use.remove, self.folder)
 
     def mask(self, text: str) -> str:
-        """Return a text without the secrets of this run."""
+        """Return a text with the secrets of this run replaced."""
         return Mask(self.log.forms).whole(text.encode()).decode("utf-8", "replace")
 
     async def _run_steps(self, result: Result) -> None:

@@ -17,7 +17,7 @@ log costs less than keeping a secret.
 
 
 class LogStream:
-    """The log of one stream, masked as it arrives."""
+    """The log of one output stream; secrets are masked as it arrives."""
 
     def __init__(self, forms: SecretForms) -> None:
         self._mask = Mask(forms)
@@ -77,7 +77,7 @@ class RunLog:
         return kept
 
     def note(self, line: str) -> None:
-        """Add a line of the runner's own."""
+        """Add a line with text of the runner itself."""
         self.section(line).end()
 
     def redact(self) -> str:
@@ -90,7 +90,7 @@ class RunLog:
 
 
 def redact(text: str) -> str:
-    """Return a text without suspected credentials."""
+    """Return a text in which suspected credentials are replaced."""
     from confide_proxy.sealing.detection import scanner  # 5 MB of memory that an idle runner saves
 
     out, at = [], 0

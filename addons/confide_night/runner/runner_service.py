@@ -49,7 +49,7 @@ def folder_of(paths: ProxyPaths) -> Path:
 
 
 class RunnerService:
-    """The runner; runs until cancelled, or until one slot is done."""
+    """The runner; executes slots until cancelled, or until it has executed one."""
 
     def __init__(self, paths: ProxyPaths, config: ProxyConfig, settings: RunnerSettings) -> None:
         """Raises RunnerError if another runner is active on this device; StateError or KeyFileError

@@ -102,7 +102,7 @@ class _Lease:
 
 
 class Given(Claimed):
-    """A slot leased to this runner, with the time of its claim by `time.monotonic`."""
+    """A slot that this runner has received, with the time of its claim by `time.monotonic`."""
 
     asked_at: float
 
@@ -135,8 +135,9 @@ class Supervisor:
     # Claims and notices from the daemon
 
     async def recover(self) -> list[Begun]:
-        """Report runs that an earlier runner process started but did not finish as lost, and return
-        them. No process of them is left. Raises LinkError, TimeoutError.
+        """Report runs that an earlier process of this runner started and did not finish as lost,
+        and return them. Their processes have ended. Raises LinkError or TimeoutError if the daemon
+        cannot be reached.
         """
         found = await asyncio.to_thread(self._ledger.list_unfinished)
         for begun in found:
@@ -147,11 +148,11 @@ class Supervisor:
         return found
 
     async def claim(self, recipes: list[Recipe]) -> tuple[Given | None, float]:
-        """Claim the best due slot; return it or None, and the seconds to wait before the next
-        claim.
+        """Ask the daemon for the best due slot. Return it or None, and the seconds to wait before
+        the next request.
 
-        Raises RequestError, LinkError, TimeoutError; KeyFileError if the file of spending or of
-        known devices cannot be read.
+        Raises RequestError, LinkError or TimeoutError if the daemon refuses or cannot be reached;
+        KeyFileError if the file of spending or of known devices cannot be read.
         """
         left = self._settings.monthly_usd - await asyncio.to_thread(self._spending.usd)
         offered: list[Offered] = [
@@ -179,7 +180,7 @@ class Supervisor:
         self._connected.set()
 
     def stop(self, why: str) -> None:
-        """Stop the current run, if any, as lost."""
+        """Stop the current run, if there is one, and report it as lost."""
         if self._run is not None:
             self._run[1].stop("lost", why)
 

@@ -40,8 +40,8 @@ _MEMORY: Final = "memory and processes of a run are bounded"
 
 
 class TrialFinding(NamedTuple):
-    """The result of one check. `is_good`: True if it works, False if not, None if it works with
-    restrictions.
+    """The result of one check. `is_good` is True if the checked part works, False if not, None if
+    it works with restrictions.
     """
 
     name: str

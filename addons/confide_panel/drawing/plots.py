@@ -23,7 +23,8 @@ _NAME: Final = 16
 def draw_bars(
     days: Sequence[date], series: Mapping[str, Mapping[date, int]], *, label: str, height: int = 180
 ) -> Markup:
-    """Draw stacked bars by day, with one colour (`c1`, `c2`, …) for each series, in their order.
+    """Draw stacked bars by day, with one colour (`c1`, `c2`, …) for each series, in the order of
+    the series.
 
     Args:
         label: the description for people who do not see the plot.
@@ -80,7 +81,9 @@ def bars(rows: Sequence[tuple[str, float, str]], *, label: str, width: int = 280
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that a share of the values, 0 to 1, does not exceed; 0 for no values."""
+    """Return the smallest value that at least the given share of the values, 0 to 1, does not
+    exceed; 0 if there are no values.
+    """
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 

@@ -28,7 +28,7 @@ async def edit(desk: PageContext) -> Response:
 
 
 async def save(desk: PageContext) -> Response:
-    """Save an edit. If the document changed meanwhile, show the form again, with both texts and
+    """Save an edit. If the document has changed meanwhile, show the form again, with both texts and
     their differences.
     """
     now = await _now(desk, desk.form_text("id", 160), desk.project, desk.form_text("path", 512))

@@ -1,8 +1,8 @@
-"""Show the devices of the space, those that wait for approval, invites, the apps that connect
+"""Shows the devices of the space, those that wait for approval, invites, the apps that connect
 through the server, and the tokens of programs on this device.
 
 Recovery codes, key rotation and the custody of the database key are left to commands. A device is
-approved by its six words, which the person types, as with the command.
+approved by its six words, which the user types, as with the command.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def show(desk: PageContext) -> Response:
 
 
 async def take_in(desk: PageContext) -> Response:
-    """Make an invite, and show it once."""
+    """Create an invite, and show it once."""
     name, ttl, scope = (
         check_device_name(desk.form_text("name", 64)),
         desk.form_text("ttl", 20),
@@ -111,7 +111,7 @@ async def remove(desk: PageContext) -> Response:
 
 
 async def make_token(desk: PageContext) -> Response:
-    """Make a token for a program, and show it once."""
+    """Create a token for a program, and show it once."""
     chosen = tuple(scope for scope in SCOPES if desk.form.get(scope)) or ("read",)
     days = desk.form_text("days", 4)
     if not days.isdecimal() or not 1 <= int(days) <= MOST_DAYS:

@@ -1,7 +1,8 @@
-"""Forget a note or a file for good: what would go, the removal after a confirmation, and its receipt.
+"""Forget a note or a file for good: shows what would be deleted, deletes it after a confirmation,
+and shows the receipt.
 
-The form carries a hash of what the person saw, so that nothing else is removed. A receipt is shown
-and given out only if both of its signatures are good.
+The form carries a hash of what the user saw, so that nothing else is deleted. A receipt is shown
+and downloaded only if both of its signatures are valid.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 async def ask(desk: PageContext) -> Response:
-    """Show what would go, and ask for confirmation."""
+    """Show what would be deleted, and ask for confirmation."""
     targets = _requested_document(desk, desk.query("path"))
     return _ask(desk, targets, await plan_forgetting(_place(desk), targets))
 
 
 async def remove(desk: PageContext) -> Response:
-    """Remove what was shown, with its files if the person has ticked that. Shows the page again if
-    something else would go now.
+    """Delete what was shown, with its files if the user has ticked that. Show the page again if
+    something else would be deleted now.
     """
     place, targets = _place(desk), _requested_document(desk, desk.form_text("path", 512))
     plan = await plan_forgetting(place, targets)
@@ -57,7 +58,7 @@ async def remove(desk: PageContext) -> Response:
 
 
 async def show_receipt(desk: PageContext) -> Response:
-    """Show a receipt in its present state, or as this device keeps it if the server cannot be
+    """Show a receipt in its present state, or the copy on this device if the server cannot be
     reached.
     """
     place, identity = _place(desk), _identity(desk)
@@ -78,7 +79,7 @@ async def show_receipt(desk: PageContext) -> Response:
 
 
 async def download(desk: PageContext) -> Response:
-    """Send a receipt of this device as a file."""
+    """Send a receipt that this device has as a file."""
     identity = _identity(desk)
     data = await _read(_place(desk).receipt_file(identity))
     name = f"confide-receipt-{identity.hex()[:8]}.json"

@@ -177,8 +177,8 @@ async def text_of(desk: PageContext, project: str, path: str, revision: Found | 
 
 
 def cut(text: str) -> tuple[str, int]:
-    """Return the whole lines that fit on a page, and their number. A line that is longer than a
-    page is cut.
+    """Return the whole lines of a text that fit on a page, and the number of these lines. A line
+    that is longer than a page is cut.
     """
     kept: list[str] = []
     room = PAGE_CHARS
@@ -192,8 +192,8 @@ def cut(text: str) -> tuple[str, int]:
 
 
 def difference(before: str, after: str) -> tuple[list[tuple[str, str, str]], bool]:
-    """Compare two texts: rows of a sign (`+`, `-`, ` ` or `@`), a line's number and its text; and
-    whether they are all.
+    """Compare two texts. Return the rows of their differences, each with a sign (`+`, `-`, ` ` or
+    `@`), a line's number and its text; and True if these are all rows.
     """
     old, new = before.splitlines(), after.splitlines()
     rows: list[tuple[str, str, str]] = []

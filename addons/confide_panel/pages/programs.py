@@ -21,7 +21,7 @@ _WORDS: Final = 256
 
 
 async def look(desk: PageContext) -> Response:
-    """Show which app asks, and for which access."""
+    """Show which app asks for access, and for which access."""
     words = desk.form_text("words", _WORDS)
     asked = await by_http.find_sign_in(desk.gateway.calls.link, words)
     return desk.page(
@@ -30,7 +30,7 @@ async def look(desk: PageContext) -> Response:
 
 
 async def approve(desk: PageContext) -> Response:
-    """Approve the app, for the access that it asks for or less."""
+    """Approve an app, with the access that it asks for or less."""
     scope, days = desk.form_text("scope", 10), desk.form_number("days")
     if scope not in ("read", "write") or not 1 <= days <= MOST_DAYS:
         raise RefusalError(400, "invalid", f"an app may read or write, for 1 to {MOST_DAYS:,} days")

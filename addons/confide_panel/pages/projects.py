@@ -33,7 +33,7 @@ ORDERS: Final = {"updated": "last changed", "path": "name", "size": "size"}
 
 
 async def every(desk: PageContext) -> Response:
-    """List all projects, the last changed first; and the topics with the most notes."""
+    """List all projects, those that changed last first, and the topics with the most notes."""
     told = await PROJECTS.ask(desk.link, {"project": desk.gateway.calls.project}, timeout_s=ASK_S)
     entities = await desk.at_least(desk.call("entity_list", project="*"))
     found = told["projects"]

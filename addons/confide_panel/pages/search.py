@@ -34,8 +34,8 @@ LEGS: Final = (
 
 
 async def find(desk: PageContext) -> Response:
-    """Keep a query with the visit, and lead to its results: browsers keep addresses, and send them
-    to their makers.
+    """Store a query in the session, and redirect to its results. The query is not in the address,
+    since browsers keep addresses and may send them to their makers.
     """
     fields = {name: desk.form_text(name, MOST_QUERY) for name in FIELDS if desk.form.get(name, "").strip()}
     return desk.go(s=desk.visit.keep(fields))

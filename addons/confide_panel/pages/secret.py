@@ -1,5 +1,6 @@
-"""Open a sealed text on this device for half a minute, after a confirmation: the page has no
-script, so no script can read the text. And answer the commands that wait before they use a secret.
+"""Opens a sealed text on this device for half a minute, after a confirmation. The page has no
+script, so no script can read the text. Also answers the commands that wait before they use a
+secret.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ SHOWN_S: Final = 30
 
 
 async def ask(desk: PageContext) -> Response:
-    """Ask for confirmation."""
+    """Ask for confirmation before a sealed text is opened."""
     return desk.page("secret.html", here="search", placeholder=_requested_secret(desk), back=_back(desk), value=None)
 
 
 async def show(desk: PageContext) -> Response:
-    """Show the text on a page that leads back by itself."""
+    """Show the sealed text, on a page that returns by itself to the one before."""
     placeholder, back = _requested_secret(desk), _back(desk)
     opened = await desk.call("secret_get", id=str(placeholder))
     answer = desk.page(
@@ -34,12 +35,12 @@ async def show(desk: PageContext) -> Response:
 
 
 async def waiting(desk: PageContext) -> Response:
-    """List what waits."""
+    """List the commands that wait before they use a secret."""
     return desk.page("uses.html", here="uses", uses=desk.uses.all() if desk.uses else [])
 
 
 async def decide(desk: PageContext) -> Response:
-    """Answer one of them."""
+    """Answer one of the waiting commands."""
     choice = desk.form_text("choice", 16)
     use = desk.uses.decide(desk.form_text("id", 64), choice) if desk.uses and choice in CHOICES else None
     if use is None:

@@ -45,7 +45,7 @@ _AGES: Final = {1: "a day", 7: "a week", 30: "a month", 90: "3 months", 365: "a 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A count of the daemon's for one day."""
+    """The daemon's count for one day."""
 
     day: date
     project: str

@@ -38,7 +38,9 @@ async def decisions(_arguments: Mapping[str, Any], place: DecisionPlace) -> Tool
 
 
 async def decide(arguments: Mapping[str, object], place: DecisionPlace) -> ToolAnswer:
-    """Carry out the user's choice, and list what waits then. Raises what the decision raises."""
+    """Carry out the user's choice, and list the decisions that still wait. Raises the errors of the
+    decision.
+    """
     waiting = await _waiting(place)
     chosen = next((each for each in waiting.found if each.id == arguments.get("id")), None)
     choice = str(arguments.get("choice"))

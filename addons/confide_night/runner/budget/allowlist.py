@@ -48,7 +48,7 @@ class Weight:
     packed_bytes: int = 0
 
     def tokens(self, raw: bytes) -> int:
-        """Return the most input tokens of a request with this body."""
+        """Return an upper bound for the input tokens of a request with this body."""
         ascii_bytes = len(raw.translate(None, _NOT_ASCII))
         text = max(0, ascii_bytes - self.packed_bytes) // _BYTES_A_TOKEN + len(raw) - ascii_bytes
         return text + self.images * IMAGE_TOKENS + (DOCUMENT_TOKENS if self.documents else 0)

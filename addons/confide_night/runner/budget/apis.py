@@ -52,11 +52,11 @@ def _count(table: Any, name: str) -> int:
 
 
 class EventStream:
-    """Parser of a stream of server-sent events.
+    """Parses a stream of server-sent events.
 
     Attributes:
         usage: the usage reported last; None before the first report.
-        is_whole: whether that report is final.
+        is_whole: True if that report is final.
         written_tokens: lower bound of the output tokens so far, estimated from the length until reported.
     """
 
@@ -178,7 +178,7 @@ class Api(NamedTuple):
 
     def request(self, body: Any) -> PricedRequest:
         """Check the body of a paid request, and return it with what its price depends on. Raises
-        UnfitError: it is invalid, or contains anything not allowed.
+        UnfitError if it is invalid or contains anything not allowed.
         """
         found, weight = self.check(body)
         wanted = found.get(self.output_field)

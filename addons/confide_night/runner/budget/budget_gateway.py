@@ -55,7 +55,7 @@ class RunTerms:
         price_of: returns the price of a model, by the name in the request; None if the model is not
             allowed.
         hosts: other hosts, each with the headers to set.
-        hidden_values: the bare secrets in those headers.
+        hidden_values: the secrets alone, without the rest of those headers.
     """
 
     api: str

@@ -21,11 +21,11 @@ ASK_S: Final = 660.0
 
 
 class GatewayProcess:
-    """A running gateway process. Use with `async with`.
+    """A running process of a budget gateway. Use with `async with`.
 
     Attributes:
         usd, tokens_in, tokens_out, requests: totals so far.
-        is_over: whether the budget has stopped a request.
+        is_over: True once the budget has stopped a request.
         refusal_status: status of the last refusal by the model's API, 503 if it was unreachable; 0
             before any refusal and after a later answer.
         is_listening: set when the gateway has the sandbox's listener.
@@ -43,8 +43,9 @@ class GatewayProcess:
 
     @classmethod
     async def start(cls, terms: Mapping[str, object], *, listener_from: int | None) -> Self:
-        """Start the process. `listener_from`: the runner's end of the socket over which the sandbox
-        passes its listener. Raises RunnerError.
+        """Start the process. `listener_from` is the runner's end of the socket over which the
+        sandbox passes its listener, or None if the process only answers one question. Raises
+        RunnerError if it does not start.
         """
         environment = {name: value for name, value in os.environ.items() if name in _KEPT or name.lower() in _PROXIES}
         try:
@@ -83,7 +84,7 @@ class GatewayProcess:
         await self.close()
 
     async def close(self) -> None:
-        """End the process; spending reported until then counts."""
+        """End the process. The spending that it reported until then counts."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -100,8 +101,8 @@ class GatewayProcess:
                 self._answer.cancel()
 
     async def answer(self) -> dict[str, Any]:
-        """Return the answer to the question of the terms: `status` and `text`. Raises RunnerError
-        if none arrives.
+        """Return the answer to the single question that the process was started for: `status` and
+        `text`. Raises RunnerError if none arrives.
         """
         done, _ = await asyncio.wait({self._answer}, timeout=ASK_S)
         if not done or self._answer.cancelled():

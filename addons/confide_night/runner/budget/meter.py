@@ -24,8 +24,8 @@ WAIT_S: Final = 120.0
 
 @dataclass(slots=True, eq=False)
 class TokenReservation:
-    """Reservation of an admitted request; `most_output` is the output limit in tokens that the
-    request must state.
+    """The reserved price of an admitted request. `most_output` is the output limit in tokens that
+    the request must state.
     """
 
     price: Price
@@ -34,7 +34,7 @@ class TokenReservation:
 
 
 class SpentError(Exception):
-    """The budget is spent."""
+    """The budget of a run is spent."""
 
 
 class Meter:

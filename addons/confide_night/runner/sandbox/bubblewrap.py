@@ -111,7 +111,7 @@ class Box:
         run: a name of letters and digits, unique among running sandboxes.
         work: a folder of the host, mounted as `/task`.
         read_only, writable: files and folders of the host, by their paths in the sandbox.
-        is_open: whether `/task` is writable.
+        is_open: True if `/task` is writable.
         environment: variables; no secrets.
         secrets: contents of files of mode 0400 below `SECRETS`, by name.
         gateway: descriptor of the socket over which the sandbox passes its listener; None for no

@@ -17,7 +17,9 @@ _MIB: Final = 2**20
 
 
 class Used(NamedTuple):
-    """The disk usage of a folder. `is_hidden`: a part of it was unreadable."""
+    """The disk usage of a folder. `is_hidden` is True if a part of it was unreadable, so that the
+    usage is higher.
+    """
 
     size_bytes: int
     is_hidden: bool

@@ -92,7 +92,7 @@ def make(run: str, limits: RunLimits) -> ProcessGroup:
 
 @functools.cache
 def available() -> str:
-    """Return the available way: `v2`, `v1`, `systemd`; "" for none."""
+    """Return which of the three ways this device has: `v2`, `v1`, `systemd`; "" for none."""
     if (own := _own_v2()) is not None and os.access(own / "cgroup.procs", os.W_OK) and os.access(own, os.W_OK):
         with contextlib.suppress(OSError):
             _delegate(own)

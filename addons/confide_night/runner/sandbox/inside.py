@@ -13,7 +13,9 @@ import sys
 
 
 def main() -> None:
-    """Pass the listener on, and execute the command. Exits with 127 if the program does not exist."""
+    """Create the listener, pass it on, and execute the command. Exits with 127 if the program does
+    not exist.
+    """
     descriptor, port, *command = sys.argv[1:]
     listener = socket.create_server(("127.0.0.1", int(port)), backlog=128)
     with listener, socket.socket(fileno=int(descriptor)) as way_out:

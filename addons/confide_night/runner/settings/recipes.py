@@ -150,23 +150,25 @@ class Recipe:
 
     @property
     def asks_a_model(self) -> bool:
-        """Return True if the recipe needs the model's key. A `command` gets the gateway too if it
-        names a model.
+        """Return True if the recipe needs the model's key. That includes a recipe of the kind
+        `command` that names a model.
         """
         return self.kind != "command" or bool(self.model)
 
     @property
     def lasts(self) -> bool:
-        """Return True if the recipe has effects beyond a result to read."""
+        """Return True if a run may have effects beyond a result to read, such as a pushed branch or
+        requests to other hosts.
+        """
         return self.push or bool(self.hosts or self.headers or self.files)
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Return the names of the secrets that it uses."""
+        """Return the names of the secrets that the recipe uses."""
         return frozenset({*(each.secret for each in self.headers), *self.files.values()})
 
     def takes(self, repository: str) -> bool:
-        """Return True if it may be used on the repository of that name."""
+        """Return True if the recipe may be used on the repository with that name."""
         return "*" in self.repositories or repository in self.repositories
 
 
@@ -198,8 +200,8 @@ class RunnerSettings:
     approvers: tuple[str, ...] = ()
 
     def repository(self, named: str, project: str) -> str:
-        """Return the name of an order's repository: by its name or URL, or by its project if it
-        names none; "" if this runner has no such repository.
+        """Return the name of an order's repository: the one that the order names by name or URL
+        (`named`), or else the one of its project. Return "" if this runner has no such repository.
         """
         for name, url in self.repositories.items():
             if named in (name, url) or (not named and name == project):

@@ -31,8 +31,8 @@ _TASK = re.compile(r"\[([ xX])\]\s+")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A list item. `text` is its markdown without the marker; for a task, the other field says if
-    it is done.
+    """A list item. `text` is its markdown without the marker; `is_done` is True or False for a
+    task, and None for any other item.
     """
 
     text: str
