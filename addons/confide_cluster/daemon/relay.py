@@ -76,14 +76,16 @@ class Holders:
         """Return a channel to the node that holds the space, or None if this node must serve it.
 
         Args:
-            speaker: returns the statement for which caller the session is forwarded; called with this
-                node's number.
-            is_begun: True if the request was accepted already, so that it is answered even if this node
-                is stopping.
+            speaker: returns the statement for which caller the session is forwarded; called with
+                this node's number.
+            is_begun: True if the request was accepted already, so that it is answered even if this
+                node is stopping.
 
         Raises:
-            EngineError: if it is unknown which node holds the space, or it accepts no forwarded sessions.
-            DeniedError: if that node refuses the caller, with a reason for the caller (`PASSED_ON`).
+            EngineError: if it is unknown which node holds the space, or it accepts no forwarded
+                sessions.
+            DeniedError: if that node refuses the caller, with a reason for the caller
+                (`PASSED_ON`).
             ConnectionLost: if that node could not be reached for as long as the caller can wait.
         """
         until = time.monotonic() + PATIENCE_S

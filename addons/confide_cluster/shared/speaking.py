@@ -29,8 +29,8 @@ class Speaker:
         caller: the caller's Ed25519 key, 32 bytes, which the caller has proven to that node.
         session_id: the id of the caller's channel with that node, 32 hex digits.
         replaces: the session that the caller's hello replaces (PROTOCOL.md 7.9), or None.
-        is_by_http: True if the caller connected by HTTP (PROTOCOL.md 12.5); `caller` is then its key
-            in the registry, and it has proven a token.
+        is_by_http: True if the caller connected by HTTP (PROTOCOL.md 12.5); `caller` is then its
+            key in the registry, and it has proven a token.
     """
 
     node: int

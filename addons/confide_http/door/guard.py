@@ -46,8 +46,8 @@ class GatewayNames:
     Attributes:
         hosts: accepted values of `Host`, in lower case, with the port where one is needed.
         schemes: the URL schemes that clients use: http or https.
-        open_to_links: prefixes of paths to which pages of other sites may link. The response to such
-            a request contains nothing but what is in its URL.
+        open_to_links: prefixes of paths to which pages of other sites may link. The response to
+            such a request contains nothing but what is in its URL.
         in_frames: True if such a link may also open in a frame; the page's own headers then decide
             which sites may show it.
     """

@@ -90,8 +90,8 @@ class Calls:
         """Call a tool and return its structured content.
 
         Args:
-            idempotency_key: the key that the client chose, or None; calls with the same key are executed
-                once.
+            idempotency_key: the key that the client chose, or None; calls with the same key are
+                executed once.
 
         Raises RefusalError for every failure.
         """

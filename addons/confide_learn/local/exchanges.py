@@ -59,8 +59,8 @@ class ExchangeMessage:
 
     Attributes:
         text: the text; for a call its one-line form: `[tool Bash: make test]`.
-        failed: True if the tool reported a failure of the call, False if it succeeded; None if there
-            is no report.
+        failed: True if the tool reported a failure of the call, False if it succeeded; None if
+            there is no report.
         stored: what a call of a Confide tool has stored: (project, path, revision).
         error: the part of a failed call's output that says what failed. No judge but the rules gets
             it.
@@ -273,8 +273,8 @@ def summary_of(
     Args:
         compacted: the client's own summary, not sealed yet.
         day: the day of that summary.
-        is_tainted: True if the agent has read text of third parties and may repeat it; its last words
-            are then left out.
+        is_tainted: True if the agent has read text of third parties and may repeat it; its last
+            words are then left out.
 
     Raises OSError if the file cannot be read, KeyFileError if the device's key for sealing cannot
     be used, and BlockedError if the policy blocks a credential.

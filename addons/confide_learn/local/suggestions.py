@@ -38,8 +38,8 @@ class TranscriptPosition:
         head, mark: identify the file and detect that it was rewritten (`sync.transcripts.files`).
         exchanges: number of exchanges judged.
         note: the id of the session's note, once there is one.
-        tainted: True if the agent has, or may have, read text of third parties; stays True until the
-            session ends.
+        tainted: True if the agent has, or may have, read text of third parties; stays True until
+            the session ends.
         at: time of the last change, in seconds since 1970.
     """
 

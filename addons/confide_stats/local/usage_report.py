@@ -55,8 +55,8 @@ class UsageReport:
         totals: counts by event in the last `DAYS` days.
         waits: waiting times by event; an event without a hook on record is missing.
         notes: all notes with counters, most uses first.
-        failures: the number of failed commands for which an agent was shown a note, and the number of
-            these that failed again.
+        failures: the number of failed commands for which an agent was shown a note, and the number
+            of these that failed again.
     """
 
     totals: Mapping[str, EventTotals]

@@ -47,8 +47,8 @@ def copy(source: int, target: Path, *, size: int | None, previous: Path | None, 
 
     Args:
         size: number of bytes to copy from its beginning; None for all.
-        previous: the copy in the last snapshot, or None. It is compared byte by byte, so that a copy
-            that a bad disk has damaged is not linked again.
+        previous: the copy in the last snapshot, or None. It is compared byte by byte, so that a
+            copy that a bad disk has damaged is not linked again.
         follow: called after every piece.
 
     Raise OSError if the disk fails, FileExistsError if the target exists, and StorageError if the

@@ -62,8 +62,8 @@ class LogOutbox:
     Attributes:
         lease: the number of the lease under which it writes; taking the lease again increases it.
         schema: the number of the newest migration of the database.
-        custody: the record of who keeps the key of the database after a change of the key that is in
-            progress; None if there is none.
+        custody: the record of who keeps the key of the database after a change of the key that is
+            in progress; None if there is none.
         tail: the size of the log since its last snapshot; readable from any thread.
     """
 

@@ -48,8 +48,8 @@ def bring(space_log: Log, standing: LogStatus, path: Path, key: bytes, *, now: f
         EngineError: if PostgreSQL is unavailable; a retry may succeed.
         LogError: if the log differs from what was written.
         WrongKeyError: if the key is not the one of the database.
-        StorageError: if a newer version of Confide has written the log, the disk is full, this space
-            was never moved to the store, or the store was restored to an earlier state.
+        StorageError: if a newer version of Confide has written the log, the disk is full, this
+            space was never moved to the store, or the store was restored to an earlier state.
     """
     space_log.sweep(standing)
     return follow(space_log, standing, path, key, now=now)

@@ -226,8 +226,8 @@ class PostgresEngine:
 
     Attributes:
         url: the address of the database in libpq's form, without a password.
-        password: returns the password, and is called for each new connection, so that a new password
-            applies at once; "" for none.
+        password: returns the password, and is called for each new connection, so that a new
+            password applies at once; "" for none.
         most: the highest number of connections at once.
         on_answer: called for every round trip, for tests that count them.
     """

@@ -65,7 +65,8 @@ class AuthorizationRequest:
 
     Attributes:
         redirect: the address to which the browser returns.
-        is_given: True if the request states that address; False if it is the application's only one.
+        is_given: True if the request states that address; False if it is the application's only
+            one.
         state: a value of the application that is returned to it unchanged; None without one.
         challenge: the code challenge of PKCE (S256).
         resource: the address of the service that the tokens are for (RFC 8707).
