@@ -92,7 +92,7 @@ def names_of(key: bytes, project: str, path: str) -> list[bytes]:
 
 
 def whole_hash(key: bytes, content: str) -> bytes:
-    """Return the keyed hash of a text; `content` is its `text_hash`."""
+    """Return the keyed hash of a whole text, 16 bytes. `content` is the text's own hash (`text_hash`)."""
     return _keyed_hash(b"text", content.encode(), key, NAME_BYTES)
 
 
@@ -172,7 +172,7 @@ class PartSet:
                     yield part, run[0].start, run[-1].end
 
     def is_in(self, text: str) -> bool:
-        """Return True if the text contains a part of this set."""
+        """Return True if the text contains any of the forgotten parts in this set."""
         return next(self.find(text), None) is not None
 
     def cut(self, text: str) -> str:

@@ -65,11 +65,12 @@ def allow_own_daemon(paths: ProxyPaths) -> None:
 
 
 def found_for_agent(paths: ProxyPaths, config: ProxyConfig) -> None:
-    """Allow this device to run its own daemon, on behalf of an agent's session.
+    """Make the folder for a daemon of this device, so that an agent's session can start that daemon.
 
     Does nothing if an attempt to join a daemon failed, if the configuration forbids a daemon of
-    this device, or if this user's memory is in another folder. Nor does a full or read-only disk
-    end the session: `require` then reports to each call that nothing is set up.
+    this device, or if this user's memory is in another folder. Nothing is raised if the disk is
+    full or read-only: each call of the session then fails with an error that names the folder
+    (`require`).
     """
     if other_memories() and not is_chosen_place():
         return

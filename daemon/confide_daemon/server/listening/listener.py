@@ -60,7 +60,7 @@ class SocketOwner(Protocol):
 
     @property
     def timers(self) -> Timers:
-        """The timers of the channels that the socket opens."""
+        """When a channel of this socket sends a keepalive, and when it regards a silent peer as lost."""
 
     @property
     def refusals(self) -> Refusals:

@@ -343,7 +343,9 @@ class VectorScan:
         return 0 if live is None else live[1].size_bytes
 
     def codes(self, generation: int) -> Codes | None:
-        """Return the codes of a set of vectors to search, or None if they are not loaded."""
+        """Return the sign bits of all vectors of a generation, which a search compares first; None if
+        they are not in memory. A generation is the set of vectors that one embedding model made.
+        """
         live = self._live
         return live[1] if live is not None and live[0] == generation else None
 
