@@ -47,8 +47,13 @@ _OWN: Final = ("plugin_confide_confide", "confide")
 """
 _SERVER: Final = "mcp_server_name"
 """Field that names the server beside a tool, where the tool's name does not (Cursor)."""
-_OWN_TOOLS: Final = ("memory_", "entity_", "task_", "context_info", "project_summary", "secret_get")
-"""Beginnings of their names."""
+_OWN_TOOLS: Final = frozenset(
+    {"context_info", "entity_list", "entity_search", "memory_dedupe", "memory_delete", "memory_forget", "memory_get"}
+    | {"memory_history", "memory_import", "memory_link", "memory_list", "memory_read", "memory_search", "memory_status"}
+    | {"memory_store", "memory_sync", "memory_update", "project_summary", "secret_get", "task_add", "task_cancel"}
+    | {"task_list", "task_results"}
+)
+"""Names of their tools, whole: the beginning `memory_` may belong to the name of a server `confide_memory`."""
 _PATHS: Final = (
     "file_path",
     "filePath",
@@ -136,7 +141,7 @@ def is_own(told: dict[str, object]) -> bool:
 
 def _is_own_tool(name: str, server: str) -> bool:
     befores = [server + join for join in ((*_JOINS, "_") if server else ("",))]
-    return any(name.startswith(_OWN_TOOLS, len(before)) for before in befores if name.startswith(before))
+    return any(name[len(before) :] in _OWN_TOOLS for before in befores if name.startswith(before))
 
 
 def _is_below(path: str, folders: tuple[str, ...]) -> bool:
