@@ -327,10 +327,10 @@ class SignIns:
                 return again
             application = application_now(database, fresh.application)
             device = caller_now(database, bytes.fromhex(fresh.grant.by))
-            is_good = fresh.expires_at > now and application is not None
-            if not is_good or device is None or device.refusal_reason(now) or device.space != application.space:  # type: ignore[union-attr]
+            if fresh.expires_at <= now or application is None:
                 return None
-            assert application is not None
+            if device is None or device.refusal_reason(now) or device.space != application.space:
+                return None
             family, salt = secrets.token_bytes(32), secrets.token_bytes(32)
             self._enroll(database, family, fresh.grant, application, now)
             database.execute("UPDATE codes SET family = ?, salt = ? WHERE digest = ?", (family, salt, fresh.digest))
