@@ -1,7 +1,8 @@
 """Run the whole suite several times, and say what failed: `make steady N=10`, or `python -m tests.steady --help`.
 
-Every second run has company, as on a newcomer's laptop: two processes that never rest, and writers that leave about a tenth of the
-disk's speed. A test that fails in such a run and not in a quiet one waits for luck instead of for a sign of the program.
+Every second run has company, as on a newcomer's laptop: two processes that never rest, and nine programs that commit all the time, so
+that any other has a tenth of the disk. A test that fails in such a run and not in a quiet one waits for luck instead of for a sign of
+the program.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import argparse
 import contextlib
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,18 +24,11 @@ LOGS = ROOT / ".venv" / "steady"
 LONGEST_S = 3600
 """A run that takes longer is ended, and counts as failed."""
 BUSY = 2
-LEFT = 0.1
-"""How much of the disk's speed the writers leave."""
-MOST_WRITERS = 16
+WRITERS = 9
 ON_DISK = Path("/var/tmp")
 """Where tests have their files beside company: not in memory as /tmp may be, and as short as that, for the paths of sockets below it."""
-PIECE = 2**20
-"""Bytes that a writer writes at once."""
-PROBE = 16 * 2**10
-"""Bytes of a write by which the disk is measured, as many as a small commit has: what a program waits for. Behind writers of 4 MiB that
-leave a tenth of the throughput, it waits 300 times as long as alone.
-"""
-PROBES = 25
+PIECE = 256 * 2**10
+"""Bytes of a writer's commit. With 4 MiB, a small commit beside them would wait 300 times as long as alone."""
 
 _SPIN = "while True: pass"
 _WRITE = f"""
@@ -67,32 +60,13 @@ class Run:
         return f"| {self.number} | {self.target} | {self.company} | {self.seconds:.0f} s | {outcome} | {self.counts} | {failures} |"
 
 
-def write_speed(folder: Path) -> float:
-    """Measure how many bytes a second reach the disk below `folder` by small writes, each with fsync: the median of a few."""
-    piece = os.urandom(PROBE)
-    took = []
-    with tempfile.NamedTemporaryFile(dir=folder) as file:
-        for _ in range(PROBES):
-            began = time.perf_counter()
-            os.pwrite(file.fileno(), piece, 0)
-            os.fsync(file.fileno())
-            took.append(time.perf_counter() - began)
-    return PROBE / statistics.median(took)
-
-
 @contextlib.contextmanager
-def company(folder: Path) -> Iterator[str]:
-    """Keep two processors busy and most of the disk below `folder`, until the block ends. Yields what there is, for the table."""
-    alone = write_speed(folder)
-    others = [subprocess.Popen([sys.executable, "-c", _SPIN]) for _ in range(BUSY)]
+def company(folder: Path) -> Iterator[None]:
+    """Keep two processors busy and the disk below `folder`, until the block ends."""
+    programs = [[_SPIN]] * BUSY + [[_WRITE, str(folder / f"writer-{number}")] for number in range(WRITERS)]
+    others = [subprocess.Popen([sys.executable, "-c", *program]) for program in programs]
     try:
-        writers, left = 0, alone
-        while left > alone * LEFT and writers < MOST_WRITERS:
-            others.append(subprocess.Popen([sys.executable, "-c", _WRITE, str(folder / f"writer-{writers}")]))
-            writers += 1
-            time.sleep(1.0)  # so that all write when the disk is measured
-            left = write_speed(folder)
-        yield f"{BUSY} busy, disk at {left / alone:.0%} by {writers} writers"
+        yield
     finally:
         for each in others:
             each.kill()
@@ -133,8 +107,8 @@ def main() -> int:
         if number % 2:
             runs.append(run(number, options.target))
         else:
-            with tempfile.TemporaryDirectory(dir=ON_DISK) as name, company(Path(name)) as beside:
-                runs.append(run(number, options.target, beside=beside, folder=ON_DISK))
+            with tempfile.TemporaryDirectory(dir=ON_DISK) as name, company(Path(name)):
+                runs.append(run(number, options.target, beside=f"{BUSY} busy, {WRITERS} writers", folder=ON_DISK))
         print(runs[-1].row(), flush=True)
     return int(any(each.code for each in runs))
 
