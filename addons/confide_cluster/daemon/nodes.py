@@ -182,7 +182,7 @@ class NodeAdmission:
     def __init__(self, daemon: PeersHost) -> None:
         self._daemon = daemon
 
-    def invite_psk(self, _invite_id: bytes) -> None:
+    async def invite_psk(self, _invite_id: bytes) -> None:
         """Return None, since invites are not accepted at the address for nodes."""
 
     def speaker(self, public_key: bytes, hello: dict[str, object]) -> Speaker:

@@ -63,9 +63,12 @@ class Authorize(Protocol):
     connect.
     """
 
-    def invite_psk(self, invite_id: bytes) -> bytes | None:
+    async def invite_psk(self, invite_id: bytes) -> bytes | None:
         """Return the secret of an invite that is still valid, or None. It is called before the
         caller has proven anything.
+
+        Raises HandshakeError if it is not known whether there is such an invite: the caller then
+        sees a lost connection, and tries again.
         """
 
     async def admit(self, public_key: bytes, hello: dict[str, object], invite_id: bytes | None) -> Welcome:
@@ -273,7 +276,8 @@ async def _receive_client(
     timers: Timers,
 ) -> Connection:
     invite_id = handshake.invite_id
-    await ws.send(handshake.write_message2(None if invite_id is None else authorize.invite_psk(invite_id)))
+    invite_psk = None if invite_id is None else await authorize.invite_psk(invite_id)
+    await ws.send(handshake.write_message2(invite_psk))
     caller = handshake.read_message3(_binary(await ws.recv()))
     ws.protocol.max_message_size = MAX_RECORD
     channel = Channel(handshake.finish(), initiator=False)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from confide_crypto.errors import BusyError, ConfideError, DeniedError
+from confide_crypto.errors import BusyError, ConfideError, DeniedError, HandshakeError
 from confide_crypto.keys.identity import fingerprint_words, parse_public_key
 from confide_daemon import __version__
 from confide_daemon.access.enrolled_callers import Caller, Grants
@@ -86,11 +86,16 @@ class CallerAuthorization:
         # The folder's state and its contents as one value, since several threads read it at once.
         self._drop_in_cache: tuple[list[tuple[str, int, int]], list[tuple[bytes, str]]] = ([], [])
 
-    def invite_psk(self, invite_id: bytes) -> bytes | None:
+    async def invite_psk(self, invite_id: bytes) -> bytes | None:
         """Return the one-time secret (pre-shared key) of an invite, or None if there was never such
-        an invite.
+        an invite. Another node may have made it just now.
+
+        Raises HandshakeError if the changes of other nodes cannot be read.
         """
-        return self._invites.psk(invite_id)
+        try:
+            return await asyncio.to_thread(self._registry.sought, lambda: self._invites.psk(invite_id))
+        except StorageError as error:
+            raise HandshakeError("handshake failed: it is not known whether there is such an invite") from error
 
     async def admit(self, public_key: bytes, hello: Mapping[str, object], invite_id: bytes | None) -> dict[str, object]:
         """Return the welcome message for a peer that has proven this key. Of the peer's hello

@@ -55,7 +55,7 @@ class Door:
         """Keep an invite open."""
         self.invites[invite.invite_id] = invite.invite_psk
 
-    def invite_psk(self, invite_id: bytes) -> bytes | None:
+    async def invite_psk(self, invite_id: bytes) -> bytes | None:
         return self.invites.get(invite_id)
 
     async def admit(self, public_key: bytes, hello: dict[str, Any], invite_id: bytes | None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_
 from confide_cluster.daemon.spaces import node_bootstrap
 from confide_cluster.daemon.store import Postgres
 from confide_cluster.settings import StoreConfig
-from confide_crypto.errors import DeniedError
+from confide_crypto.errors import DeniedError, HandshakeError
 from confide_crypto.keys.bearer_tokens import digest_of
 from confide_crypto.keys.identity import Identity
 from confide_daemon.access import space_removal
@@ -771,6 +771,21 @@ def _killed_in_a_change(nodes: Nodes, at: str) -> None:
     psycopg.Connection.execute = execute  # type: ignore[method-assign]
     with closing(open_state(nodes.first, store=nodes.config)) as mine:
         mine.registry.add_caller(KEYS[0], Grants("m0"), space="home", added_by="line")
+
+
+async def test_an_invite_that_another_node_has_made_is_known_at_once(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nobody can tell whether there is one, the handshake fails as by a broken line: no device is told that its invite is wrong."""
+    first, second = nodes.join(), nodes.join("second")
+    callers = CallerAuthorization(second.registry, second.folder.authorized, Gate(), max_sessions=8)
+    Invites(first.registry).add(b"i" * 16, b"p" * 32, Grants("m0"), space="home", ttl_s=60.0)
+    assert await callers.invite_psk(b"i" * 16) == b"p" * 32
+    assert await callers.invite_psk(b"j" * 16) is None
+    monkeypatch.setattr(second.registry, "follow", lambda **_asked: (_ for _ in ()).throw(EngineError("it is away")))
+    assert await callers.invite_psk(b"i" * 16) == b"p" * 32
+    with pytest.raises(HandshakeError):
+        await callers.invite_psk(b"j" * 16)
 
 
 async def test_a_machine_that_another_node_took_in_is_known_at_once_or_told_to_come_again(
