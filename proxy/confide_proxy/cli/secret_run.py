@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import typer
 
 from confide_crypto import portable
 from confide_crypto.errors import ConfideError
-from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy import addons
 from confide_proxy.cli.console import CommandContext, ask_confirmation, doing, project_of, remark
 from confide_proxy.errors import RunRefusedError
@@ -28,22 +26,14 @@ from confide_proxy.link.session_values import MOST_REFERENCES, SessionValues
 from confide_proxy.mcp.client import CommandClient
 from confide_proxy.run import run_request
 from confide_proxy.run.approvals import MOST_ASKED, ONCE, SESSION, Approvals, PlannedUse, standing
-from confide_proxy.run.egress.header_secrets import (
-    Destination,
-    HeaderSecret,
-    HeaderSecrets,
-    ProxyEnvironment,
-    is_fit_header,
-)
+from confide_proxy.run.opened_run import OpenedRun
 from confide_proxy.run.run_masks import RunMasks
-from confide_proxy.run.run_request import HeaderUse, RunRequest
+from confide_proxy.run.run_request import RunRequest
 from confide_proxy.run.secret_names import SecretNames
 from confide_proxy.sealing.open_secrets import all_values, open_secret, resolve_references
-from confide_proxy.sealing.secret_references import REF, bare
 from confide_proxy.sealing.use_log import UseLog
 from confide_proxy.sync.project import Project
 
-_FIT_HEADER: Final = re.compile(rb"[!-~]([ -~]{0,16382}[!-~])?")
 _ANSWER_S: Final = 100.0
 """Time for an answer in the agent's client, whose shell does not wait for much longer."""
 _YES: Final = "yes"
@@ -95,33 +85,20 @@ def run(
             "this project's .confide.toml forbids commands that use secrets", hint="run = false says so"
         )
     opened = asyncio.run(_open_references(here, request, program))
-    terms = request.terms(program, opened.values, opened.masks.make)
-    with _way_out(here, request, opened) as way_out:
-        variables, files = {**terms.variables, **way_out.variables}, {**terms.files, **way_out.files}
+    with opened.child_terms() as terms:
         doing.end()  # from here on the terminal is the command's
-        code = child_process.run(terms._replace(variables=variables, files=files))
+        code = child_process.run(terms)
     child_process.end_by_signal(code)
     raise typer.Exit(code)
 
 
-class _Opened(NamedTuple):
-    """The secrets and values by reference, and what masks them."""
-
-    secrets: Mapping[str, Placeholder]
-    values: Mapping[str, bytes]
-    masks: RunMasks
-
-
-async def _open_references(here: CommandContext, request: RunRequest, program: str) -> _Opened:
-    """Return the value of each reference if the user lets the command use it, and what masks them."""
+async def _open_references(here: CommandContext, request: RunRequest, program: str) -> OpenedRun:
+    """Return the run with the value of each reference, if the user lets the command use it."""
     names = await asyncio.to_thread(SecretNames(here.paths.secret_names).read)
     project = await project_of(here, Path())
     async with here.client(project) as client:
         secrets = await resolve_references(client.connection, request.references, names)
-        places: dict[Placeholder, tuple[str, ...]] = {}
-        for each in request.headers:
-            secret = secrets[each.reference]
-            places[secret] = tuple(sorted({*places.get(secret, ()), each.place}))
+        places = request.header_places(secrets)
         use = PlannedUse(program, request.command, list(dict.fromkeys(secrets.values())), names, places)
         if twice := places.keys() & {secrets[each] for each in request.given}:
             raise RunRefusedError(
@@ -132,9 +109,7 @@ async def _open_references(here: CommandContext, request: RunRequest, program: s
         opened = {
             secret: (await open_secret(client.connection, client.sealing, str(secret))).value for secret in use.secrets
         }
-        for secret in use.secrets:
-            by = " as ".join((program, *places.get(secret, ())))
-            UseLog(here.paths.secret_uses).note([secret], by, approved)
+        use.note(UseLog(here.paths.secret_uses), approved)
         keys = client.sealing.keyring.keys
         assert keys is not None  # they opened the secrets
         identity = await client.sealing.keyring.identity()
@@ -142,7 +117,8 @@ async def _open_references(here: CommandContext, request: RunRequest, program: s
         masks = RunMasks(opened, here.paths.known, keys.space, keys.epochs[0], pages)
     for warning in use.warnings(opened):
         remark(f"confide: {warning}")
-    return _Opened(secrets, {reference: opened[secret] for reference, secret in secrets.items()}, masks)
+    values = {reference: opened[secret] for reference, secret in secrets.items()}
+    return OpenedRun(request, program, secrets, values, lambda: masks, here.config.run.ca_file)
 
 
 def _all_values(here: CommandContext, project: Project, seed: bytes) -> Iterator[SessionValues]:
@@ -161,28 +137,6 @@ def _all_values(here: CommandContext, project: Project, seed: bytes) -> Iterator
 async def _linked_values(here: CommandContext, project: Project) -> list[SessionValues]:
     async with CommandClient(here.paths, here.config, project) as client:
         return [page async for page in all_values(client.connection, client.sealing)]
-
-
-def _way_out(
-    here: CommandContext, request: RunRequest, opened: _Opened
-) -> contextlib.AbstractContextManager[ProxyEnvironment]:
-    """Have a proxy beside the command, if a header of a host gets a secret."""
-    if not request.headers:
-        return contextlib.nullcontext(ProxyEnvironment({}, {}))
-    from confide_proxy.run.egress import proxy_process  # its libraries take longer to load than the rest of a run
-
-    found = []
-    for each in request.headers:
-        value, secret = opened.values[each.reference], opened.secrets[each.reference]
-        if not _FIT_HEADER.fullmatch(value):
-            raise RunRefusedError(
-                f"the value of {secret} cannot stand in a header", hint="it has one line of at most 16 KiB"
-            )
-        destination = Destination.parse(each.host)
-        assert destination is not None  # `_header_use` has it
-        texts = (str(secret), f"{REF}{bare(each.reference)}")
-        found.append(HeaderSecret(destination, each.header, texts, value))
-    return proxy_process.running(HeaderSecrets(found), opened.masks.forms, here.config.run.ca_file)
 
 
 async def _approver_of(here: CommandContext, use: PlannedUse) -> str:
@@ -259,21 +213,15 @@ def _request(
                 "it is NAME=secret:REF, such as TOKEN=secret:npm-token, and each NAME once", param_hint=option
             )
         found.append(pairs)
-    request = RunRequest(command, found[0], found[1], stdin, [_header_use(each) for each in http or ()])
+    headers = [run_request.header_use(each) for each in http or ()]
+    uses = [each for each in headers if each is not None]
+    if len(uses) != len(headers):
+        form = "it is HOST:HEADER=secret:REF, such as api.example.com:Authorization=secret:api-token"
+        raise typer.BadParameter(f"{form}; a host is a name, with a port or without", param_hint="--http")
+    request = RunRequest(command, found[0], found[1], stdin, uses)
     if both := request.variables.keys() & request.files.keys():
         raise typer.BadParameter(f"{min(both)} is given twice", param_hint="--file")
     if not request.is_fit:
         ways = "--env, --file, --stdin or --http"
         raise typer.BadParameter(f"name 1 to {MOST_REFERENCES} secrets: {ways}", param_hint="--env")
     return request
-
-
-def _header_use(given: str) -> HeaderUse:
-    """Parse `HOST[:PORT]:HEADER=secret:REF`."""
-    place, equals, reference = given.partition("=")
-    host, _, header = place.rpartition(":")
-    destination = Destination.parse(host)
-    if not equals or destination is None or not is_fit_header(header):
-        form = "it is HOST:HEADER=secret:REF, such as api.example.com:Authorization=secret:api-token"
-        raise typer.BadParameter(f"{form}; a host is a name, with a port or without", param_hint="--http")
-    return HeaderUse(str(destination), header.lower(), reference)

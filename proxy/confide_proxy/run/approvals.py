@@ -18,7 +18,7 @@ from confide_crypto import atomic
 from confide_crypto.errors import printable
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.sealing.maskable import is_maskable
-from confide_proxy.sealing.use_log import hold_lock
+from confide_proxy.sealing.use_log import UseLog, hold_lock
 
 LASTS_S: Final = 12 * 3600
 """Longest time that an approval is remembered."""
@@ -94,6 +94,13 @@ class PlannedUse(NamedTuple):
             for secret, value in values.items()
             if not is_maskable(value)
         ]
+
+    def note(self, log: UseLog, approved: str) -> None:
+        """Write the use of each secret to the device's log. `approved` is the reason, as `standing`
+        returns it. Raises OSError if the log cannot be written.
+        """
+        for secret in self.secrets:
+            log.note([secret], " as ".join((self.program, *self.headers.get(secret, ()))), approved)
 
     def called(self, secret: Placeholder) -> str:
         """Return a secret's name, if it has one, and its placeholder."""

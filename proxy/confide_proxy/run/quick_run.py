@@ -7,13 +7,12 @@ the normal command (`cli.secret_run`) does the work and reports errors.
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity_file import SEED_PREFIX, identity_line
@@ -23,16 +22,13 @@ from confide_proxy.hooks import hook_paths
 from confide_proxy.hooks.hook_process import CONNECT_S, answer_from, connect
 from confide_proxy.link import session_values
 from confide_proxy.link.session_values import SessionValues
-from confide_proxy.run import child_process, run_request
+from confide_proxy.run import child_process, run_request, run_rules
 from confide_proxy.run.approvals import Approvals, PlannedUse, standing
-from confide_proxy.run.run_request import ChildTerms, RunRequest
-from confide_proxy.run.run_rules import rules
+from confide_proxy.run.opened_run import OpenedRun, load_masks
+from confide_proxy.run.run_request import RunRequest
 from confide_proxy.run.secret_names import SecretNames
 from confide_proxy.sealing.secret_references import bare
 from confide_proxy.sealing.use_log import UseLog
-
-if TYPE_CHECKING:
-    from confide_proxy.run.run_masks import RunMasks
 
 _SEED_BYTES: Final = 32
 
@@ -75,13 +71,14 @@ def run(arguments: Sequence[str]) -> None:
         return
     child_process.protect()
     try:
-        terms = _terms(request, _Place(*map(Path, hook_paths.find())))
+        opened = _opened(request, _Place(*map(Path, hook_paths.find())))
     except (ConfideError, OSError, ValueError):
         return  # the command line meets the same, and says so
-    if terms is None:
+    if opened is None:
         return
     try:
-        code = child_process.run(terms)
+        with opened.child_terms() as terms:
+            code = child_process.run(terms)
     except ConfideError as error:
         os.write(2, f"confide: {error.with_hint}\n".encode(errors="replace"))
         code = error.exit_code
@@ -89,8 +86,8 @@ def run(arguments: Sequence[str]) -> None:
     os._exit(code)
 
 
-def _terms(request: RunRequest, here: _Place) -> ChildTerms | None:
-    """Return what the command gets, its use noted; None if it gets nothing here.
+def _opened(request: RunRequest, here: _Place) -> OpenedRun | None:
+    """Return the run with its secrets, their use noted; None if it gets nothing here.
 
     Raises ConfideError, OSError, ValueError: the command line meets the same.
     """
@@ -103,25 +100,23 @@ def _terms(request: RunRequest, here: _Place) -> ChildTerms | None:
     if found is None:
         return None
     opened = dict(zip(found.secrets.values(), found.values, strict=True))
-    use = PlannedUse(program, request.command, list(opened), names)
-    allowed = rules(here.config)
-    approved = standing(use, allowed, Approvals(here.approvals)) if allowed is not None else ""
+    secrets = {each: found.secrets[_meant(each, names)] for each in request.references}
+    places = request.header_places(secrets)
+    rules = run_rules.read(here.config)
+    if rules is None or places.keys() & {secrets[each] for each in request.given}:
+        return None
+    use = PlannedUse(program, request.command, list(opened), names, places)
+    approved = standing(use, rules.allow, Approvals(here.approvals))
     if not approved:
         return None
-    values = {each: opened[found.secrets[_meant(each, names)]] for each in request.references}
+    values = {each: opened[secret] for each, secret in secrets.items()}
 
-    @cache
-    def masks() -> RunMasks:
-        run_masks = importlib.import_module("confide_proxy.run.run_masks")
-        pages = partial(all_values, here.state, seed)
-        made: RunMasks = run_masks.RunMasks(opened, here.known, found.space, found.first_key, pages)
-        return made
-
-    terms = request.terms(program, values, lambda: masks().make())
-    UseLog(here.uses).note(use.secrets, program, approved)
+    pages = partial(all_values, here.state, seed)
+    masks = cache(partial(load_masks, opened, here.known, found.space, found.first_key, pages))
+    use.note(UseLog(here.uses), approved)
     for warning in use.warnings(opened):
         os.write(2, f"confide: {warning}\n".encode())
-    return terms
+    return OpenedRun(request, program, secrets, values, masks, rules.ca_file)
 
 
 def _meant(reference: str, names: Mapping[str, Placeholder]) -> str:

@@ -6,16 +6,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.link.session_values import MOST_REFERENCES
+from confide_proxy.run.egress.header_secrets import Destination, HeaderSecret, HeaderSecrets, is_fit_header
+from confide_proxy.sealing.secret_references import REF, bare
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.masking import Mask
 
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FIT_HEADER: Final = re.compile(rb"[!-~]([ -~]{0,16382}[!-~])?")
 _MOST_VARIABLE: Final = 128 * 1024 - 256
 """Bytes of a variable with its name that Linux takes."""
-_OPTIONS: Final = {"--env": "env", "-e": "env", "--file": "file", "-f": "file", "--stdin": "stdin"}
+_OPTIONS: Final = {"--env": "env", "-e": "env", "--file": "file", "-f": "file", "--stdin": "stdin", "--http": "http"}
 
 
 class ChildTerms(NamedTuple):
@@ -97,6 +101,35 @@ class RunRequest(NamedTuple):
         count = len(self.variables) + len(self.files) + len(self.headers) + (self.stdin is not None)
         return 0 < count <= MOST_REFERENCES and self.variables.keys().isdisjoint(self.files)
 
+    def header_places(self, secrets: Mapping[str, Placeholder]) -> dict[Placeholder, tuple[str, ...]]:
+        """Return descriptions of the headers that each secret goes into, by secret. `secrets` has
+        the secret of each reference.
+        """
+        places: dict[Placeholder, tuple[str, ...]] = {}
+        for each in self.headers:
+            secret = secrets[each.reference]
+            places[secret] = tuple(sorted({*places.get(secret, ()), each.place}))
+        return places
+
+    def header_secrets(self, secrets: Mapping[str, Placeholder], values: Mapping[str, bytes]) -> HeaderSecrets:
+        """Return the headers with the values that they get. `secrets` and `values` have the secret
+        and the value of each reference.
+
+        Raises RunRefusedError if a value cannot be in a header.
+        """
+        found = []
+        for each in self.headers:
+            value, secret = values[each.reference], secrets[each.reference]
+            if not _FIT_HEADER.fullmatch(value):
+                raise RunRefusedError(
+                    f"the value of {secret} cannot stand in a header", hint="it has one line of at most 16 KiB"
+                )
+            destination = Destination.parse(each.host)
+            assert destination is not None  # `header_use` has it
+            texts = (str(secret), f"{REF}{bare(each.reference)}")
+            found.append(HeaderSecret(destination, each.header, texts, value))
+        return HeaderSecrets(found)
+
     def terms(self, program: str, values: Mapping[str, bytes], mask: Callable[[], Mask]) -> ChildTerms:
         """Return the command with the values that it gets. `values` has the value of each
         reference, and `mask` returns a new mask for an output stream.
@@ -120,7 +153,7 @@ def plain(arguments: Sequence[str]) -> RunRequest | None:
     None if they have any other form; the command line's full parser then reads them, or reports
     what is wrong.
     """
-    found: dict[str, list[str]] = {"env": [], "file": [], "stdin": []}
+    found: dict[str, list[str]] = {"env": [], "file": [], "stdin": [], "http": []}
     words = iter(arguments)
     for word in words:
         if word == "--":
@@ -131,9 +164,11 @@ def plain(arguments: Sequence[str]) -> RunRequest | None:
         found[_OPTIONS[name]].append(value if equals else next(words, ""))
     command = list(words)
     variables, files = pairs(found["env"]), pairs(found["file"])
-    if not command or len(found["stdin"]) > 1 or variables is None or files is None:
+    headers = [header_use(each) for each in found["http"]]
+    if not command or len(found["stdin"]) > 1 or variables is None or files is None or None in headers:
         return None
-    request = RunRequest(command, variables, files, next(iter(found["stdin"]), None))
+    uses = tuple(each for each in headers if each is not None)
+    request = RunRequest(command, variables, files, next(iter(found["stdin"]), None), uses)
     return request if request.is_fit else None
 
 
@@ -144,6 +179,16 @@ def pairs(given: Sequence[str]) -> dict[str, str] | None:
     found = dict(pair.split("=", 1) for pair in given if "=" in pair)
     is_fit = len(found) == len(given) and all(VARIABLE.fullmatch(name) for name in found)
     return found if is_fit else None
+
+
+def header_use(given: str) -> HeaderUse | None:
+    """Parse an argument of the form `HOST[:PORT]:HEADER=secret:REF`. None if it has another form."""
+    place, equals, reference = given.partition("=")
+    host, _, header = place.rpartition(":")
+    destination = Destination.parse(host)
+    if not equals or destination is None or not is_fit_header(header):
+        return None
+    return HeaderUse(str(destination), header.lower(), reference)
 
 
 def _fit(name: str, value: bytes) -> bytes:

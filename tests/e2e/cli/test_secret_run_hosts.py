@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.tls_hosts import EchoingHost, echoing_host
-from tests.support.programs.processes import CONFIDE, Inside, Machine
+from tests.support.programs.processes import CONFIDE, Inside, Machine, wait_until
+from tests.support.programs.wire import Wire
 
 PASSWORD = "xK7mQ2vR9tLw4zz"
 
@@ -45,6 +46,42 @@ def run(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=DEADLINE_S,
     )
+
+
+def quick(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """A run that a session on this machine has answered, and no link of its own; None if it made one."""
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "confide_proxy", "run", *arguments],
+        cwd=machine.project,
+        env=machine.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    return None if "confide_proxy.link.daemon_link" in ended.stderr else ended
+
+
+def test_beside_a_session_a_host_gets_the_value_without_a_link(desk: Machine, api: EchoingHost) -> None:
+    """What the command line refuses it refuses here too."""
+    settings = f"[run]\nallow = {{ db = ['curl'] }}\nca_file = '{api.ca_file}'\n"
+    (desk.home / "proxy.toml").write_text(settings)
+    rule = ("--http", f"{api.host}:authorization=secret:db")
+    curl = ("--", "curl", "-sS", "-H", "Authorization: token secret:db", f"https://{api.host}/")
+    with Wire(desk) as wire:
+        wire.open()
+        wire.tool("memory_status", {})
+        ended = wait_until("the session to answer", lambda: quick(desk, *rule, *curl))
+        assert ended.returncode == 0, ended.stderr
+        assert PASSWORD not in ended.stdout + ended.stderr
+        assert api.got == [f"token {PASSWORD}"]
+        assert desk.json("secrets", "audit")[0]["by"].endswith(f"curl as authorization of {api.host}")
+        both = run(desk, *rule, "--env", "DB=secret:db", *curl)
+        assert (both.returncode, "for the command itself too" in both.stderr) == (7, True)
+        for wrong, said in ((desk.home / "none.pem", "cannot be read"), (desk.home / "proxy.toml", "no certificates")):
+            (desk.home / "proxy.toml").write_text(settings.replace(str(api.ca_file), str(wrong)))
+            ended = run(desk, *rule, *curl)
+            assert (ended.returncode, said in ended.stderr, "hint: ca_file" in ended.stderr) == (7, True, True)
 
 
 def test_a_command_that_never_gets_the_value_uses_it_at_a_host(desk: Machine, api: EchoingHost) -> None:

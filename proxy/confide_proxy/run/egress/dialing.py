@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 
+from confide_proxy.run.egress.header_secrets import is_listed
 from confide_proxy.run.egress.http_stream import HttpStream
 
 CONNECT_S: Final = 20.0
@@ -49,14 +50,6 @@ def _proxy_of(host: str) -> SplitResult | None:
         return None
     found = urlsplit(named.get("https", ""))
     return found if found.scheme == "http" and found.hostname else None
-
-
-def is_listed(host: str, entry: str) -> bool:
-    """Return True if an entry of the variable `NO_PROXY` covers a host: the host itself, a domain
-    that contains it, or `*`.
-    """
-    name = entry.strip().lower().removeprefix("*").removeprefix(".").partition(":")[0]
-    return entry.strip() == "*" or (bool(name) and f".{host}".endswith(f".{name}"))
 
 
 async def _have_tunnel(stream: HttpStream, proxy: SplitResult, host: str, port: int) -> None:

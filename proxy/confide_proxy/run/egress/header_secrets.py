@@ -12,6 +12,8 @@ from typing import Final, NamedTuple, Self
 
 HTTPS_PORT: Final = 443
 _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
+USER: Final = "confide"
+"""The user name with which a command authenticates to the proxy."""
 CONNECTION_HEADERS: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect"}
     | {"range", "if-range", "accept-encoding", "proxy-authorization", "proxy-connection"}
@@ -57,6 +59,14 @@ class Destination(NamedTuple):
     def __str__(self) -> str:
         """Return it as an address or a `Host` header has it, without the default port."""
         return self.host if self.port == HTTPS_PORT else f"{self.host}:{self.port}"
+
+
+def is_listed(host: str, entry: str) -> bool:
+    """Return True if an entry of the variable `NO_PROXY` covers a host: the host itself, a domain
+    that contains it, or `*`.
+    """
+    name = entry.strip().lower().removeprefix("*").removeprefix(".").partition(":")[0]
+    return entry.strip() == "*" or (bool(name) and f".{host}".endswith(f".{name}"))
 
 
 class HeaderSecret(NamedTuple):

@@ -21,13 +21,12 @@ import h11
 
 from confide_crypto.transport.task_group import TaskGroup
 from confide_proxy.run.egress.dialing import dial
-from confide_proxy.run.egress.header_secrets import CONNECTION_HEADERS, Destination, HeaderSecrets
+from confide_proxy.run.egress.header_secrets import CONNECTION_HEADERS, USER, Destination, HeaderSecrets
 from confide_proxy.run.egress.host_connection import HostConnection, HostError, OutgoingRequest, is_path
 from confide_proxy.run.egress.http_stream import IDLE_S, HttpStream
 from confide_proxy.sealing.masking import SecretForms
 
 MOST_CONNECTIONS: Final = 256
-USER: Final = "confide"
 HEAD_S: Final = 20.0
 """Time for what comes before a connection to a host: the request for it, and the handshake."""
 CLOSE_S: Final = 1.0
@@ -65,6 +64,17 @@ class LocalProxy:
         server = await asyncio.start_server(self._take, sock=listener)
         async with server:
             await server.serve_forever()
+
+    def run(self, listener: socket.socket, alive: int) -> None:
+        """Serve connections to the listening socket until the pipe `alive` ends."""
+        asyncio.run(self._run(listener, alive))
+
+    async def _run(self, listener: socket.socket, alive: int) -> None:
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(alive, ended.set)
+        serving = asyncio.create_task(self.serve(listener))
+        await ended.wait()
+        serving.cancel()
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._count += 1

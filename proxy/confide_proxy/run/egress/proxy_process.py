@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import importlib
 import os
 import secrets
 import signal
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from confide_proxy.errors import RunRefusedError
 from confide_proxy.run.egress import roots, run_certificate
-from confide_proxy.run.egress.dialing import is_listed
-from confide_proxy.run.egress.header_secrets import Destination, HeaderSecrets, ProxyEnvironment
-from confide_proxy.run.egress.local_proxy import USER, LocalProxy
-from confide_proxy.sealing.masking import SecretForms
+from confide_proxy.run.egress.header_secrets import USER, Destination, HeaderSecrets, ProxyEnvironment, is_listed
+
+if TYPE_CHECKING:
+    from confide_proxy.sealing.masking import SecretForms
 
 _PROXIES: Final = ("HTTPS_PROXY", "https_proxy")
 _BYPASSES: Final = ("NO_PROXY", "no_proxy")
@@ -28,29 +30,32 @@ _BUNDLES: Final = (
 
 
 @contextlib.contextmanager
-def running(secrets_by_host: HeaderSecrets, forms: SecretForms, ca_file: str) -> Iterator[ProxyEnvironment]:
+def running(
+    secrets_by_host: HeaderSecrets, forms: Callable[[], SecretForms], ca_file: str
+) -> Iterator[ProxyEnvironment]:
     """Run the proxy beside a command, and yield the environment variables for the command. This
     process forks, so it must have no other thread.
 
+    The new process loads the proxy's libraries while the command starts; a connection waits for
+    them.
+
     Args:
         secrets_by_host: the secrets for headers of hosts.
-        forms: the secret values that are masked in responses.
+        forms: returns the secret values that are masked in responses; called in the new process.
         ca_file: file of further root certificates that verify hosts; "" for none.
 
-    Raises RunRefusedError if there are no usable root certificates, and OSError if the proxy cannot
-    be started.
+    Raises RunRefusedError if there are no root certificates or `ca_file` is wrong, and OSError if
+    the proxy cannot be started.
     """
     trusted = roots.trusted(ca_file)
-    outer = roots.verifying(trusted)
     certificate = run_certificate.make([each.host for each in secrets_by_host.destinations])
     credential = secrets.token_urlsafe(32)
-    proxy = LocalProxy(secrets_by_host, forms, credential, certificate.context, outer)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         port = listener.getsockname()[1]
         alive, held = os.pipe()
         if (pid := os.fork()) == 0:
             os.close(held)
-            _serve(proxy, listener, alive)
+            _serve(lambda: (secrets_by_host, forms(), credential, certificate.context), trusted, listener, alive)
     os.close(alive)
     address = f"http://{USER}:{credential}@127.0.0.1:{port}".encode()
     try:
@@ -61,24 +66,27 @@ def running(secrets_by_host: HeaderSecrets, forms: SecretForms, ca_file: str) ->
         os.waitpid(pid, 0)
 
 
-def _serve(proxy: LocalProxy, listener: socket.socket, alive: int) -> NoReturn:
-    """Be the proxy until the pipe `alive` ends, away from the terminal and its signals."""
+def _serve(
+    terms: Callable[[], tuple[HeaderSecrets, SecretForms, str, ssl.SSLContext]],
+    trusted: bytes,
+    listener: socket.socket,
+    alive: int,
+) -> NoReturn:
+    """Be the proxy until the pipe `alive` ends, away from the terminal and its signals. `terms`
+    returns the first arguments of `LocalProxy`.
+    """
     try:
         os.setsid()
+        outer = roots.verifying(trusted)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        asyncio.run(_until_end(proxy, listener, alive))
+        local_proxy = importlib.import_module("confide_proxy.run.egress.local_proxy")
+        local_proxy.LocalProxy(*terms(), outer).run(listener, alive)
+    except RunRefusedError as error:
+        os.write(2, f"confide: {error.with_hint}\n".encode(errors="replace"))
     finally:
         os._exit(0)
-
-
-async def _until_end(proxy: LocalProxy, listener: socket.socket, alive: int) -> None:
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_reader(alive, ended.set)
-    serving = asyncio.create_task(proxy.serve(listener))
-    await ended.wait()
-    serving.cancel()
 
 
 def _environment(

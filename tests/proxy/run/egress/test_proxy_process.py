@@ -28,7 +28,7 @@ from confide_proxy.run.egress.proxy_process import running
 from confide_proxy.run.egress.header_secrets import Destination, HeaderSecret, HeaderSecrets
 from confide_proxy.sealing.masking import SecretForms
 secrets = HeaderSecrets([HeaderSecret(Destination("{NAME}"), "authorization", ("secret:api",), b"xK7mQ2vR9tLw4zz")])
-with running(secrets, SecretForms({{}}), sys.argv[1]) as found:
+with running(secrets, lambda: SecretForms({{}}), sys.argv[1]) as found:
     print(json.dumps([{{name: each.decode() for name, each in one.items()}} for one in found]), flush=True)
     sys.stdin.read()
 """
