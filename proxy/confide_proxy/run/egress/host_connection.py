@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 import h11
 
-from confide_proxy.run.egress.dialing import dial
+from confide_proxy.run.egress.dialing import dial, reason
 from confide_proxy.run.egress.header_secrets import Destination
 from confide_proxy.run.egress.http_stream import HttpStream
 from confide_proxy.sealing.masking import Mask, SecretForms
@@ -90,7 +90,7 @@ class HostConnection:
         except ssl.SSLCertVerificationError as error:
             raise HostError(f"its certificate is not trusted: {error.verify_message}") from error
         except (OSError, TimeoutError) as error:
-            raise HostError(f"it cannot be reached: {type(error).__name__}") from error
+            raise HostError(f"it cannot be reached: {reason(error)}") from error
         return cls(destination, HttpStream(h11.CLIENT, reader, writer), forms)
 
     @property

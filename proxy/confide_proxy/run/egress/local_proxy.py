@@ -20,7 +20,7 @@ from typing import Final
 import h11
 
 from confide_crypto.transport.task_group import TaskGroup
-from confide_proxy.run.egress.dialing import dial
+from confide_proxy.run.egress.dialing import dial, reason
 from confide_proxy.run.egress.header_secrets import CONNECTION_HEADERS, USER, Destination, HeaderSecrets
 from confide_proxy.run.egress.host_connection import HostConnection, HostError, OutgoingRequest, is_path
 from confide_proxy.run.egress.http_stream import IDLE_S, HttpStream
@@ -129,7 +129,7 @@ class LocalProxy:
         try:
             reader, writer = await dial(host, port)
         except (OSError, TimeoutError) as error:
-            await _refuse(stream, 502, f"{host} cannot be reached: {type(error).__name__}")
+            await _refuse(stream, 502, f"{host} cannot be reached: {reason(error)}")
             return
         try:
             await stream.send(h11.Response(status_code=200, headers=[]))
