@@ -135,7 +135,7 @@ def test_short_notes_that_were_stored_one_after_the_other_vote_too() -> None:
     assert found == pytest.approx({1: 0.0, 2: 0.2 * (0.9 - 0.3), 3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0})
 
 
-SURE = Evidence(0.7, 0.8, 0.6, stated=0.9, held=1.0, missing=0.0, deviation=5.0, everyday=0.3, keyword_lead=0.3)
+SURE = Evidence(0.7, 0.8, 0.6, stated=0.9, held=1.0, missing=0.0, deviation=5.0, everyday=0.3, lead=0.8)
 VAGUE = Evidence(0.4, 0.3, 0.15, stated=0.2, held=0.2, missing=0.8, deviation=1.5, everyday=0.0)
 
 
@@ -164,8 +164,8 @@ def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
         > evidence.unasked_score
         > evidence._replace(everyday=-0.3).unasked_score
     )
-    ahead = evidence._replace(keyword_lead=0.5)
-    assert evidence._replace(keyword_lead=-0.2).unasked_score < evidence.unasked_score < ahead.unasked_score
+    ahead = evidence._replace(lead=0.5)
+    assert evidence._replace(lead=-0.2).unasked_score < evidence.unasked_score < ahead.unasked_score
     assert Evidence(0.6, 0.8).unasked_score == Evidence(0.6, 0.8).score
 
 

@@ -58,7 +58,7 @@ def test_the_formulas_have_the_products_numbers() -> None:
         f" + {h['vector']} × vector + {h['deviation']} × deviation"
         f" + {h['few']} × few − {-h['constant']}`",
         f"{u['stated']} × stated + {u['held']} × held + {u['vector']} × vector + {u['everyday']} × everyday"
-        f" + {u['keyword_lead']} × keyword lead − {-u['constant']}`",
+        f" + {u['lead']} × lead − {-u['constant']}`",
         f"{v['vector']:.0f} × vector − {-v['constant']:.0f}`",
         f"{k['keyword']} × keyword + {k['terms']} × terms − {-k['constant']}`",
         f"`{weights.balanced_score} × score + {weights.balanced_recency} × recency + {weights.balanced_importance} × importance"

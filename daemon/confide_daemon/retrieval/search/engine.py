@@ -537,7 +537,7 @@ class _Search:
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         background = self._background if is_measured else None
-        words_of_field = saturate(field_of(legs.keyword.values()))
+        relevance_of_field = field_of(factors.relevance for factors in self._factors.values())
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
@@ -569,7 +569,7 @@ class _Search:
                     deviation=deviation,
                     everyday=everyday,
                     few=self._few,
-                    keyword_lead=keyword - words_of_field,
+                    lead=factors.relevance - relevance_of_field,
                 )
             factors.evidence = evidence
             factors.score = score = max(self._score_to_show(evidence, factors), OF_A_PAGE if factors.page else 0.0)

@@ -196,7 +196,7 @@ def explain(
             "unnamed": float(evidence.unnamed),
             "deviation": evidence.deviation,
             "everyday": evidence.everyday,
-            "keywordLead": evidence.keyword_lead,
+            "lead": evidence.lead,
             "lacking": evidence.lacking,
             "ownScore": found.score,
             "order": found.order,
