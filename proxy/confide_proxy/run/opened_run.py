@@ -46,8 +46,8 @@ class OpenedRun(NamedTuple):
         """Yield what the command gets, and run the HTTPS proxy in the block if it needs one. This
         process forks for it, so it must have no other thread.
 
-        Raises RunRefusedError if a value cannot be where it is to go, or there are no root
-        certificates; OSError if the proxy cannot be started.
+        Raises RunRefusedError if a value cannot be where it is to go, or the proxy cannot be
+        started.
         """
         terms = self.request.terms(self.program, self.values, lambda: self.masks().make())
         with self._header_proxy() as proxy:

@@ -44,18 +44,24 @@ def running(
         forms: returns the secret values that are masked in responses; called in the new process.
         ca_file: file of further root certificates that verify hosts; "" for none.
 
-    Raises RunRefusedError if there are no root certificates or `ca_file` is wrong, and OSError if
-    the proxy cannot be started.
+    Raises RunRefusedError if there are no root certificates, `ca_file` is wrong, or the proxy
+    cannot be started.
     """
     trusted = roots.trusted(ca_file)
-    certificate = run_certificate.make([each.host for each in secrets_by_host.destinations])
     credential = secrets.token_urlsafe(32)
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-        port = listener.getsockname()[1]
-        alive, held = os.pipe()
-        if (pid := os.fork()) == 0:
-            os.close(held)
-            _serve(lambda: (secrets_by_host, forms(), credential, certificate.context), trusted, listener, alive)
+    try:
+        certificate = run_certificate.make([each.host for each in secrets_by_host.destinations])
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+            port = listener.getsockname()[1]
+            alive, held = os.pipe()
+            if (pid := os.fork()) == 0:
+                os.close(held)
+                _serve(lambda: (secrets_by_host, forms(), credential, certificate.context), trusted, listener, alive)
+    except OSError as error:
+        raise RunRefusedError(
+            f"the proxy that --http needs cannot be started: {error.strerror}",
+            hint="it takes a port of 127.0.0.1, and some KiB of the folder for temporary files",
+        ) from error
     os.close(alive)
     address = f"http://{USER}:{credential}@127.0.0.1:{port}".encode()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,7 +19,9 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.programs.processes import wait_until
 
 from confide_proxy.errors import RunRefusedError
-from confide_proxy.run.egress import roots, run_certificate
+from confide_proxy.run.egress import proxy_process, roots, run_certificate
+from confide_proxy.run.egress.header_secrets import Destination, HeaderSecret, HeaderSecrets
+from confide_proxy.sealing.masking import SecretForms
 
 NAME = "api.example.test"
 _BEGIN = "-----BEGIN CERTIFICATE-----"
@@ -108,6 +111,20 @@ def test_a_host_is_verified_by_the_systems_roots_and_the_users(
     monkeypatch.setattr(roots, "_BUNDLES", ())
     with pytest.raises(RunRefusedError, match="none of the usual places"):
         roots.trusted("")
+
+
+@pytest.mark.parametrize("place", ["socket.create_server", "os.pipe", "tempfile.NamedTemporaryFile"])
+def test_what_keeps_it_from_starting_is_said(own: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(place, full)
+    secret = HeaderSecret(Destination(NAME), "authorization", ("secret:api",), b"xK7mQ2vR9tLw4zz")
+    with (
+        pytest.raises(RunRefusedError, match="cannot be started: No space left"),
+        proxy_process.running(HeaderSecrets([secret]), lambda: SecretForms({}), str(own)),
+    ):
+        pass
 
 
 def test_no_key_of_a_run_is_left_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
