@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confide_crypto.sealing.placeholder import Placeholder
 from confide_proxy.link.session_values import SessionValues
-from confide_proxy.run.egress.header_secrets import ProxyEnvironment
+from confide_proxy.run.egress.proxy_environment import ProxyEnvironment
 from confide_proxy.run.run_request import ChildTerms, RunRequest
 
 if TYPE_CHECKING:

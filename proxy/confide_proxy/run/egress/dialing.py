@@ -11,8 +11,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 
-from confide_proxy.run.egress.header_secrets import is_listed
 from confide_proxy.run.egress.http_stream import HttpStream
+from confide_proxy.run.egress.proxy_environment import is_listed
 
 CONNECT_S: Final = 20.0
 """Time to reach a host, with the handshake of TLS."""

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple, Self
 
 HTTPS_PORT: Final = 443
 _HEADER: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
-USER: Final = "confide"
-"""The user name with which a command authenticates to the proxy."""
 CONNECTION_HEADERS: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect"}
     | {"range", "if-range", "accept-encoding", "proxy-authorization", "proxy-connection"}
@@ -61,14 +59,6 @@ class Destination(NamedTuple):
         return self.host if self.port == HTTPS_PORT else f"{self.host}:{self.port}"
 
 
-def is_listed(host: str, entry: str) -> bool:
-    """Return True if an entry of the variable `NO_PROXY` covers a host: the host itself, a domain
-    that contains it, or `*`.
-    """
-    name = entry.strip().lower().removeprefix("*").removeprefix(".").partition(":")[0]
-    return entry.strip() == "*" or (bool(name) and f".{host}".endswith(f".{name}"))
-
-
 class HeaderSecret(NamedTuple):
     """A secret that goes into a header of one host. Its repr does not show the value.
 
@@ -111,19 +101,6 @@ class HeaderSecrets:
         """
         texts = self._by_host.get(destination, {})
         return [(name, texts[name].replaced(value) if name in texts else value) for name, value in headers]
-
-
-class ProxyEnvironment(NamedTuple):
-    """The environment variables that make a command use the proxy.
-
-    Attributes:
-        variables: the proxy's address, with the credential for it.
-        files: the certificates to trust. They are written to files, whose paths go into these
-            variables.
-    """
-
-    variables: Mapping[str, bytes]
-    files: Mapping[str, bytes]
 
 
 class _Texts:

@@ -21,9 +21,10 @@ import h11
 
 from confide_crypto.transport.task_group import TaskGroup
 from confide_proxy.run.egress.dialing import dial, reason
-from confide_proxy.run.egress.header_secrets import CONNECTION_HEADERS, USER, Destination, HeaderSecrets
+from confide_proxy.run.egress.header_secrets import CONNECTION_HEADERS, Destination, HeaderSecrets
 from confide_proxy.run.egress.host_connection import HostConnection, HostError, OutgoingRequest, is_path
 from confide_proxy.run.egress.http_stream import IDLE_S, HttpStream
+from confide_proxy.run.egress.proxy_environment import USER
 from confide_proxy.sealing.masking import SecretForms
 
 MOST_CONNECTIONS: Final = 256

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from confide_proxy.errors import RunRefusedError
 from confide_proxy.run.egress import roots, run_certificate
-from confide_proxy.run.egress.header_secrets import USER, Destination, HeaderSecrets, ProxyEnvironment, is_listed
+from confide_proxy.run.egress.header_secrets import Destination, HeaderSecrets
+from confide_proxy.run.egress.proxy_environment import USER, ProxyEnvironment, is_listed
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.masking import SecretForms

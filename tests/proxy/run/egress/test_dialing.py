@@ -21,7 +21,7 @@ PASSWORD = "p@ss/word"
 
 @dataclass
 class CompanyProxy:
-    """A proxy that connects whoever has its password, to one host whatever name is asked for."""
+    """A proxy with a password. It connects each CONNECT to the same host, whatever name that has."""
 
     host: TlsHost
     lines: list[bytes] = field(default_factory=list)
@@ -69,7 +69,7 @@ async def company(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CompanyProxy
 
 
 async def asked(name: str = NAME) -> bytes:
-    """What a host says, asked by its name over HTTPS."""
+    """Send a GET request to a host over HTTPS, and return the response."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     AUTHORITY.configure_trust(trust)
     reader, writer = await dial(name, 443, trust)

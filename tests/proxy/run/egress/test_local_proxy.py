@@ -16,8 +16,9 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.network.tls_hosts import AUTHORITY, TlsHost, lead, tls_host
 
 from confide_proxy.run.egress import run_certificate
-from confide_proxy.run.egress.header_secrets import USER, Destination, HeaderSecret, HeaderSecrets
+from confide_proxy.run.egress.header_secrets import Destination, HeaderSecret, HeaderSecrets
 from confide_proxy.run.egress.local_proxy import LocalProxy
+from confide_proxy.run.egress.proxy_environment import USER
 from confide_proxy.sealing.masking import SecretForms
 
 VALUE = b"xK7mQ2vR9tLw4zz"
