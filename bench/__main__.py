@@ -53,6 +53,7 @@ BENCHES = (
     "secrets",
     "hooks",
     "hook_prompts",
+    "quiet.fit",
     "action.judge",
     "stale.judge",
     "gateway",

@@ -5,7 +5,7 @@
 FOLDER is `fixtures` of a copy of https://github.com/tenurehq/precisionMemBench (MIT), which is no part of this repository. Nothing was
 fitted on it. Each belief is a note with fields: its name, aliases as keywords, its scope as a tag, `supersedes`, and `status: resolved`.
 What the benchmark itself does beside a search (pinned facts, open questions, relations) is done here as by its `baseAdapter.ts`, and
-precision and recall are reckoned as there: over what a search returns, without the pinned facts, by cases in which that says something.
+precision and recall are computed as there: over what a search returns, less the pinned facts, in the cases for which they are defined.
 
 A case's query goes to the notes of its user, at most `maxBeliefs` (20) hits: once without its scope, and once with its first scope as a
 tag, as the benchmark gives it to others.
@@ -18,7 +18,7 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -38,7 +38,7 @@ Belief = Mapping[str, Any]
 
 
 class Judged(NamedTuple):
-    """A case's precision and recall; None where they say nothing. `is_empty`: nothing should be found; `is_right`: and that was so."""
+    """A case's precision and recall, None where undefined. `is_empty`: the case expects no result; `is_right`: and there was none."""
 
     precision: float | None
     recall: float | None
@@ -64,7 +64,7 @@ def note(belief: Belief, beliefs: Iterable[Belief]) -> str:
 
 
 async def found(
-    beliefs: Mapping[str, Belief], cases: Iterable[Mapping[str, Any]], model: LoadedModel, threshold: float
+    beliefs: Mapping[str, Belief], cases: Sequence[Mapping[str, Any]], model: LoadedModel, threshold: float
 ) -> dict[bool, list[tuple[Mapping[str, Any], list[str]]]]:
     """The ids that a search finds for each case, by whether its scope was given as a tag."""
     answers: dict[bool, list[tuple[Mapping[str, Any], list[str]]]] = {False: [], True: []}

@@ -2,8 +2,8 @@
 
     python -m bench.quiet.fit [--sizes 40 400 4000 40000] [--kept FILE]
 
-It prints the weights, and what each fifth of the memories comes to by a fit of the others. `--kept` writes the answers to a file, or
-takes them from it: asking takes minutes, a fit seconds.
+It prints the weights, what each fifth of the memories comes to by a fit of the others, and what is shipped comes to. `--kept` writes
+the answers to a file, or takes them from it: asking takes minutes, a fit seconds.
 
 The hits of a question are outcomes of one choice: each hit, or none of them (multinomial logistic regression, McFadden 1974, with the
 utility of "none" fixed at 0). So a question that nothing answers counts against all of its hits at once, as many as there are. Of a
@@ -288,6 +288,35 @@ def show_prompts(found: Sequence[Answer], names: Sequence[str]) -> None:
             )
 
 
+def show_shipped(found: Sequence[Answer]) -> None:
+    """What the shipped weights and thresholds come to at each size."""
+    print("as shipped")
+    for beside in dict.fromkeys(one.beside for one in found):
+        kinds: dict[str, list[Answer]] = {}
+        for one in found:
+            if one.beside == beside:
+                kinds.setdefault(one.asked.kind, []).append(one)
+        known = [one for kind in ("answered", "day") for one in kinds.get(kind, [])]
+        right = [one.right(1) or 0.0 for one in known if one.right(1) is not None]
+        same = [one.best for kind in SAME_PROJECT for one in kinds.get(kind, [])]
+        foreign = [one.best for one in kinds["foreign"]]
+        silent, others = (100 * np.mean([best < SEARCH_BOUND for best in some]) for some in (same, foreign))
+        got, could = (
+            100 * np.mean([_has_note(one, bound) for one in kinds["prompt"]]) for bound in (PROMPT_BOUND, -1.0)
+        )
+        loud = 100 * np.mean([one.best >= PROMPT_BOUND for one in kinds["everyday"]])
+        print(
+            f"  {beside:12s} same project {silent:4.1f} % and foreign {others:4.1f} % get nothing,"
+            f" right first lost {100 * np.mean([score < SEARCH_BOUND for score in right]):4.1f} %;"
+            f" prompts: {got:4.1f} % get their note (among the first three: {could:4.1f} %), noise {loud:4.1f} %"
+        )
+
+
+def _has_note(answer: Answer, bound: float) -> bool:
+    """Whether a right hit is among the first three that have this score."""
+    return any(hit["isRight"] for hit in [hit for hit in answer.hits if hit["ownScore"] >= bound][:SHOWN])
+
+
 def main() -> None:
     """Ask, fit, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -303,7 +332,9 @@ def main() -> None:
             kept.write_bytes(pickle.dumps(found))
     # `few` is of the whole search, and was chosen by hand (README.md).
     show_searches(found, [name for name in HYBRID if name not in ("constant", "few")])
-    show_prompts([one for one in found if one.origin == "quiet"], [name for name in UNASKED if name != "constant"])
+    ours = [one for one in found if one.origin == "quiet"]
+    show_prompts(ours, [name for name in UNASKED if name != "constant"])
+    show_shipped(ours)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def quick(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def test_beside_a_session_a_host_gets_the_value_without_a_link(desk: Machine, api: EchoingHost) -> None:
-    """What the command line refuses it refuses here too."""
+    """The fast path refuses the same runs as the normal command."""
     settings = f"[run]\nallow = {{ db = ['curl'] }}\nca_file = '{api.ca_file}'\n"
     (desk.home / "proxy.toml").write_text(settings)
     rule = ("--http", f"{api.host}:authorization=secret:db")

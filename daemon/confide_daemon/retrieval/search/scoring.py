@@ -74,8 +74,8 @@ UNASKED = {
     "constant": -6.4,
 }
 # A query without an answer finds many chunks that are about as good; an answer stands out. This
-# many are compared. Where the words of five were, 19 % of everyday prompts got a note among 40,000
-# chunks and 3 % among 40; now 3 to 5 % do at each size.
+# many are compared. A lead of keyword scores over the fifth best let 19 % of everyday prompts get a
+# note among 40,000 chunks, and 3 % among 40; this one lets 3 to 5 % at each size.
 FIELD = 16
 # Used where no cohort is known: half of all searches have less.
 USUAL_MARGIN, USUAL_DEVIATION = 0.13, 3.0

@@ -776,7 +776,7 @@ def _killed_in_a_change(nodes: Nodes, at: str) -> None:
 async def test_an_invite_that_another_node_has_made_is_known_at_once(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While nobody can tell whether there is one, the handshake fails as by a broken line: no device is told that its invite is wrong."""
+    """While PostgreSQL is away, the handshake of an unknown invite ends like a lost connection, and not with "wrong invite"."""
     first, second = nodes.join(), nodes.join("second")
     callers = CallerAuthorization(second.registry, second.folder.authorized, Gate(), max_sessions=8)
     Invites(first.registry).add(b"i" * 16, b"p" * 32, Grants("m0"), space="home", ttl_s=60.0)
