@@ -20,14 +20,14 @@ DEADLINES: Final = {
     "confide_proxy.freshness.tied_notes": ("BUDGET_S",),
     "confide_proxy.hooks.hook_process": ("CONNECT_S",),
     "confide_proxy.hooks.server.prompt_listener": ("READ_S",),
-    "confide_proxy.hooks.server.recall": ("ANSWER_S", "DAEMON_S"),
+    "confide_proxy.hooks.server.recall": ("ANSWER_S", "DAEMON_S", "FIRST_S"),
     "confide_proxy.hooks.server.session_asks": ("CONNECT_S",),
     "confide_proxy.offline.completing": ("HERE_S", "LINKED_S"),
     "confide_proxy.run.quick_run": ("CONNECT_S",),
     "confide_proxy.sync.project": ("_GIT_DEADLINE_S",),
 }
 """By module, also where a name was imported from another one."""
-OF_A_HOOK: Final = {"confide_proxy.hooks.hook_process": ("ACTION_S", "DEADLINE_S")}
+OF_A_HOOK: Final = {"confide_proxy.hooks.hook_process": ("ACTION_S", "DEADLINE_S", "FIRST_S")}
 """The whole time of a hook's process."""
 
 

@@ -5,7 +5,7 @@ It forwards the event over a Unix socket to the process that answers all hooks o
 (`server/seat.py`), and opens no other connection. The user waits for it in every turn, so it
 imports only the light modules of this folder, json, os and socket (a test checks the imports), and
 each wait has a timeout. If a session that could answer is still starting, a prompt's hook waits for
-it.
+it, and for the daemon that it starts.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ waits for all of it.
 """
 ACTION_S: Final = 0.25
 """The same at a tool call."""
+FIRST_S: Final = 2.0
+"""The same at a prompt while a session is starting. Where nothing ran before, it listens after a
+third of a second, and the daemon that it starts answers after a second more.
+"""
 MOST_START_S: Final = 0.15
 """Most of that time counted for the start. The interpreter takes about 15 ms, or 100 on a busy
 machine, and a process may have been suspended.
@@ -117,10 +121,13 @@ class Hook:
             return counts.SILENT
         asked = {"kind": event.kind, "client": event.client, "session": event.session, "source": event.source}
         asked["cwd"] = event.cwd
+        is_first = event.kind == events.PROMPT and self._is_awaited(event)
         if event.kind == events.PROMPT:
             asked["prompt"] = event.prompt
+        if is_first:
+            self._end = self._began + FIRST_S
         outcome, told = self._request(asked)
-        if event.kind == events.PROMPT and outcome == counts.ABSENT and self._is_awaited(event):
+        if is_first and outcome == counts.ABSENT:
             session_marks.hurry(self._state)
             while outcome == counts.ABSENT and self._remaining_s() > LEAST_S:
                 time.sleep(AGAIN_S)

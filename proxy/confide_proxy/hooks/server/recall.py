@@ -25,6 +25,7 @@ from confide_proxy import addons
 from confide_proxy.errors import KeyLockedError, NotJoinedError, NotSetUpError, UnfitAnswerError
 from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.hooks import block, briefings, events, prompt_filter, session_marks
+from confide_proxy.hooks.hook_process import FIRST_S
 from confide_proxy.hooks.server import form, usage
 from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
@@ -47,7 +48,7 @@ With it, 1 to 3 % of prompts that no note helps with get one beside logs, and up
 chunks of documentation (`python -m bench.quiet.fit`).
 """
 ANSWER_S: Final = 0.3
-"""Time for an answer, after a hook has started and connected."""
+"""Time for an answer to a hook that doesn't say how long it waits."""
 WAY_S: Final = 0.02
 """Time for an answer's way back, subtracted from the time that the hook has left."""
 DAEMON_S: Final = 0.25
@@ -533,7 +534,7 @@ def _time_for(asked: Mapping[str, object]) -> float:
     if asked.get("kind") == session_values.KIND:
         return session_values.time_for(asked)
     left_ms = asked.get("ms")  # an older hook doesn't send it
-    return min(ANSWER_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S
+    return min(FIRST_S, max(0.0, left_ms / 1000 - WAY_S)) if isinstance(left_ms, int) else ANSWER_S
 
 
 def _identify(paths: ProxyPaths, folder: str) -> tuple[str, str] | None:

@@ -38,6 +38,10 @@ log = logging.getLogger(__name__)
 NAME: Final = "hooks"
 AGAIN_S: Final = 1.0
 PULSE_S: Final = 1.0
+FIRST_LOOK_S: Final = 0.05
+"""Interval until the first attempt to connect has ended: a session of one prompt is over in a second, and
+its briefing is for the next one.
+"""
 SILENT_S: Final = 5.0
 """A holder that has shown no sign of life for this long is suspended."""
 _MOST_PID: Final = 2**31
@@ -86,7 +90,8 @@ class Hooks:
                 if is_up and not was_up:
                     recall.on_up()
                 was_up = is_up
-                await asyncio.sleep(PULSE_S)
+                is_connecting = self._link.is_up is None and self._link.reason is None
+                await asyncio.sleep(FIRST_LOOK_S if is_connecting else PULSE_S)
         finally:
             recall.end()
             listener.close()

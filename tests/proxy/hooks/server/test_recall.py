@@ -171,6 +171,21 @@ async def test_what_would_come_too_late_for_its_hook_counts_as_never_shown(here:
     assert "Row locks." in (await here.recall.answer({**asked, "ms": 100_000}))["context"]
 
 
+async def test_a_hook_that_waits_for_the_daemons_start_gets_its_answer(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first prompt of a session with nothing running before: its hook says how long it waits, and gets briefing and hits."""
+    monkeypatch.setattr(recall, "ANSWER_S", 0.01)
+    here.link.is_up, here.link.says = None, {"result": {"results": [hit("a")]}}
+    asked = {"kind": "prompt", "cwd": str(here.folder), "session": "s", "prompt": QUESTION}
+    answer = asyncio.create_task(here.recall.answer({**asked, "ms": int(DEADLINE_S * 1000)}))
+    await asyncio.sleep(0.05)
+    assert not answer.done()
+    here.link.is_up = True
+    assert "About a." in (await answer)["context"]
+    here.recall.end()
+
+
 def hit(name: str, **more: object) -> dict[str, object]:
     found = {"path": f"memory/{name}.md", "project": "shop", "startLine": 3, "heading": "", "snippet": f"About {name}."}
     return found | {"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "agent"} | more
