@@ -131,6 +131,7 @@ class Streamer:
             seat = Seat(self._seats, f"{space}\0{folder.root}")
             turn = _Turn(folder, seat, former.tasks[0] if former else None)
             self._turns[folder.project] = turn
+            self._note_uncompared(turn)
             turn.tasks.append(spawn(self._services.keep(f"the sync of {folder.project}", partial(self._stream, turn))))
 
     def on_down(self) -> None:
@@ -163,13 +164,15 @@ class Streamer:
             if not self._files.has_open(turn.project):
                 await self._files.open_folder(turn.folder)
             if not _try_take(turn.seat):
+                self._services.well(_comparison(turn))  # the process that has the seat compares
                 if (kept := self._watchers.pop(turn.project, None)) is not None:
                     await asyncio.to_thread(kept.stop)  # another process watches now
                 await _wait_for(turn.seat)
             pulse = asyncio.create_task(_pulse(turn.seat))
             turn.tasks.append(pulse)
             while not turn.is_over:
-                while not turn.folder.root.is_dir():  # noqa: ASYNC110 - what is not there cannot be watched
+                while not turn.folder.root.is_dir():  # what is not there cannot be watched
+                    self._services.well(_comparison(turn))
                     await asyncio.sleep(ABSENT_S)
                 await self._watch(turn)
         finally:
@@ -245,11 +248,14 @@ class Streamer:
         """Attach and compare over this connection; return True on success. Until then, status shows
         the comparison as pending.
         """
+        self._note_uncompared(turn)
+        await run_logged(self._begin(turn), "the comparison of files")
+        return turn.is_compared
+
+    def _note_uncompared(self, turn: _Turn) -> None:
         turn.is_compared = False
         what = f"the files of {turn.project} here are not compared yet over this connection: changes of others may be missing"
         self._services.note(_comparison(turn), what, project=turn.project, is_logged=False)
-        await run_logged(self._begin(turn), "the comparison of files")
-        return turn.is_compared
 
     async def _begin(self, turn: _Turn) -> None:
         body = self._bodies[turn.project]

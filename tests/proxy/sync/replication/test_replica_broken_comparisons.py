@@ -148,6 +148,9 @@ async def test_what_was_never_compared_says_so(tmp_path: Path) -> None:
             line.mend()
             world.streamer.on_down()
             await world.streamer.on_up({"space": "s"}, group.create_task)
+            # Before any of its work has begun, too: that of the last folder has not, since nothing was awaited after it.
+            last = world.files.folders[-1].project
+            assert last in {each.project for each in world.services.troubles}
             await until(world.is_well)
             assert "troubles" not in await world.files.on_request("backlog", {})
             world.streamer.on_down()
