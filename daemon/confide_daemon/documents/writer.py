@@ -112,8 +112,7 @@ class Writer:
             by: the trust class of the writer.
             others: the ranges of lines that have another author (`provenance.lines_of_others`).
 
-        A text without a base that equals an earlier revision contains no change, as when an old
-        commit was cloned. The document then stays as it is.
+        A text without a base that equals an earlier revision, as in an old clone, changes nothing.
 
         Raises InvalidPathError, InvalidTextError or TooLargeError if the path or text is not valid;
         NotFoundError if the device has deleted the file since, or if the text has no base and is an

@@ -65,12 +65,12 @@ def leading() -> tuple[Form, ...]:
     """Return the patterns that must be tried before dates with a year. They are built at the first
     call.
     """
-    named = "|".join(_longest_first({*(name for name in month_numbers() if len(name) > 3), *SHORT_MONTHS}))
+    named = alternatives({*(name for name in month_numbers() if len(name) > 3), *SHORT_MONTHS})
     # "May" is a verb too: "the early may be".
     month = rf"(?P<month>{named})(?!\s+(?:be|not|have|also|still|need|help|want|use|cause|fail|i|we|you)\b)"
-    weekday = rf"(?P<weekday>{'|'.join(_longest_first(name for name in weekday_numbers() if len(name) > 3))})"
-    part = rf"(?P<part>{'|'.join(_longest_first(word for words in _PARTS for word in words.split('|')))})"
-    number = rf"(?P<number>{'|'.join(_longest_first(word for words in _ORDINALS for word in words.split('|')))})"
+    weekday = rf"(?P<weekday>{alternatives(name for name in weekday_numbers() if len(name) > 3)})"
+    part = rf"(?P<part>{alternatives(word for words in _PARTS for word in words.split('|'))})"
+    number = rf"(?P<number>{alternatives(word for words in _ORDINALS for word in words.split('|'))})"
     days = rf"(?P<from>[0-9]{{1,2}}){_TH}{_TO}(?P<to>[0-9]{{1,2}}){_TH}"
     return (
         form(rf"{part}[\s-]+(?:de\s+|di\s+)?{month}{_IN_YEAR}(?!\s+[0-9])", _part_of_month),
@@ -116,8 +116,9 @@ def leading() -> tuple[Form, ...]:
     )
 
 
-def _longest_first(words: Iterable[str]) -> list[str]:
-    return [re.escape(word).replace(r"\ ", r"\s+") for word in sorted(words, key=len, reverse=True)]
+def alternatives(words: Iterable[str]) -> str:
+    """Return an expression that matches any of the words, the longest first."""
+    return "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in sorted(words, key=len, reverse=True))
 
 
 def _month(match: re.Match[str], today: date) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Final
 
 from confide_memory.documents import STOP_WORDS
-from confide_memory.tools.day_forms import Form, Reading, form, leading
+from confide_memory.tools.day_forms import Form, Reading, alternatives, form, leading
 from confide_memory.tools.day_names import (
     ANY_DAY_PARTS,
     ANY_DAY_WORDS,
@@ -451,71 +451,71 @@ def _relative_of(match: re.Match[str], today: date) -> tuple[date, date] | None:
     return _relative_day(match, today)
 
 
+def _bare(pattern: str, read: Reading) -> Form:
+    return re.compile(pattern, re.IGNORECASE), read
+
+
 @cache
 def _forms() -> tuple[Form, ...]:
     """Return the forms of all languages, built when the first question is read."""
-    months = "|".join(sorted((re.escape(name) for name in month_numbers() if len(name) > 3), key=len, reverse=True))
     short = "mai|maj|mei|мая|мае|май|जून|জুন|جون|آب|مئی"
-    month = f"(?P<month>{months}|{short})"
-    weekday = "|".join(sorted((re.escape(name) for name in weekday_numbers() if len(name) > 3), key=len, reverse=True))
-    others = "|".join(
-        name for name in weekday_numbers() if re.match("[\u0430-\u0457\u0600-\u0dff]", name) and len(name) > 3
-    )
-    units = "|".join(sorted(map(re.escape, _units()), key=len, reverse=True))
+    month = f"(?P<month>{alternatives(name for name in month_numbers() if len(name) > 3)}|{short})"
+    weekdays = [name for name in weekday_numbers() if len(name) > 3]
+    weekday = alternatives(weekdays)
+    own_script = re.compile("[\u0430-\u0457\u0600-\u0dff]")
+    others = alternatives(filter(own_script.match, weekdays))
+    units = alternatives(_units())
     counts = "[0-9]{1,3}|" + "|".join(_counts())
     end = rf"(?![\w{_SIGNS}/-]|\.\w)"
     begin = rf"(?<![\w{_SIGNS}/.-])"
 
-    def bare(pattern: str, read: Reading) -> Form:
-        return re.compile(pattern, re.IGNORECASE), read
-
     return (
-        bare(
+        _bare(
             rf"{begin}(?P<day>[0-9]{{1,2}})(?:er|[.º])?\s+(?:de\s+|di\s+)?{month}{end}"
             rf"(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
             _named_day,
         ),
-        bare(
+        _bare(
             r"(?<![0-9年년])(?P<month>[0-9]{1,2}\s?[月월])\s?(?P<day>[0-9]{1,2})\s?[日號号일](?!\s?[前전])", _named_day
         ),
         _word_form([word.replace("_", " ") for _, words in RELATIVE_DAYS for word in words.split()], _relative_of),
         _word_form([word.replace("_", " ") for _, _, words in SPANS for word in words.split()], _other_span),
-        bare(
+        _bare(
             rf"{begin}(?:am|vom|seit|ab|bis|zum)\s+(?:dem\s+)?(?P<day>[0-9]{{1,2}})\.\s?(?P<month>[0-9]{{1,2}})(?:\.(?![0-9])|{end})",
             _named_day,
         ),
-        bare(
+        _bare(
             rf"{begin}(?:vor|hace|il y a|há|ha|قبل|منذ)\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
             rf"|{begin}(?P<counted>{counts})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){end}",
             _ago_elsewhere,
         ),
-        bare(
+        _bare(
             rf"{begin}(?:letzten|vergangenen|últimos|últimas|ultimos|ultimas|ultimi|ultime|laatste|afgelopen|senaste|sidste)"
             rf"\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
             rf"|{begin}(?P<counted>{counts})\s+(?:derniers|dernières|dernieres)\s+(?P<by>{units}){end}",
             _within_elsewhere,
         ),
-        bare(
+        _bare(
             r"(?P<count>[0-9]{1,3})\s?(?P<unit>天|日|周|週間|週|个星期|個星期|个月|個月|か月|ヶ月|カ月|일|주|개월|달)\s?(?:以?前|전)",
             _ago,
         ),
-        bare(
+        _bare(
             rf"{begin}(?:am|letzten|letzter|vergangenen|vorigen|el pasado|el|scorso|na|no|op|afgelopen|i|w|we|в|во|у)"
             rf"\s+(?P<weekday>{weekday}){end}",
             _weekday,
         ),
-        bare(rf"{begin}(?P<weekday>{weekday})\s+(?:dernier|pasado|scorso|scorsa|passada|passado){end}", _weekday),
-        bare(rf"{begin}(?P<weekday>{others}){end}", _weekday),
-        bare(
+        _bare(rf"{begin}(?P<weekday>{weekday})\s+(?:dernier|pasado|scorso|scorsa|passada|passado){end}", _weekday),
+        _bare(rf"{begin}(?P<weekday>{others}){end}", _weekday),
+        _bare(
             r"(?:(?:上|这|這)?(?:星期|周|週|礼拜|禮拜)(?P<cn>[一二三四五六日天])|(?P<jk>[月火水木金土日월화수목금토일])(?:曜日|요일))",
             _asian_weekday,
         ),
-        bare(
+        _bare(
             rf"{begin}(?:{'|'.join(map(re.escape, IN_MONTH.split()))})\s+{month}{end}(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
             _named_month,
         ),
-        bare(rf"{begin}{month}\s+(?:में|মাসে|میں){end}", _named_month),
-        bare(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
+        _bare(rf"{begin}{month}\s+(?:में|মাসে|میں){end}", _named_month),
+        _bare(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
     )
 
 

@@ -221,6 +221,11 @@ def _is_place(value: str) -> bool:
     return bool(compile_once(_ADDRESS).match(value) or is_path or compile_once(_ENTRY_POINT).match(value))
 
 
+def _is_public(value: str, name: str, kind: str) -> bool:
+    """Return True if a token or key is an address on a blockchain, which is public."""
+    return (kind == "token" and bool(compile_once(_ON_A_CHAIN).match(value))) or wallets.is_address(value, name)
+
+
 def judge_value(value: str, name: str, promise: Promise, context: Context) -> tuple[str, float] | None:
     """Return the kind and confidence of a value that follows `name`; None if it is no credential."""
     if _is_told(value, name, context) or _is_place(value):
@@ -231,9 +236,7 @@ def judge_value(value: str, name: str, promise: Promise, context: Context) -> tu
         return None
     if promise.kind == "secret-key" and _is_aws(value, name):
         return "aws-secret-key", 0.95
-    if promise.kind == "token" and compile_once(_ON_A_CHAIN).match(value):
-        return None
-    if promise.kind in ("token", "key") and wallets.is_address(value, name):
+    if promise.kind in ("token", "key") and _is_public(value, name, promise.kind):
         return None
     if compile_once(_UUID).match(value):
         return None if promise.demand is Demand.PASSWORD else (promise.kind, 0.6)
