@@ -216,7 +216,7 @@ class Put:
 
     def make(self, root: Path, outside: Path) -> None:
         """What the disk does not take is not there."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RuntimeError):  # the last is pathlib's of a link to itself
             self._make(root, outside)
 
     def _make(self, root: Path, outside: Path) -> None:

@@ -185,7 +185,7 @@ class NodesSchedule(Schedule):
         self.store.sql("CHECKPOINT")
         raw = [file.read_bytes() for file in self.store.root.rglob("*") if file.is_file()]
         raw += [data for _, data in self._postgres_files()]
-        self._note(f"{moment}, a file", raw, "", is_whole=True)
+        self._note(f"{moment}, a file", raw, "")
         for name, (path, key, space_id) in self._places.items():
             for file in sorted(path.parent.glob(f"{path.name}*")):
                 if file.name.endswith(("-wal", "-shm")) or file.stat().st_size == 0:
@@ -194,12 +194,9 @@ class NodesSchedule(Schedule):
                 self._note(f"{moment}, {name}", [residue.image(file, key)], text)
             self._note(f"{moment}, the log of {name}", [*self._opened_log(key, space_id)], "")
 
-    def _note(self, where: str, images: list[bytes], text: str, *, is_whole: bool = False) -> None:
-        """`is_whole`: look for whole words alone. The number of one, which a page of FTS5 may hold by itself, is among the times and
-        hexadecimal ids of a plain file now and then.
-        """
+    def _note(self, where: str, images: list[bytes], text: str) -> None:
         for word in self.words:
-            for found in (word,) if is_whole else (word, word[-7:-1]):
+            for found in (word, word[-7:]):  # a page of FTS5 may hold the end by itself
                 if found in text.lower() or any(found.encode() in image for image in images):
                     self.outcome.residues.append(f"{where}: a word")
         for vector in (*self.stored, *floats([self.line, self.text])):
