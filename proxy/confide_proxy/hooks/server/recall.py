@@ -57,7 +57,9 @@ KNOWN_S: Final = 60.0
 """Time for which a folder's project is cached; looking it up starts three git processes."""
 MOST_KNOWN: Final = 64
 SETTLE_S: Final = 2.0
-"""Turns that end within this time share one new briefing."""
+"""Turns that end within this time share one new briefing. Doubled after each failure."""
+LONGEST_SETTLE_S: Final = 60.0
+"""Instead of so long a pause, a briefing that failed waits for the next turn."""
 _LISTED: Final = 40
 _FOUND: Final = 8
 _REQUEST_S: Final = 5.0
@@ -96,6 +98,7 @@ class PromptRecall:
         self._actions = ActionRecall(link)
         self._late_ties: dict[str, LateTies] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._outdated: set[str] = set()  # folders whose briefing was asked for since it was last made
         self._keeping: asyncio.Task[None] | None = None
         self._is_kept = True
 
@@ -352,6 +355,7 @@ class PromptRecall:
 
     def _refresh_soon(self, folder: str, *, settle_s: float = SETTLE_S) -> None:
         """Refresh the briefing of a folder's project after a moment."""
+        self._outdated.add(folder)
         task = self._tasks.get(folder)
         if task is None or task.done():
             self._tasks = {name: each for name, each in self._tasks.items() if not each.done()}
@@ -359,12 +363,22 @@ class PromptRecall:
                 self._tasks[folder] = asyncio.get_running_loop().create_task(self._refresh(folder, settle_s))
 
     async def _refresh(self, folder: str, settle_s: float) -> None:
-        await asyncio.sleep(settle_s)
-        try:
-            async with asyncio.timeout(_REQUEST_S):
-                await self._refresh_briefing(folder)
-        except (ConfideError, TimeoutError) as error:
-            log.info("no new briefing: %s", type(error).__name__)
+        """Refresh a briefing until it is of the time of the last request for it. After a failure it
+        is tried again while the link is up.
+        """
+        pause_s = settle_s
+        while folder in self._outdated:
+            await asyncio.sleep(pause_s)
+            self._outdated.discard(folder)
+            try:
+                async with asyncio.timeout(_REQUEST_S):
+                    await self._refresh_briefing(folder)
+                pause_s = SETTLE_S
+            except (ConfideError, TimeoutError) as error:
+                log.info("no new briefing: %s", type(error).__name__)
+                pause_s = max(SETTLE_S, 2 * pause_s)
+                if self._link.is_up and pause_s < LONGEST_SETTLE_S:
+                    self._outdated.add(folder)
 
     async def _refresh_briefing(self, folder: str) -> list[form.Quoted] | None:
         """Fetch and store the lines of a folder's briefing; return None if the folder belongs to no

@@ -186,6 +186,58 @@ async def test_a_hook_that_waits_for_the_daemons_start_gets_its_answer(
     here.recall.end()
 
 
+async def briefed(here: Here, text: str) -> None:
+    """Wait until the briefing on disk has a text."""
+    async with asyncio.timeout(DEADLINE_S):
+        while text not in briefings.read(str(here.paths.state), str(here.folder)):  # noqa: ASYNC110 - the disk has no event
+            await asyncio.sleep(0.01)
+
+
+def noted(text: str) -> dict[str, Any]:
+    """What the daemon answers whose only note has this text."""
+    note = {"title": "Style", "path": "memory/style.md", "project": "shop", "level": "core", "snippet": text}
+    note |= {"author": "laptop", "updated": "2026-11-20T10:00:00Z", "class": "owner"}
+    return {"result": {"results": [], "memories": [note]}}
+
+
+async def test_a_briefing_that_failed_is_made_again(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that was busy as a turn ended: the next session begins with what is true, without another turn before."""
+    monkeypatch.setattr(recall, "SETTLE_S", 0.01)
+    briefings.save(str(here.paths.state), str(here.folder), "a1", ["- We use tabs."])
+    here.link.says = TimeoutError()
+    await here.recall.answer({"kind": "turn", "cwd": str(here.folder), "session": "s"})
+    async with asyncio.timeout(DEADLINE_S):
+        while not here.link.asked:  # noqa: ASYNC110 - it notifies nobody
+            await asyncio.sleep(0.01)
+    here.link.says = noted("We use spaces.")
+    await briefed(here, "We use spaces.")
+    here.recall.end()
+
+
+async def test_a_turn_that_ends_while_the_briefing_is_made_is_in_it(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the daemon had answered before the turn's end is not what it would answer now."""
+    monkeypatch.setattr(recall, "SETTLE_S", 0.01)
+    turn = {"kind": "turn", "cwd": str(here.folder), "session": "s"}
+    here.link.says = noted("We use tabs.")
+    saving, saved = briefings.save, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def save(*told: Any) -> None:
+        if not saved.is_set():
+            here.link.says = noted("We use spaces.")
+            asyncio.run_coroutine_threadsafe(here.recall.answer(turn), loop).result(DEADLINE_S)
+            loop.call_soon_threadsafe(saved.set)
+        saving(*told)
+
+    monkeypatch.setattr(briefings, "save", save)
+    await here.recall.answer(turn)
+    await asyncio.wait_for(saved.wait(), DEADLINE_S)
+    await briefed(here, "We use spaces.")
+    here.recall.end()
+
+
 def hit(name: str, **more: object) -> dict[str, object]:
     found = {"path": f"memory/{name}.md", "project": "shop", "startLine": 3, "heading": "", "snippet": f"About {name}."}
     return found | {"author": "laptop", "updatedAt": "2026-11-20T10:00:00Z", "class": "agent"} | more
