@@ -71,6 +71,12 @@ def test_a_tool_call_is_met_by_the_note_that_concerns_it_once(tmp_path: Path) ->
             assert len(said.encode()) <= MOST_BYTES
             assert fired(machine, "PreToolUse", session_id=session, **reset) is None
 
+            # That the briefing had it takes nothing away: at the action it comes, once.
+            briefed = {"session_id": "briefed"}
+            assert "it drops the data" in context(fired(machine, "SessionStart", source="startup", **briefed))
+            assert "it drops the data" in context(fired(machine, "PreToolUse", **briefed, **reset))
+            assert fired(machine, "PreToolUse", **briefed, **reset) is None
+
             edit = {
                 "tool_name": "Edit",
                 "tool_input": {"file_path": str(machine.project / "src/auth.py"), "new_string": "x"},

@@ -76,6 +76,10 @@ _AGAIN: Final = "again\0"
 """Before the places, in a session's record, of notes whose failure has come, and of those whose
 failure has come again.
 """
+_AT_ACTION: Final = "action\0"
+"""Before the places of notes that a tool call got. A note of the briefing or of a prompt comes again
+at the action, once: only there it is known to prevent a mistake (decision 44).
+"""
 
 
 class PromptRecall:
@@ -282,13 +286,14 @@ class PromptRecall:
         self._count_named(place.project, asked)
         await self._is_linked()
         for line in sorted(await self._actions.fitting(place, asked, self._ties(*found)), key=self._is_sunk):
-            if not self._is_shown(session, line):
+            if not self._shown_ledger.has(session, f"{_AT_ACTION}{line.place}"):
                 return self._shown_at_action(session, line, is_failure=is_failure)
             self._count_failure(session, line)
         if is_failure and self._link.is_up and (failure := question(asked)):
             for line in await self._search(folder, failure.words):
                 is_short = len(block.frame_lines([line.line]).encode()) <= MOST_BYTES
-                if is_short and failure.is_answered_by(line.text) and not self._is_shown(session, line):
+                is_met = self._shown_ledger.has(session, f"{_AT_ACTION}{line.place}")
+                if is_short and failure.is_answered_by(line.text) and not is_met:
                     return self._shown_at_action(session, line, is_failure=True)
         return {}
 
@@ -296,7 +301,8 @@ class PromptRecall:
         if not self._actions.take(session, line.line):
             return {}
         is_covered = line.is_for_failure
-        self._shown_ledger.add(session, [line.place, *([f"{_FAILED}{line.place}"] if is_covered else [])])
+        marks = ["", _AT_ACTION, *([_FAILED] if is_covered else [])]
+        self._shown_ledger.add(session, [f"{mark}{line.place}" for mark in marks])
         context = block.frame_lines([line.line])
         event = usage.FAILURE if is_failure or is_covered else usage.ACTION
         self._count(session, event, [line], context, is_covered=is_covered)
