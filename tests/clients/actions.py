@@ -38,10 +38,10 @@ def _steps(tool: str, arguments: Callable[[str], dict[str, Any]]) -> list[Step]:
 
 
 def _judged(memory: Memory, requests: list[dict[str, Any]], *, tells_answers: bool = True) -> None:
-    """Both notes reached the model, each once at most, and that is counted."""
-    said = json.dumps(requests[-1]) if requests else ""
+    """Both notes reached the model at their calls, each once, and that is counted. The first prompt may have had them too."""
+    first, last = (json.dumps(requests[at]) if requests else "" for at in (0, -1))
     for what, words in (("a command", "drops the data of heron"), ("a failure", "stop the old gate first")):
-        count = said.count(words)
+        count = last.count(words) - first.count(words)
         memory.check(f"the note for {what} reaches the model once", count == 1, f"{count} times")
     shown, used = _counted(memory)
     end = time.monotonic() + FIRED_S
