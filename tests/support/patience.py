@@ -12,6 +12,7 @@ from typing import Final
 IS_PATIENT: Final = "PYTEST_PATIENT"
 PATIENT_S: Final = 20.0
 DEADLINES: Final = {
+    "confide_daemon.embedding.model": ("QUERY_DEADLINE_S", "WAKE_S"),
     "confide_daemon.notes.duplicates": ("DEADLINE_S",),
     "confide_daemon.retrieval.search.scoring": ("MEASURED_WITHIN_S",),
     "confide_panel.use_questions": ("CONNECT_S",),

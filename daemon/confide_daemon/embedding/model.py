@@ -220,18 +220,21 @@ class LoadedModel:
         load: Callable[[], Embedder],
         *,
         name: str = "",
-        query_deadline_s: float = QUERY_DEADLINE_S,
+        query_deadline_s: float | None = None,
         monthly_tokens: int = 0,
         price_per_million: float | None = 0.0,
         breaker: CircuitBreaker | None = None,
         is_aside: bool = False,
     ) -> None:
-        """Start loading at once. An error of `load` becomes the reason of the failure."""
+        """Start loading at once. An error of `load` becomes the reason of the failure.
+
+        `query_deadline_s`: None for `QUERY_DEADLINE_S`.
+        """
         self.name = name
         self.breaker = breaker or CircuitBreaker(name or "the embedding model")
         self.monthly_tokens = monthly_tokens
         self.price_per_million = price_per_million
-        self.query_deadline_s = query_deadline_s
+        self.query_deadline_s = QUERY_DEADLINE_S if query_deadline_s is None else query_deadline_s
         self.is_aside = is_aside
         self._load = load
         self._embedder: Embedder | None = None

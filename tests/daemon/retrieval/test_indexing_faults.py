@@ -305,8 +305,11 @@ async def measured(space: Space) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_many_questions_of_a_slow_model_wait_no_longer_than_one(tmp_path: Path) -> None:
+async def test_many_questions_of_a_slow_model_wait_no_longer_than_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those whose turn does not come are answered by keywords in time, and say why."""
+    monkeypatch.setattr("confide_daemon.embedding.model.QUERY_DEADLINE_S", 1.5)
 
     class Slow(MarkedEmbedder):
         def embed_query(self, text: str) -> Vectors:
@@ -404,7 +407,6 @@ async def test_the_model_before_answers_questions_until_the_new_one_of_its_provi
     monkeypatch.setenv("OPENAI_API_KEY", KEY_OF_PROVIDER)
     # On a busy machine the provider's answer may take longer than a question waits for, and keywords are right then.
     monkeypatch.setattr("confide_daemon.embedding.remote.QUERY_DEADLINE_S", DEADLINE_S)
-    monkeypatch.setitem(LoadedModel.__init__.__kwdefaults__, "query_deadline_s", DEADLINE_S)
     gate = threading.Event()
 
     def held(handler: Any, body: dict[str, Any]) -> None:
