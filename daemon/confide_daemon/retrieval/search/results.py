@@ -197,6 +197,7 @@ def explain(
             "deviation": evidence.deviation,
             "everyday": evidence.everyday,
             "lead": evidence.lead,
+            "few": evidence.few,
             "lacking": evidence.lacking,
             "ownScore": found.score,
             "order": found.order,
