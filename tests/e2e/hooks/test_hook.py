@@ -170,7 +170,7 @@ async def test_a_session_begins_with_the_briefing_and_a_prompt_gets_its_hits_onc
         # A turn's end has the briefing made anew, and with everything down it is still there.
         memory.notes = [note("Style", "We use spaces now.")]
         assert await said(machine, "Stop", stop_hook_active=False) is None
-        briefing = next((machine.home / "proxy/briefing").glob("[0-9a-f]*.json"))
+        briefing = next((machine.home / "proxy/briefing").glob("[0-9a-f]" * 32 + ".json"))
         await asyncio.to_thread(wait_until, "the new briefing", lambda: "spaces" in briefing.read_text())
     assert not is_listened(machine)
     alone = context(

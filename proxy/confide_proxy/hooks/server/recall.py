@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
+from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.documents import GLOBAL_PROJECT, RequestChannel
 from confide_memory.tools.call import SAID, said_now
 from confide_memory.wire.revisions import BRIEFING, BriefingAnswer
@@ -381,6 +382,7 @@ class PromptRecall:
                     await self._refresh_briefing(folder)
                 pause_s = SETTLE_S
             except (ConfideError, TimeoutError) as error:
+                raise_if_cancelled()
                 log.info("no new briefing: %s", type(error).__name__)
                 pause_s = max(SETTLE_S, 2 * pause_s)
                 if self._link.is_up and pause_s < LONGEST_SETTLE_S:
