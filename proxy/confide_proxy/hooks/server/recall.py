@@ -362,12 +362,12 @@ class PromptRecall:
 
     def _refresh_soon(self, folder: str, *, settle_s: float = SETTLE_S) -> None:
         """Refresh the briefing of a folder's project after a moment."""
+        self._tasks = {name: each for name, each in self._tasks.items() if not each.done()}
+        if folder not in self._tasks and len(self._tasks) >= MOST_KNOWN:
+            return
         self._outdated.add(folder)
-        task = self._tasks.get(folder)
-        if task is None or task.done():
-            self._tasks = {name: each for name, each in self._tasks.items() if not each.done()}
-            if len(self._tasks) < MOST_KNOWN:
-                self._tasks[folder] = asyncio.get_running_loop().create_task(self._refresh(folder, settle_s))
+        if folder not in self._tasks:
+            self._tasks[folder] = asyncio.get_running_loop().create_task(self._refresh(folder, settle_s))
 
     async def _refresh(self, folder: str, settle_s: float) -> None:
         """Refresh a briefing until it is of the time of the last request for it. After a failure it
