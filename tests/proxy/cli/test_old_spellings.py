@@ -34,11 +34,12 @@ def leaves(entries: list[Entry] | tuple[Entry, ...]) -> Iterator[Entry]:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> Iterator[Machine]:
     """A device that is not set up, with a terminal of 80 columns."""
     machine = Machine(tmp_path, "ann")
     machine.env |= {"COLUMNS": str(COLUMNS), "TERMINAL_WIDTH": str(COLUMNS)}
-    return machine
+    yield machine
+    machine.stop_local_daemon()
 
 
 @pytest.mark.addons
