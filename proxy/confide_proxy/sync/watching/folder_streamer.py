@@ -185,6 +185,7 @@ class Streamer:
 
     async def _watch(self, turn: _Turn) -> None:
         """Watch and sync the folder until it is missing or replaced, or the connection closes."""
+        self._note_uncompared(turn)  # the other process that had the seat, or an absent folder, took it back
         watcher = turn.watcher = await self._watcher(turn)
         doubt_s, began = DOUBT_S, time.monotonic()
         try:
