@@ -196,7 +196,7 @@ class NodesSchedule(Schedule):
 
     def _note(self, where: str, images: list[bytes], text: str) -> None:
         for word in self.words:
-            for found in (word, word[-7:]):  # a page of FTS5 may hold the end by itself
+            for found in (word, word[-7:], word[-8:-1]):  # a page of FTS5 may hold the end by itself
                 if found in text.lower() or any(found.encode() in image for image in images):
                     self.outcome.residues.append(f"{where}: a word")
         for vector in (*self.stored, *floats([self.line, self.text])):

@@ -237,9 +237,9 @@ class Schedule:
         log = self.database.with_name("space.db-wal")
         raw = self.database.read_bytes() + (log.read_bytes() if log.exists() else b"")
         for word in self.words:
-            # FTS5 keeps what differs from the term before: the end is the word's own. Its letter is no part of a time or a hash, of
-            # which one in some hundred schedules has the same six digits.
-            for found in (word, word[-7:]):
+            # FTS5 keeps what differs from the term before: the end is the word's own. Six digits alone are in a time or a hash of one
+            # in some hundred schedules; with a letter on either side they are the word's.
+            for found in (word, word[-7:], word[-8:-1]):
                 if found.encode() in image or found.encode() in raw or found in everything.lower():
                     self.outcome.residues.append(f"{moment}: a word")
         for vector in (*self.stored, *floats([self.line, self.text])):
