@@ -319,7 +319,7 @@ def bytes_read(pid: int) -> int:
 
 
 def bytes_read_at_rest(pid: int) -> int:
-    """What a process has read once it reads little more: its modules are loaded, and its first comparison is over."""
+    """Wait until a process has loaded its modules and compared its files; return the bytes that it has read by then."""
     before, end = -STILL_BYTES, time.monotonic() + DEADLINE_S
     while (now := bytes_read(pid)) >= before + STILL_BYTES:
         assert time.monotonic() < end, "the process goes on reading"

@@ -287,16 +287,19 @@ class PromptRecall:
         self._count_named(place.project, asked)
         await self._is_linked()
         for line in sorted(await self._actions.fitting(place, asked, self._ties(*found)), key=self._is_sunk):
-            if not self._shown_ledger.has(session, f"{_AT_ACTION}{line.place}"):
+            if not self._is_met(session, line):
                 return self._shown_at_action(session, line, is_failure=is_failure)
             self._count_failure(session, line)
         if is_failure and self._link.is_up and (failure := question(asked)):
             for line in await self._search(folder, failure.words):
                 is_short = len(block.frame_lines([line.line]).encode()) <= MOST_BYTES
-                is_met = self._shown_ledger.has(session, f"{_AT_ACTION}{line.place}")
-                if is_short and failure.is_answered_by(line.text) and not is_met:
+                if is_short and failure.is_answered_by(line.text) and not self._is_met(session, line):
                     return self._shown_at_action(session, line, is_failure=True)
         return {}
+
+    def _is_met(self, session: str, line: form.Quoted) -> bool:
+        """Return True if a tool call of this session has got the note."""
+        return self._shown_ledger.has(session, f"{_AT_ACTION}{line.place}")
 
     def _shown_at_action(self, session: str, line: form.Quoted, *, is_failure: bool) -> dict[str, object]:
         if not self._actions.take(session, line.line):

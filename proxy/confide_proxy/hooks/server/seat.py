@@ -39,8 +39,8 @@ NAME: Final = "hooks"
 AGAIN_S: Final = 1.0
 PULSE_S: Final = 1.0
 FIRST_LOOK_S: Final = 0.05
-"""Interval until the first attempt to connect has ended: a session of one prompt is over in a second, and
-its briefing is for the next one.
+"""Interval until the first attempt to connect has ended. A session of one prompt is over within a
+second, and the next one needs its briefing.
 """
 SILENT_S: Final = 5.0
 """A holder that has shown no sign of life for this long is suspended."""

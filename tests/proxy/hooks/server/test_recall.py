@@ -194,7 +194,7 @@ async def briefed(here: Here, text: str) -> None:
 
 
 def noted(text: str) -> dict[str, Any]:
-    """What the daemon answers whose only note has this text."""
+    """Return the answer of a daemon with a single note, which has this text."""
     note = {"title": "Style", "path": "memory/style.md", "project": "shop", "level": "core", "snippet": text}
     note |= {"author": "laptop", "updated": "2026-11-20T10:00:00Z", "class": "owner"}
     return {"result": {"results": [], "memories": [note]}}
@@ -217,7 +217,7 @@ async def test_a_briefing_that_failed_is_made_again(here: Here, monkeypatch: pyt
 async def test_a_turn_that_ends_while_the_briefing_is_made_is_in_it(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the daemon had answered before the turn's end is not what it would answer now."""
+    """The daemon has answered before the turn ends, so the briefing is made again after it."""
     monkeypatch.setattr(recall, "SETTLE_S", 0.01)
     turn = {"kind": "turn", "cwd": str(here.folder), "session": "s"}
     here.link.says = noted("We use tabs.")
