@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 from typing import Final
 
 MAX_KEY: Final = 200  # characters of a key
@@ -139,6 +140,11 @@ def _specific(key: str) -> set[str]:
     }
 
 
+@lru_cache(4096)
+def _specific_of_key(key: str) -> frozenset[str]:
+    return frozenset(_specific(key))
+
+
 def codes(text: str) -> list[str]:
     """Return the error codes and exception names in a text that identify a failure without their
     message, such as `EADDRINUSE`. Common ones such as `ENOENT` are left out.
@@ -216,8 +222,8 @@ class FailedOutput:
         return False
 
     def _has_most(self, key: str) -> bool:
-        words = _specific(key)
-        if len(words) < _SPECIFIC:
+        words = _specific_of_key(key)
+        if len(words) < _SPECIFIC or words.isdisjoint(self._lines_of):
             return False
         counts = Counter(line for word in words for line in self._lines_of.get(word, ()))
-        return max(counts.values(), default=0) >= _NEARLY_ALL * len(words)
+        return max(counts.values()) >= _NEARLY_ALL * len(words)

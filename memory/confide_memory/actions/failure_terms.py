@@ -300,6 +300,8 @@ class OutputTerms:
         """Return how well a note matches this output: the total weight of its terms that occur near
         each other in the output, plus those in the command that ran. 0 if too few do.
         """
+        if self._lines.keys().isdisjoint(note.weights) and self._rows.isdisjoint(note.rows):
+            return 0.0  # as most notes of a memory are, at each failure
         near: dict[int, float] = {}
         of_command = 0.0
         has_more = False  # than causes, which many failures share

@@ -296,8 +296,11 @@ class _Call:
                 best = max(best, 1 + key.count("/") + (100 if key in self._paths else 0))
         if self._output_terms is None or terms is None or best >= _FOR_ERROR:
             return best
+        weight = self._output_terms.weight(terms)
+        if weight < failure_terms.LEAST:
+            return best
         quotes = any(trigger["kind"] == ERROR for trigger in entry["triggers"])
-        over = self._output_terms.weight(terms) - (failure_terms.LEAST_QUOTED if quotes else failure_terms.LEAST)
+        over = weight - (failure_terms.LEAST_QUOTED if quotes else failure_terms.LEAST)
         if over < 0:
             return best
         return max(best, _FOR_FAILURE + over + (_OF_TOOL if self._output_terms.is_of_tools(terms) else 0))
