@@ -169,6 +169,22 @@ def test_what_nobody_asked_for_is_measured_by_everyday_texts() -> None:
     assert Evidence(0.6, 0.8).unasked_score == Evidence(0.6, 0.8).score
 
 
+@given(
+    st.sampled_from([None, 0.0, 0.3, 0.8]),
+    st.floats(-1, 1),
+    st.floats(-1, 1),
+    st.fixed_dictionaries({name: st.floats(0, 1) for name in ("keyword", "terms", "stated", "held", "missing", "few")}),
+    st.booleans(),
+)
+def test_no_text_makes_a_chunk_better_for_a_prompt_than_was_known_before(
+    vector: float | None, everyday: float, lead: float, of_text: dict[str, float], is_named: bool
+) -> None:
+    """So chunks that cannot reach what is asked for are not read."""
+    known = Evidence(0.0, 0.0, vector, everyday=everyday, lead=lead)
+    read = known._replace(**of_text, is_named=is_named)
+    assert read.unasked_score <= known.best_unasked_score <= 1.0
+
+
 def test_a_question_that_is_near_to_everything_says_little() -> None:
     """By what a cosine has above those with texts that concern nobody; each chunk by its own."""
     texts = np.eye(3, dtype=np.float32)

@@ -423,12 +423,11 @@ class _Search:
                 yield from self._present(scored, over=self._over(ranked[start:end]))
                 start = end
             return
-        first = ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]
-        chosen = list(self._score(first))
+        chosen = list(self._score(ranked[: max(query.max_results * CLOSELY, CLOSELY_AT_LEAST)]))
         # The sort is stable: equal chunks stay in the order of relevance.
         # A prompt gets few hits: those that most likely help, whatever their rank.
         chosen.sort(key=lambda entry: (-self._order(entry[0]), -entry[0].score))
-        yield from self._present(chosen, over=self._over(first))
+        yield from self._present(chosen, over=self._over([candidate.place.id for candidate, _ in chosen]))
 
     def _present(
         self, scored: Iterable[tuple[Candidate, HitRow]], *, over: Set[int]
@@ -530,14 +529,16 @@ class _Search:
         """
         legs, scale, generation = self._legs, self._yardstick.scale, self._generation
         least = self._query.min_score if least is None else least
-        rows = self._store.pieces.hits(pieces)
-        texts = self._store.pieces.texts_around(pieces, reach=REACH)
-        self._clock.lap("fetch")
-        stemmed = self._stem_line
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
         background = self._background if is_measured else None
         relevance_of_field = field_of(factors.relevance for factors in self._factors.values())
+        if background is not None:
+            pieces = [piece for piece in pieces if self._best_score(piece, cosines or {}, relevance_of_field) >= least]
+        rows = self._store.pieces.hits(pieces)
+        texts = self._store.pieces.texts_around(pieces, reach=REACH)
+        self._clock.lap("fetch")
+        stemmed = self._stem_line
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
@@ -580,6 +581,18 @@ class _Search:
             usage = usage_of(row.uses, self._weights)
             yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
         self._clock.lap("score")
+
+    def _best_score(self, piece: int, cosines: Mapping[int, float], relevance_of_field: float) -> float:
+        """Return the highest score that a chunk can get for a prompt, whatever its text, so that
+        chunks below the threshold need not be read. 1 if the query is no prompt.
+        """
+        factors, cosine = self._factors[piece], cosines.get(piece)
+        if not self._query.is_unasked or cosine is None or factors.page or self._weights.ranking == "original":
+            return 1.0
+        _, everyday = self._background.of(cosine)
+        lead = factors.relevance - relevance_of_field
+        vector = self._yardstick.scale.of(cosine)
+        return Evidence(0.0, 0.0, vector, everyday=everyday, lead=lead).best_unasked_score
 
     def _compute_unknown_share(self) -> float:
         """Return the share of proper nouns in the query that occur nowhere; computed once."""

@@ -166,6 +166,13 @@ class Evidence(NamedTuple):
         """
         return self.score if self.vector is None else logistic(self._sum(UNASKED))
 
+    @property
+    def best_unasked_score(self) -> float:
+        """The highest `unasked_score` of a chunk with this vector and lead, whatever its text. Known
+        before the text is read.
+        """
+        return 1.0 if self.vector is None else self._replace(stated=1.0, held=1.0).unasked_score
+
     def _sum(self, weights: Mapping[str, float]) -> float:
         values = self._asdict()
         return math.fsum(weight * values.get(name, 1.0) for name, weight in weights.items())
