@@ -13,12 +13,7 @@ from confide_crypto import errors
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
-PACKAGES = [
-    ROOT / "crypto/confide_crypto",
-    ROOT / "memory/confide_memory",
-    ROOT / "proxy/confide_proxy",
-    ROOT / "daemon/confide_daemon",
-]
+PACKAGES = sorted(file.parent for file in ROOT.glob("*/confide_*/errors.py"))
 SHORTEST_HEAD = 12
 """Letters. What is shorter, such as `cannot`, tells nobody which message it is."""
 LONGEST_HEAD = 40

@@ -20,7 +20,9 @@ from urllib.parse import quote, urlencode
 import typer
 
 from confide_crypto import portable
+from confide_crypto.errors import ConfideError
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
+from confide_http.errors import GatewayError
 from confide_http.local.running_gateway import PORT, RunningGateway, running
 from confide_memory.documents import GLOBAL_PROJECT, to_nfc
 from confide_memory.note_names import is_id
@@ -38,7 +40,7 @@ from confide_proxy.cli.console import (
     say,
 )
 from confide_proxy.cli.typed_paths import to_project_path
-from confide_proxy.errors import GatewayError, GatewayMissingError
+from confide_proxy.errors import LibrariesMissingError
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.run import shown_values
 
@@ -123,7 +125,7 @@ def _open_link(here: CommandContext, folder: Path, target: str, *, is_printed: b
 
 def _start(here: CommandContext, folder: Path) -> RunningGateway:
     """Start a gateway in a process session of its own, so that it outlives this terminal. Raises
-    GatewayError or GatewayMissingError if it does not begin.
+    GatewayError or LibrariesMissingError if it does not begin.
     """
     make_private_dir(here.paths.gateway)
     log = here.paths.gateway / LOG
@@ -151,13 +153,13 @@ def _start(here: CommandContext, folder: Path) -> RunningGateway:
     )
 
 
-def _failure(log: Path) -> GatewayError:
+def _failure(log: Path) -> ConfideError:
     """Return the last error of `confide http serve` from its log."""
     lines = log.read_bytes()[-MOST_LOG_BYTES:].decode("utf-8", "replace").strip().splitlines()
     said = next((line for line in reversed(lines) if line.startswith("confide: ")), "")
     hint = next((line.removeprefix("hint: ") for line in reversed(lines) if line.startswith("hint: ")), None)
     if "libraries that are not installed" in said:
-        return GatewayMissingError()
+        return LibrariesMissingError("confide http serve", "gateway")
     why = said.removeprefix("confide: ") or "it ended at once"
     return GatewayError(f"the panel's server did not start: {why}", hint=hint or "start it by hand: confide http serve")
 

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from confide_crypto.errors import ConfideError
 from confide_http.door.refusals import RefusalError
+from confide_http.errors import TokenError
 from confide_http.local.daemon_failures import refusal_of
 from confide_http.local.gateway_app import GatewayShared, RouteGroup
 from confide_panel import pages, rendering
@@ -21,7 +22,7 @@ from confide_panel.news import stream
 from confide_panel.page_context import Page, PageContext, form_of
 from confide_panel.waiting_uses import WaitingUses
 from confide_proxy import addons
-from confide_proxy.errors import DeviceError, LearningError, TokenError
+from confide_proxy.errors import DeviceError, InputError
 
 PAGES: Final[tuple[tuple[str, str, str], ...]] = (
     ("", "search:show", "GET"),
@@ -73,7 +74,7 @@ PAGES: Final[tuple[tuple[str, str, str], ...]] = (
 (`Addon.pages`). A module of pages is imported at its first request, since most gateways run for
 programs only.
 """
-_OF_A_FORM: Final = (DeviceError, LearningError, TokenError)
+_OF_A_FORM: Final = (DeviceError, InputError, TokenError)
 """Errors in the input of a person: nothing is out of order, and retrying does not help."""
 FOLDER: Final = "links"
 """Folder of the links, below the gateway's."""

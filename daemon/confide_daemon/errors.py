@@ -5,7 +5,6 @@
     │   ├── DamagedError            a part of it is unreadable
     │   ├── WrongKeyError           a key that does not open a database
     │   ├── OvertakenError          a newer version wrote the registry shared by all nodes: upgrade this one
-    │   ├── LogError                the log of a space in PostgreSQL was altered
     │   └── EngineError             PostgreSQL, which holds the logs of the spaces, is unavailable
     │       └── FencedError         another node holds the space
     ├── SpaceFullError              a space has reached its quota
@@ -21,9 +20,6 @@
     ├── ConfigError                 daemon.toml: not readable, not TOML, unknown option, wrong value
     ├── DataFolderError             the data folder: not set up, or a part of it is missing
     ├── UpgradeNeededError          the data folder is of an older version, and its upgrade is not approved
-    ├── TargetError                 the backup folder: missing, not writable, full, another daemon's
-    ├── SnapshotError               a snapshot is incomplete, altered, or of a newer version
-    ├── HookError                   an operator's program that runs with a snapshot failed
     ├── RotationError               the daemon's key cannot be rotated or ended as asked
     ├── GrantError                  the caller has no grant for its request
     ├── ForgottenError              a person had this name or text forgotten
@@ -43,7 +39,7 @@ ends with `exit_code`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from confide_crypto.errors import (
     EXIT_CONFIG,
@@ -85,10 +81,6 @@ class OvertakenError(StorageError):
     """A newer version of Confide wrote the registry that all nodes share, and this version cannot
     read it any more.
     """
-
-
-class LogError(StorageError):
-    """The log of a space was altered, or does not match the local copy."""
 
 
 class EngineError(StorageError):
@@ -239,39 +231,6 @@ class UpgradeNeededError(ConfideError):
         super().__init__(
             f"the data folder {path} was written by confided {written_by}; this is {this}",
             hint=hint or "confided serve upgrades it when it starts; what that does says: confided upgrade --check",
-        )
-
-
-class TargetError(ConfideError):
-    exit_code = EXIT_STORAGE
-
-    def __init__(self, folder: Path, problem: str, *, hint: str | None = None) -> None:
-        super().__init__(f"the backup folder {folder} {problem}", hint=hint)
-
-
-class SnapshotError(ConfideError):
-    exit_code = EXIT_STORAGE
-
-    def __init__(
-        self,
-        name: str,
-        problem: str,
-        *,
-        hint: str | None = None,
-        kind: Literal["changed", "missing", "newer"] = "changed",
-    ) -> None:
-        super().__init__(f"the snapshot {name} {problem}", hint=hint)
-        self.problem = problem
-        self.kind = kind
-
-
-class HookError(ConfideError):
-    """A program that the operator configured to run with each snapshot has failed."""
-
-    def __init__(self, program: str, problem: str) -> None:
-        super().__init__(
-            f"the program {program} of [backup] in daemon.toml {problem}",
-            hint="what it has printed is in the daemon's log: confided status --log",
         )
 
 

@@ -7,7 +7,6 @@
     ├── InvalidTextError            a document text that is not text (NUL, broken Unicode)
     ├── TooLargeError               a document over the limit
     ├── ToolError                   a tool call that cannot be done; the agent reads the message
-    ├── TaskStateError              an event that the state of a task's slot does not allow
     ├── ReceiptError                a receipt of forgetting that was changed
     ├── UnfitAnswerError            an answer that is not of the agreed form
     └── UnknownRequestError         a request that the daemon is too old to know (a RequestError)
@@ -71,18 +70,6 @@ class ToolError(ConfideError):
 
     code = "invalid"
     exit_code = EXIT_INPUT
-
-
-class TaskStateError(ConfideError):
-    """An event that the current state of a task does not allow, because another event arrived
-    first.
-    """
-
-    code = "conflict"
-
-    def __init__(self, state: str, event: str) -> None:
-        super().__init__(f"cannot {event} what is {state} already", hint="look at it again: confide task ls")
-        self.state = state
 
 
 class ReceiptError(ConfideError):

@@ -15,8 +15,6 @@ ConfideError (confide_crypto.errors)
 ├── FolderError          a path that Confide may not read or write
 │   ├── ChangedMeanwhileError    the file was changed after it was read
 │   └── DiskRefusalError         the disk is full or read-only, or the user may not write
-├── ExportError          a folder that an export cannot be written to, or read from
-│   └── ExportStorageError   the disk refuses the write
 ├── StateError           the proxy's own files cannot be read or written
 ├── JournalError         the queue of calls for the daemon cannot be written or read
 ├── OfflineError         this device cannot answer without the daemon
@@ -34,20 +32,12 @@ ConfideError (confide_crypto.errors)
 │   ├── AnotherSpaceError    the daemon names another space than before, unconfirmed by a user
 │   └── SpaceLockedError     the daemon needs a key that this device cannot provide
 ├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
-├── ReaderMissingError   importing that store requires a library that is not installed
 ├── InputError           the input of a command is not acceptable text
 ├── DeclinedError        the user did not confirm a change that cannot be undone
-├── LearningError        learning is not possible now, or no such suggestion exists
 ├── EditorError          no editor is set, or it cannot be run
-├── GatewayError         `confide http serve` cannot run as asked
-│   └── GatewayMissingError  its libraries are not installed
-├── RunnerError          `confide task runner` cannot work as asked, or not on this device
-│   ├── RunnerMissingError   its libraries are not installed
-│   ├── SandboxError         no sandbox is available, or one does not end
-│   └── RepositoryError      a repository cannot be fetched, or a branch cannot be stored
+├── LibrariesMissingError    a command requires libraries that are not installed
 ├── NotRunError          a command that `confide run` cannot start
 ├── RunRefusedError      a secret may not be used for a command
-├── TokenError           a gateway token cannot be created, or none has that name
 ├── RequestError         the daemon's error response to a request (confide_crypto.errors)
 │   └── NotNowError          a temporary failure of a tool: the same call may succeed later
 ├── ToolError            a tool call that fails, here or on the daemon (confide_memory.errors)
@@ -213,20 +203,6 @@ class FolderError(ConfideError):
         self.problem = problem
 
 
-class ExportError(ConfideError):
-    exit_code = EXIT_INPUT
-
-
-class ExportStorageError(ExportError):
-    exit_code = EXIT_STORAGE
-
-
-class MoveError(ConfideError):
-    """The space cannot be moved to another daemon, or not now."""
-
-    exit_code = EXIT_INPUT
-
-
 class ChangedMeanwhileError(FolderError):
     def __init__(self, path: str) -> None:
         super().__init__(path, "was changed meanwhile")
@@ -370,52 +346,16 @@ class DeclinedError(ConfideError):
     exit_code = EXIT_INPUT
 
 
-class LearningError(ConfideError):
-    exit_code = EXIT_INPUT
-
-
 class EditorError(ConfideError):
     exit_code = EXIT_INPUT
 
 
-class GatewayError(ConfideError):
-    exit_code = EXIT_INPUT
-
-
-class GatewayMissingError(GatewayError):
-    """The libraries of `confide http serve` are not installed."""
-
+class LibrariesMissingError(ConfideError):
     exit_code = EXIT_CONFIG
 
-    def __init__(self) -> None:
-        super().__init__(
-            "confide http serve needs libraries that are not installed",
-            hint=with_extra("gateway"),
-        )
-
-
-class RunnerError(ConfideError):
-    exit_code = EXIT_INPUT
-
-
-class RunnerMissingError(RunnerError):
-    """The libraries of `confide task runner` are not installed."""
-
-    exit_code = EXIT_CONFIG
-
-    def __init__(self) -> None:
-        super().__init__(
-            "confide task runner needs libraries that are not installed",
-            hint=with_extra("runner"),
-        )
-
-
-class SandboxError(RunnerError):
-    exit_code = EXIT_CONFIG
-
-
-class RepositoryError(RunnerError):
-    pass
+    def __init__(self, command: str, extra: str) -> None:
+        """`extra`: the one of this package that installs them."""
+        super().__init__(f"{command} needs libraries that are not installed", hint=with_extra(extra))
 
 
 class NotRunError(ConfideError):
@@ -432,23 +372,9 @@ class RunRefusedError(ConfideError):
     exit_code = EXIT_INPUT
 
 
-class TokenError(ConfideError):
-    exit_code = EXIT_INPUT
-
-
 class UnreadableError(ConfideError):
     exit_code = EXIT_INPUT
 
     def __init__(self, path: Path, problem: str, *, hint: str | None = None) -> None:
         super().__init__(f"cannot import {printable(str(path))}: it {problem}", hint=hint)
         self.problem = problem
-
-
-class ReaderMissingError(ConfideError):
-    exit_code = EXIT_INPUT
-
-    def __init__(self, title: str, extra: str) -> None:
-        super().__init__(
-            f"reading a store of {title} needs a library that is not installed",
-            hint=with_extra(extra),
-        )

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confide_daemon.errors import HookError
+from confide_backup.errors import HookError
 
 END_S: Final = 5.0
 """Seconds between SIGTERM and SIGKILL of a program."""

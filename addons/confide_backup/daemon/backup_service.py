@@ -16,12 +16,13 @@ from confide_backup.daemon import backup_schedule, snapshot, verify
 from confide_backup.daemon.manifest import MANIFEST, BackupManifest, Proof
 from confide_backup.daemon.offline_spaces import Follow, SpaceAccess
 from confide_backup.daemon.target import BackupTarget, SnapshotHistory, id_of, is_id
+from confide_backup.errors import SnapshotError
 from confide_backup.settings import BackupConfig
 from confide_crypto.errors import ConfideError
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.addons import HeldCopy
 from confide_daemon.datadir.key_state import KeyName
-from confide_daemon.errors import BadNameError, SnapshotError
+from confide_daemon.errors import BadNameError
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Self, get_args
 
+from confide_backup.errors import SnapshotError
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
 from confide_daemon.datadir.key_state import Custody, KeyName
-from confide_daemon.errors import SnapshotError, StorageError
+from confide_daemon.errors import StorageError
 
 FORMAT: Final = 1
 MOST_BYTES: Final = 64 << 20

@@ -20,6 +20,7 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
 from nacl.exceptions import CryptoError
 
+from confide_backup.errors import SnapshotError
 from confide_crypto.errors import ConfideError, KeyFileError, WrapError
 from confide_crypto.keys.identity import KEY_LENGTH
 from confide_crypto.keys.private_files import read_private_file, write_private_file
@@ -27,7 +28,7 @@ from confide_crypto.sealing.recovery_code import RecoveryCode
 from confide_crypto.sealing.space_keys import SPACE_ID_LENGTH, WRAP_LENGTH, WrapKey, check_wrap_key, seal_wrap
 from confide_daemon.datadir.credentials import KEY_BYTES, MASTER, credential
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import DataFolderError, SnapshotError
+from confide_daemon.errors import DataFolderError
 
 MAGIC: Final = b"confide-backup-keys-1\n"
 _EPOCH: Final = 1

@@ -28,13 +28,14 @@ from confide_backup.daemon.offline_spaces import Follow, SpaceAccess, catch_up, 
 from confide_backup.daemon.sealed_keys import BackupKey, DaemonKeys
 from confide_backup.daemon.target import BackupTarget, Snapshot, SnapshotHistory, signers_of, write
 from confide_backup.daemon.worker.worker_process import RefusedError, Worker, working
+from confide_backup.errors import TargetError
 from confide_crypto import atomic
 from confide_crypto.keys.identity import Identity
 from confide_daemon import __version__
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.addons import HeldCopy
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import StorageError, TargetError, WrongKeyError
+from confide_daemon.errors import StorageError, WrongKeyError
 
 log = logging.getLogger(__name__)
 

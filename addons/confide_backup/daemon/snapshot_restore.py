@@ -29,6 +29,7 @@ from confide_backup.daemon.sealed_keys import MOST_BYTES, BackupKey, DaemonKeys,
 from confide_backup.daemon.snapshot import take_records
 from confide_backup.daemon.target import write
 from confide_backup.daemon.worker.copying import hash_file
+from confide_backup.errors import SnapshotError
 from confide_crypto import atomic
 from confide_crypto.keys.identity import KEY_LENGTH, Identity
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
@@ -39,7 +40,7 @@ from confide_daemon.datadir.credentials import MASTER, credential
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.key_state import Custody
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import AlreadyServedError, DataFolderError, SnapshotError, StorageError
+from confide_daemon.errors import AlreadyServedError, DataFolderError, StorageError
 from confide_daemon.store.migrations import migrations, newer_version_error
 
 RESTORING: Final = ".restoring"

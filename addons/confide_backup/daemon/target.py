@@ -30,13 +30,14 @@ from typing import Final, Self
 
 from confide_backup.daemon.backup_schedule import ScheduledSnapshot
 from confide_backup.daemon.manifest import FOLDERS, MANIFEST, MOST_BYTES, VERIFIED, BackupManifest, Proof
+from confide_backup.errors import SnapshotError, TargetError
 from confide_crypto import atomic
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.identity import KEY_LENGTH
 from confide_crypto.keys.private_files import read_private_file, write_private_file
 from confide_daemon.access.registry import RegistryState
 from confide_daemon.datadir.instance import DaemonLock
-from confide_daemon.errors import SnapshotError, StorageError, TargetError
+from confide_daemon.errors import StorageError
 
 MARKER: Final = "confide-backup.json"
 FORMAT: Final = 1

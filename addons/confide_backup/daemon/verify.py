@@ -33,11 +33,12 @@ from confide_backup.daemon.manifest import (
 from confide_backup.daemon.offline_spaces import Follow, SpaceAccess
 from confide_backup.daemon.target import BackupTarget, Snapshot, SnapshotHistory, check_room, signers_of, write
 from confide_backup.daemon.worker.worker_process import RefusedError, Worker, working
+from confide_backup.errors import SnapshotError
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.private_files import make_private_dir
 from confide_daemon import __version__
 from confide_daemon.access.registry import RegistryState
-from confide_daemon.errors import DamagedError, SnapshotError, StorageError, WrongKeyError
+from confide_daemon.errors import DamagedError, StorageError, WrongKeyError
 from confide_daemon.store.upkeep.integrity import PAGES
 
 

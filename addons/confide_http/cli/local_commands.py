@@ -15,10 +15,11 @@ from typing import Annotated, Final, TypedDict
 
 import typer
 
+from confide_http.errors import TokenError
 from confide_http.local.local_tokens import DAYS, MOST_DAYS, MOST_PROJECTS, LocalToken, TokenFile
 from confide_http.local.running_gateway import PORT
 from confide_proxy.cli.console import CommandContext, Output, ProjectDir, command, project_of, remark, row, say
-from confide_proxy.errors import GatewayMissingError, TokenError
+from confide_proxy.errors import LibrariesMissingError
 from confide_proxy.run.shown_values import refuse_in_agent_shell
 
 SCOPES: Final = ("read", "write", "secrets")
@@ -45,7 +46,7 @@ async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("confide"):
             raise  # a fault of ours, and no library
-        raise GatewayMissingError from None
+        raise LibrariesMissingError("confide http serve", "gateway") from None
     # Taken before anything is asked of the daemon: a port that is in use is reported at once.
     listening = gateway_server.listen(gateway_server.loopback(host), port)
     this = await project_of(here, folder)

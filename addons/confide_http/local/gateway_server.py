@@ -19,6 +19,7 @@ from confide_crypto.errors import ConfideError, KeyFileError, where
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
 from confide_crypto.transport.task_group import TaskGroup
 from confide_http.door import serving
+from confide_http.errors import GatewayError
 from confide_http.local.gateway_app import GatewayShared, RouteGroup, create
 from confide_http.local.rest import health_route, openapi, route_table
 from confide_http.local.running_gateway import RUNNING
@@ -26,7 +27,6 @@ from confide_http.local.streamable import endpoint
 from confide_http.local.upstream import UpstreamSession
 from confide_proxy import VERSION, addons
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import GatewayError
 from confide_proxy.link import services
 from confide_proxy.locks import Seat
 from confide_proxy.paths import ProxyPaths

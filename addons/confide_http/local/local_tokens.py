@@ -22,7 +22,8 @@ from typing import Final, TypedDict
 from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.bearer_tokens import new_token
 from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
-from confide_proxy.errors import StateError, TokenError
+from confide_http.errors import TokenError
+from confide_proxy.errors import StateError
 from confide_proxy.locks import lock_file, try_lock
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

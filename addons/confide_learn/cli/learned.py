@@ -35,7 +35,7 @@ from confide_proxy.cli.console import (
     say,
     styled,
 )
-from confide_proxy.errors import EditorError, LearningError
+from confide_proxy.errors import EditorError, InputError
 from confide_proxy.hooks import learning_queue
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="As confide learn ls shows it; the beginning is enough.")]
@@ -82,7 +82,7 @@ async def keep(
     most = most_chars(found.kind)
     if not words or len(words) > most:
         problem = "the text is empty" if not words else f"the text has more than {most} characters"
-        raise LearningError(problem, hint="the suggestion is unchanged; confide learn refuse ID deletes it")
+        raise InputError(problem, hint="the suggestion is unchanged; confide learn refuse ID deletes it")
     return await _store(here, suggestions, [replace(found, text=words)])
 
 
@@ -130,17 +130,17 @@ async def _store(here: CommandContext, suggestions: Suggestions, chosen: list[Su
 
 
 def _find(suggestions: Suggestions, identity: str, states: tuple[str, ...] = OPEN) -> Suggestion:
-    """Find the suggestion that the user names. Raises LearningError if none or several match, or if
+    """Find the suggestion that the user names. Raises InputError if none or several match, or if
     its state does not allow the action.
     """
     found = suggestions.find(identity)
     if not found:
-        raise LearningError(f"no suggestion has the id {identity[:32]}", hint="confide learn ls --all lists all")
+        raise InputError(f"no suggestion has the id {identity[:32]}", hint="confide learn ls --all lists all")
     able = [each for each in found if each.state in states]
     if not able:
-        raise LearningError(f"{found[0].id} is {found[0].state} already", hint="confide learn ls --all lists all")
+        raise InputError(f"{found[0].id} is {found[0].state} already", hint="confide learn ls --all lists all")
     if len(able) > 1:
-        raise LearningError(f"several suggestions begin with {identity[:32]}", hint="type more of the id")
+        raise InputError(f"several suggestions begin with {identity[:32]}", hint="type more of the id")
     return able[0]
 
 
@@ -148,7 +148,7 @@ def _folder(suggestion: Suggestion) -> Path:
     folder = Path(suggestion.folder)
     if not folder.is_dir():
         hint = f"put it back to {suggestion.folder}, or store the text by hand: confide store"
-        raise LearningError(f"the folder of project {suggestion.project} is not there any more", hint=hint)
+        raise InputError(f"the folder of project {suggestion.project} is not there any more", hint=hint)
     return folder
 
 
@@ -214,12 +214,12 @@ async def learn(
         return await asyncio.to_thread(_status, here)
     if not here.config.learn.is_on:
         hint = f'to switch it on, write mode = "suggest" below [learn] into {here.paths.config}'
-        raise LearningError("learning is off", hint=hint)
+        raise InputError("learning is off", hint=hint)
 
     learner = Learner(here.paths, here.config, here.client)
     with learner.try_lock(wait_s=_SEAT_S) as is_ours:
         if not is_ours:
-            raise LearningError("another process on this device is learning right now", hint="try again in a minute")
+            raise InputError("another process on this device is learning right now", hint="try again in a minute")
         learned = await learner.learn()
     waiting = len(learner.suggestions.waiting())
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from confide_learn.local import note_delivery
 from confide_learn.local.checks import MAX_CHARS, most_chars
 from confide_learn.local.suggestions import OPEN, Suggestion, Suggestions
-from confide_proxy.errors import LearningError
+from confide_proxy.errors import InputError
 from confide_proxy.mcp.client import CommandClient
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.project_names import resolve_project
@@ -62,9 +62,7 @@ async def accept(desk: PageContext) -> Any:
     folder = Path(found.folder)
     claim = await asyncio.to_thread(projects.identify, folder) if folder.is_dir() else None
     if claim is None:
-        raise LearningError(
-            "the project's folder is not there any more", hint="refuse it, and remember the text by hand"
-        )
+        raise InputError("the project's folder is not there any more", hint="refuse it, and remember the text by hand")
     gateway = desk.gateway
     project = (await resolve_project(gateway.paths, gateway.config, claim)).project
     # The suggestion's project is seldom the gateway's, so open a separate connection, as the
@@ -90,5 +88,5 @@ async def _find(desk: PageContext) -> tuple[Suggestions, Suggestion]:
     found = await asyncio.to_thread(suggestions.find, identity)
     able = [each for each in found if each.id == identity and each.project == project and each.state in OPEN]
     if not able:
-        raise LearningError("nothing that waits is called so", hint="it may have been decided already: look again")
+        raise InputError("nothing that waits is called so", hint="it may have been decided already: look again")
     return suggestions, able[0]

@@ -22,8 +22,9 @@ from confide_crypto.errors import OrderError, OrderSignatureError, OrderSignerEr
 from confide_crypto.keys.identity import KEY_LENGTH, Identity, verify
 from confide_crypto.sealing.encoding import join_parts
 from confide_crypto.sealing.roster import Roster
-from confide_memory.errors import TaskStateError, ToolError
+from confide_memory.errors import ToolError
 from confide_memory.forms import MAX_PROJECT_CHARS
+from confide_night.errors import TaskStateError
 from confide_night.order import schedule as schedules
 
 

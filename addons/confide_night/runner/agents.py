@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from confide_night.errors import RunnerError
 from confide_night.runner.sandbox.bubblewrap import HOME, PORT
 from confide_night.runner.settings.recipes import Recipe
-from confide_proxy.errors import RunnerError
 
 PLACEHOLDER: Final = "placeholder"
 """The value that an agent gets in place of an API key."""

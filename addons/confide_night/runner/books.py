@@ -20,8 +20,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 from confide_crypto.errors import ConfideError, KeyFileError, RequestError
 from confide_crypto.keys.private_files import make_private_dir, read_private_file, write_private_file
 from confide_memory.wire.operation import HAS_LEFT
+from confide_night.errors import RunnerError
 from confide_night.order.wire import SlotName
-from confide_proxy.errors import RunnerError, StateError
+from confide_proxy.errors import StateError
 from confide_proxy.link import daemon
 from confide_proxy.locks import Seat
 from confide_proxy.offline.journal import SealedLog

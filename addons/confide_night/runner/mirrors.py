@@ -20,9 +20,9 @@ from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from confide_crypto.keys.private_files import make_private_dir
+from confide_night.errors import RepositoryError
 from confide_night.runner.sandbox.disk_use import measure, remove
 from confide_night.runner.settings.recipes import RunLimits
-from confide_proxy.errors import RepositoryError
 
 BRANCH: Final = "confide/{}"
 """Name of a slot's branch."""

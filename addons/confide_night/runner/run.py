@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.private_files import make_private_dir
+from confide_night.errors import RepositoryError, RunnerError, SandboxError
 from confide_night.runner import agents
 from confide_night.runner.budget.gateway_process import GatewayProcess
 from confide_night.runner.mirrors import Mirror
@@ -30,7 +31,6 @@ from confide_night.runner.runlog import RunLog, redact
 from confide_night.runner.sandbox import disk_use
 from confide_night.runner.sandbox.bubblewrap import MIRROR, OUT, TREE, WORK, Box, Sandbox
 from confide_night.runner.settings.recipes import Recipe, RunnerSettings
-from confide_proxy.errors import RepositoryError, RunnerError, SandboxError
 from confide_proxy.sealing.masking import Mask
 
 FIRST_OUTPUT_S: Final = 120.0

@@ -17,6 +17,7 @@ from confide_crypto import heaps
 from confide_crypto.errors import ConfideError, KeyFileError, LinkError, RequestError
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.wire.session import Attached
+from confide_night.errors import RunnerError
 from confide_night.order.wire import NEWS
 from confide_night.runner import trial
 from confide_night.runner.books import Begun, MovedSpaces, RunLedger
@@ -25,7 +26,6 @@ from confide_night.runner.sandbox import bubblewrap, disk_use, groups
 from confide_night.runner.settings.recipes import Recipe, RunnerSettings
 from confide_night.runner.supervisor import Supervisor
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import RunnerError
 from confide_proxy.link.connection_terms import attach_body
 from confide_proxy.link.daemon_link import Callbacks, Link
 from confide_proxy.link.key_rotation import MachineKeys

@@ -24,6 +24,7 @@ from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.task_group import raise_if_cancelled
 from confide_memory.documents import RequestChannel
+from confide_night.errors import RepositoryError, RunnerError
 from confide_night.order.order import CUSTOM, Order, check_approvals, check_approver, microusd, open_order
 from confide_night.order.wire import (
     AGAIN,
@@ -53,7 +54,7 @@ from confide_night.runner.books import Begun, KnownDevices, RunLedger, Spending
 from confide_night.runner.mirrors import BRANCH, Mirror
 from confide_night.runner.run import Result, Run, RunJob
 from confide_night.runner.settings.recipes import Recipe, RunnerSettings
-from confide_proxy.errors import RepositoryError, RunnerError, UnfitAnswerError
+from confide_proxy.errors import UnfitAnswerError
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sealing.open_secrets import open_secret
 

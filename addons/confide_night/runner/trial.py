@@ -16,13 +16,14 @@ from typing import Final, NamedTuple
 
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.private_files import check_private_file, make_private_dir
+from confide_night.errors import RunnerError, SandboxError
 from confide_night.runner import agents
 from confide_night.runner.mirrors import apart
 from confide_night.runner.sandbox import bubblewrap, disk_use, groups
 from confide_night.runner.sandbox.bubblewrap import Box, Sandbox
 from confide_night.runner.settings import prices
 from confide_night.runner.settings.recipes import Recipe, RunnerSettings
-from confide_proxy.errors import RunnerError, RunnerMissingError, SandboxError
+from confide_proxy.errors import LibrariesMissingError
 
 TRIAL_S: Final = 20.0
 _LOOKS: Final = (
@@ -80,10 +81,10 @@ async def sandbox_works(folder: Path) -> SandboxError | None:
 
 def check_libraries() -> None:
     """Check that the optional libraries of the runner are installed, without loading them. Raises
-    RunnerMissingError.
+    LibrariesMissingError.
     """
     if any(importlib.util.find_spec(name) is None for name in _LIBRARIES):
-        raise RunnerMissingError
+        raise LibrariesMissingError("confide task runner", "runner")
 
 
 def why_not(recipe: Recipe, settings: RunnerSettings) -> ConfideError | None:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from confide_crypto.errors import ConfideError, LinkError, RequestError, printable
 from confide_crypto.keys.identity import fingerprint_words, typed_words
 from confide_http.door.refusals import RefusalError
+from confide_http.errors import TokenError
 from confide_http.local import server_clients as by_http
 from confide_http.local.local_tokens import DAYS, MOST_DAYS, TokenFile
 from confide_memory.wire.sealing import GatewayClient
@@ -33,7 +34,7 @@ from confide_proxy.devices.members import (
     waiting,
 )
 from confide_proxy.devices.members import remove as remove_device
-from confide_proxy.errors import DeviceError, TokenError
+from confide_proxy.errors import DeviceError
 from confide_proxy.link import daemon
 
 TTLS: Final = {"15 minutes": 900, "an hour": 3600, "a day": 86_400}

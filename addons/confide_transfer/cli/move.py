@@ -32,11 +32,11 @@ from confide_proxy.cli.console import (
 from confide_proxy.cli.join import pasted_invite
 from confide_proxy.cli.search import send_queue
 from confide_proxy.devices.roster_cache import RosterCache
-from confide_proxy.errors import MoveError
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import KnownDaemon, load_pin
 from confide_proxy.offline.operations import is_empty
+from confide_transfer.errors import MoveError
 from confide_transfer.move.local import journey
 from confide_transfer.move.local import place as places
 from confide_transfer.move.local.inventory import Holdings

@@ -39,13 +39,14 @@ from confide_proxy.cli.console import (
     row,
     say,
 )
-from confide_proxy.errors import DeclinedError, ExportError, ToolError, UnreadableError
+from confide_proxy.errors import DeclinedError, ToolError, UnreadableError
 from confide_proxy.mcp.client import CommandClient
 from confide_proxy.offline.operations import new_meta
 from confide_proxy.sync import project as projects
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.workspace import extra_of
+from confide_transfer.errors import ExportError
 from confide_transfer.local import import_log
 from confide_transfer.local import plan as plans
 from confide_transfer.local.export import export_manifest, tree

@@ -16,9 +16,9 @@ from tests.support.programs.confided import Confided
 
 from confide_backup.daemon.manifest import BackupManifest
 from confide_backup.daemon.sealed_keys import unseal
+from confide_backup.errors import SnapshotError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
-from confide_daemon.errors import SnapshotError
 
 PAGE = (Path(__file__).parents[3] / "docs" / "backup.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ (confided backup.*?)(?: +#.*)?$", PAGE, re.M)

@@ -15,7 +15,8 @@ from tests.support.deadline import DEADLINE_S
 from confide_backup.daemon import target
 from confide_backup.daemon.backup_service import BackupRequest
 from confide_backup.daemon.worker import worker_process
-from confide_daemon.errors import StorageError, TargetError
+from confide_backup.errors import TargetError
+from confide_daemon.errors import StorageError
 
 ROOT = Path(__file__).parents[3]
 STRIDE = int(os.environ.get("CONFIDE_BACKUP_STRIDE", "19"))

@@ -16,7 +16,7 @@ from tests.support.deadline import DEADLINE_S
 
 from confide_backup.daemon import backup_schedule
 from confide_backup.daemon.manifest import database_of
-from confide_daemon.errors import HookError
+from confide_backup.errors import HookError
 
 TELL = "import json, os, sys; json.dump([sys.argv[1:], os.getcwd()], open(sys.argv[1], 'w'))"
 

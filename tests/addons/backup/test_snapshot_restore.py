@@ -20,6 +20,7 @@ from tests.support.daemon.loopback import Machine, serving
 
 from confide_backup.daemon import manifest, snapshot_restore, target
 from confide_backup.daemon.snapshot_restore import ByCode, ByFiles, RestoreResult
+from confide_backup.errors import SnapshotError
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.identity import Identity
 from confide_crypto.sealing.recovery_code import RecoveryCode
@@ -28,7 +29,7 @@ from confide_daemon.access.registry import create, open_state
 from confide_daemon.access.revocations import Revocations
 from confide_daemon.datadir.instance import DaemonLock
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import AlreadyServedError, DataFolderError, SnapshotError, StorageError
+from confide_daemon.errors import AlreadyServedError, DataFolderError, StorageError
 from confide_daemon.store.tables.receipt_table import NUMBERS
 
 FLIPS = int(os.environ.get("CONFIDE_FLIPPED_BITS", "3"))

@@ -15,8 +15,8 @@ from tests.support.sealing.founder import Device
 
 from confide_backup.daemon.manifest import MANIFEST, VERIFIED, custody_of, database_of
 from confide_backup.daemon.worker import canaries
+from confide_backup.errors import SnapshotError
 from confide_crypto.keys.identity import Identity
-from confide_daemon.errors import SnapshotError
 
 PLACES = int(os.environ.get("CONFIDE_FLIPPED_BITS", "1"))
 """In each file; `make chaos` tries 200."""

@@ -22,7 +22,7 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
 from nacl.exceptions import CryptoError
 
-from confide_daemon.errors import LogError
+from confide_cluster.errors import LogError
 
 TAG_BYTES: Final = 16
 GENESIS: Final = bytes(TAG_BYTES)

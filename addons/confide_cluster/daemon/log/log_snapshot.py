@@ -21,8 +21,9 @@ from confide_cluster.daemon.log import replication_position
 from confide_cluster.daemon.log.log_sealing import LogSealing, SnapshotManifest
 from confide_cluster.daemon.log.log_tables import PART_BYTES, Log
 from confide_cluster.daemon.log.replication_position import Shipped
+from confide_cluster.errors import LogError
 from confide_crypto import atomic
-from confide_daemon.errors import LogError, StorageError
+from confide_daemon.errors import StorageError
 from confide_daemon.store.database import connect, create_private, storage_errors
 from confide_daemon.store.migrations import version
 from confide_daemon.store.upkeep import copies

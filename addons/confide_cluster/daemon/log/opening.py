@@ -15,7 +15,8 @@ from confide_cluster.daemon.log.log_sealing import LogPosition, LogSealing, tag_
 from confide_cluster.daemon.log.log_tables import Log, LogStatus
 from confide_cluster.daemon.log.replicated_tables import LogReplay
 from confide_cluster.daemon.log.replication_position import Shipped
-from confide_daemon.errors import DamagedError, LogError, StorageError, WrongKeyError
+from confide_cluster.errors import LogError
+from confide_daemon.errors import DamagedError, StorageError, WrongKeyError
 from confide_daemon.store.database import connect, storage_errors, transaction
 from confide_daemon.store.migrations import migrate, migrations, newer_version_error, version
 from confide_daemon.store.upkeep import replacement, salvage

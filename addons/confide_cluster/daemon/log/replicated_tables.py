@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import apsw
 
-from confide_daemon.errors import LogError
+from confide_cluster.errors import LogError
 
 DERIVED: Final = re.compile(
     r"sqlite_\w+|chunk|keyword(_\w+)?|generation|vector(_\w+)?|note|note_tag|note_relation|document_(name|tag|link)|breach|migration|shipped"

@@ -30,7 +30,8 @@ from confide_cluster.daemon.log.log_tables import PARTS_S, Log, LogRow
 from confide_cluster.daemon.log.postgres_engine import DriverError, Far, PostgresEngine
 from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, LogReplay, Recorder, truths
 from confide_cluster.daemon.log.replication_position import Shipped
-from confide_daemon.errors import EngineError, LogError, OvertakenError, StorageError
+from confide_cluster.errors import LogError
+from confide_daemon.errors import EngineError, OvertakenError, StorageError
 from confide_daemon.store.database import connect, is_copy, stand_alone, storage_errors, transaction
 
 log = logging.getLogger(__name__)

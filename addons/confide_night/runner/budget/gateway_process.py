@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from confide_proxy.errors import RunnerError
+from confide_night.errors import RunnerError
 
 _MODULE: Final = "confide_night.runner.budget"
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "SYSTEMROOT")

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from confide_night.errors import SandboxError
 from confide_night.runner.sandbox import groups
 from confide_night.runner.settings.recipes import RunLimits
-from confide_proxy.errors import SandboxError
 
 HOME: Final = "/home/agent"
 WORK: Final = "/task"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from confide_crypto import atomic
-from confide_proxy.errors import ExportError, ExportStorageError
+from confide_transfer.errors import ExportError, ExportStorageError
 
 MANIFEST = "confide.json"
 NOTES = "notes.jsonl"

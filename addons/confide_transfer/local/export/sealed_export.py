@@ -32,8 +32,9 @@ from confide_memory.wire.sealing import RECORD
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.keyring import Keyring
 from confide_proxy.devices.roster_client import records
-from confide_proxy.errors import ExportError, UnfitAnswerError, UnsealableError
+from confide_proxy.errors import UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.sealer import Secret
+from confide_transfer.errors import ExportError
 from confide_transfer.local.export import export_manifest
 from confide_transfer.local.export.export_manifest import SECRETS
 

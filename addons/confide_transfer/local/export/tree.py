@@ -27,10 +27,11 @@ from confide_crypto.sealing import placeholder as placeholders
 from confide_memory import documents
 from confide_memory.documents import RequestChannel
 from confide_memory.forms import MAX_FILES
-from confide_proxy.errors import BlockedError, ExportError, FolderError, UnfitAnswerError, UnsealableError
+from confide_proxy.errors import BlockedError, FolderError, UnfitAnswerError, UnsealableError
 from confide_proxy.sealing.context import NAME_TELLS, SessionSealing, batches
 from confide_proxy.sealing.sealer import Sealed
 from confide_proxy.sync.folder import Folder
+from confide_transfer.errors import ExportError
 from confide_transfer.local.export import export_manifest
 from confide_transfer.local.export import sealed_export as export_secrets
 from confide_transfer.local.export.export_manifest import MANIFEST, NOTES, Part

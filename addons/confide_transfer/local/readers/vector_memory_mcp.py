@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from confide_memory.note import MAX_RELATIONS
-from confide_proxy.errors import ReaderMissingError, UnreadableError
+from confide_proxy.errors import UnreadableError
+from confide_transfer.errors import ReaderMissingError
 from confide_transfer.local.fields import json_object, moment, record_of
 from confide_transfer.local.formats.sqlite import has_tables, open_database
 from confide_transfer.local.import_files import head, is_folder

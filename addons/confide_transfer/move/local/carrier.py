@@ -22,8 +22,8 @@ from confide_memory.errors import UnknownRequestError
 from confide_memory.forms import to_base64
 from confide_memory.wire.sealing import MOVE_ROSTER, RECORD, RECORDS, MoveRosterRequest
 from confide_proxy.devices import roster_client
-from confide_proxy.errors import MoveError
 from confide_proxy.sealing.context import batches
+from confide_transfer.errors import MoveError
 from confide_transfer.move.local import inventory
 from confide_transfer.move.local.inventory import Holdings, Revision, read_holdings
 from confide_transfer.move.shared.moved import (

@@ -12,7 +12,8 @@ from typing import Final
 
 from confide_memory.documents import RequestChannel
 from confide_proxy.devices.roster_client import records
-from confide_proxy.errors import MoveError, UnfitAnswerError
+from confide_proxy.errors import UnfitAnswerError
+from confide_transfer.errors import MoveError
 from confide_transfer.move.shared.moved import (
     MOVE_FACTS,
     MOVE_OUT,

@@ -26,13 +26,13 @@ from confide_proxy import addons
 from confide_proxy.config import ProxyConfig
 from confide_proxy.devices.roster_cache import RosterCache
 from confide_proxy.devices.space_connection import SpaceConnection
-from confide_proxy.errors import MoveError
 from confide_proxy.link.daemon import save_pin
 from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.ledger import carry
 from confide_proxy.sync.project_names import ProjectNames
+from confide_transfer.errors import MoveError
 from confide_transfer.move.local import place as places
 from confide_transfer.move.local.carrier import DEADLINE_S, HOLD_DEADLINE_S, Carrier, MoveLeftovers, Progress
 from confide_transfer.move.local.inventory import Holdings, read_holdings

@@ -15,8 +15,9 @@ from tests.support.daemon.logged import Node, Store
 from confide_cluster.daemon import relocation
 from confide_cluster.daemon.log import log_snapshot
 from confide_cluster.daemon.log.postgres_engine import PostgresEngine
+from confide_cluster.errors import LogError
 from confide_daemon.access.registry import open_state
-from confide_daemon.errors import LogError, StorageError
+from confide_daemon.errors import StorageError
 
 SECOND = "memory/second.md"
 

@@ -19,10 +19,11 @@ from confide_cluster.daemon.log import opening
 from confide_cluster.daemon.log.log_tables import Log
 from confide_cluster.daemon.log.postgres_engine import PostgresEngine
 from confide_cluster.daemon.log.replicated_tables import DERIVED, LogReplay, Recorder, truths
+from confide_cluster.errors import LogError
 from confide_crypto.sealing.record import SealedRecord
 from confide_daemon.documents.transcripts import MessageBatch, SessionName, TranscriptMessage
 from confide_daemon.documents.writer import RepeatableChange
-from confide_daemon.errors import ConfideError, LogError
+from confide_daemon.errors import ConfideError
 from confide_daemon.store.database import connect
 from confide_daemon.store.space_store import Store as Database
 

@@ -21,6 +21,7 @@ from confide_cluster.daemon.log import log_snapshot
 from confide_cluster.daemon.log.replicated_tables import REGISTRY_DERIVED, rows_of, truths
 from confide_cluster.daemon.spaces import node_bootstrap
 from confide_cluster.daemon.store import Postgres
+from confide_cluster.errors import LogError
 from confide_cluster.settings import StoreConfig
 from confide_crypto.errors import DeniedError, HandshakeError
 from confide_crypto.keys.bearer_tokens import digest_of
@@ -34,7 +35,7 @@ from confide_daemon.access.registry_invites import Invites, JoinedInvite, Refuse
 from confide_daemon.datadir.credentials import MasterKey
 from confide_daemon.datadir.daemon_keys import load
 from confide_daemon.datadir.paths import DataFolder
-from confide_daemon.errors import EngineError, LogError, OvertakenError, RotationError, StorageError, TakenError
+from confide_daemon.errors import EngineError, OvertakenError, RotationError, StorageError, TakenError
 from confide_daemon.store import migrations
 from confide_daemon.store.database import connect
 from confide_http.server.access.applications import Applications

@@ -14,9 +14,9 @@ from confide_crypto.errors import KeyFileError
 from confide_crypto.keys.bearer_tokens import MARK, digest_of
 from confide_http.door.bearer_auth import MOST_GUESSES, WINDOW_S, Bearer
 from confide_http.door.refusals import RefusalError
+from confide_http.errors import TokenError
 from confide_http.local.local_tokens import MOST, LocalToken, LocalTokens, TokenFile
 from confide_http.local.request_identity import READ, SCOPES, SECRETS, WRITE, scopes_of
-from confide_proxy.errors import TokenError
 
 
 @pytest.fixture

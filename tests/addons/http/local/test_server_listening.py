@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
+from confide_http.errors import GatewayError
 from confide_http.local import gateway_server
 from confide_http.local.gateway_app import names
-from confide_proxy.errors import GatewayError
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.1", "::", "example.org", "", "127.0.0.1.evil.example"])

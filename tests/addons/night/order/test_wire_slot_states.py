@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_memory.errors import TaskStateError
+from confide_night.errors import TaskStateError
 from confide_night.order.order import FINAL, HELD, Slot, SlotEvent, after
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from tests.support.runs import Runs, git, repository
 
+from confide_night.errors import RepositoryError
 from confide_night.runner.mirrors import Mirror, apart
 from confide_night.runner.settings.recipes import RunLimits
 from confide_night.runner.trial import findings
-from confide_proxy.errors import ConfigError, RepositoryError
+from confide_proxy.errors import ConfigError
 
 PASSWORD = "DEPLOY-PASSWORD-77@:/%"
 ENCODED = "DEPLOY-PASSWORD-77%40%3A%2F%25"

@@ -14,8 +14,8 @@ import pytest
 from tests.support.runs import Runs, git, repository
 
 from confide_crypto.errors import ConfideError
+from confide_night.errors import RepositoryError
 from confide_night.runner.run import _OF_CI
-from confide_proxy.errors import RepositoryError
 
 
 async def work(runs: Runs, script: str, more: str = "") -> tuple[str, str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from confide_crypto.errors import ConfideError
+from confide_night.errors import RunnerError
 from confide_night.runner import agents
 from confide_night.runner.settings.recipes import ModelSettings, Recipe, RunLimits, RunnerSettings, read
-from confide_proxy.errors import ConfigError, RunnerError
+from confide_proxy.errors import ConfigError
 
 PLACEHOLDER = "(sealed:api-token:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f)"
 Reads = Callable[[str], RunnerSettings]

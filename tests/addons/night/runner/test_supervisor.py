@@ -19,6 +19,7 @@ from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, ST
 from confide_crypto.errors import ConnectionLost, KeyFileError, RequestError
 from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.record import SealedRecord
+from confide_night.errors import RunnerError
 from confide_night.order.order import ONCE_LASTS_S, Approval, Order, approve_order, sign_order
 from confide_night.order.wire import LOG_KIND
 from confide_night.runner import supervisor as supervisors
@@ -26,7 +27,6 @@ from confide_night.runner.books import NEW_S, Begun, KnownDevices, RunLedger, Sp
 from confide_night.runner.run import RunJob
 from confide_night.runner.settings.recipes import RunnerSettings
 from confide_night.runner.supervisor import Supervisor
-from confide_proxy.errors import RunnerError
 
 ROSTER, KEYS = shared()
 GHOST = Identity(bytes([7]) * 32)

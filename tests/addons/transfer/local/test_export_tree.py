@@ -14,11 +14,11 @@ from tests.support.daemon.loopback import Machine, Serving
 from tests.support.documents.notes import Agent
 
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import ExportError
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import SessionSealing
 from confide_proxy.sync.folder import Folder
+from confide_transfer.errors import ExportError
 from confide_transfer.local.export import export_manifest, tree
 from confide_transfer.local.export.tree import ExportReport
 

@@ -18,7 +18,8 @@ from confide_crypto.sealing.record import SealedRecord
 from confide_daemon.access.enrolled_callers import Grants
 from confide_night.local import moments as tasks
 from confide_night.order.order import Order
-from confide_proxy.errors import MoveError, UnfitAnswerError
+from confide_proxy.errors import UnfitAnswerError
+from confide_transfer.errors import MoveError
 from confide_transfer.move.local.carrier import Carrier
 from confide_transfer.move.local.inventory import Holdings, read_holdings
 from confide_transfer.move.local.journey import state

@@ -14,7 +14,8 @@ from tests.support.sealing.sealed_files import OTHER, PROJECT, TOKEN, Keeper, Se
 
 from confide_crypto.sealing import placeholder
 from confide_crypto.sealing.record import SealedRecord
-from confide_proxy.errors import ExportError, UnsealableError
+from confide_proxy.errors import UnsealableError
+from confide_transfer.errors import ExportError
 from confide_transfer.local.export import tree as export_tree
 from confide_transfer.local.export.tree import ExportReport
 

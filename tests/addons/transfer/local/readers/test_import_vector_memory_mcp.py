@@ -12,8 +12,9 @@ from tests.support.sealing.sealers import SEALER
 
 from confide_memory.errors import with_extra
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import ReaderMissingError, UnreadableError
+from confide_proxy.errors import UnreadableError
 from confide_proxy.sync.project import identify
+from confide_transfer.errors import ReaderMissingError
 from confide_transfer.local.plan import ImportPlan, ImportSource
 from confide_transfer.local.reader import Losses, MemoryRecord
 from confide_transfer.local.readers.vector_memory_mcp import READER
