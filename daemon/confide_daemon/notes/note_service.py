@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, TypeVar
 
 from confide_daemon.documents.document_results import PutResult
 from confide_daemon.documents.document_service import Documents
@@ -87,12 +87,6 @@ SUPERSEDES = "supersedes"
 MOST_LINKED = 100
 
 T = TypeVar("T")
-
-
-class SpaceWrite(Protocol):
-    """A function that runs a write operation on the space's writer thread."""
-
-    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)

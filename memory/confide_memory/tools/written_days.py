@@ -73,10 +73,6 @@ class DaySpan(NamedTuple):
     def is_day(self) -> bool:
         return self.first == self.last
 
-    @property
-    def is_month(self) -> bool:
-        return self == month_of(self.first.year, self.first.month)
-
     def within(self, other: DaySpan) -> bool:
         """Return True if all days of this span are in the other span."""
         return other.first <= self.first and self.last <= other.last
