@@ -468,7 +468,6 @@ def _forms() -> tuple[Form, ...]:
     counts = "[0-9]{1,3}|" + "|".join(_counts())
     end = rf"(?![\w{_SIGNS}/-]|\.\w)"
     begin = rf"(?<![\w{_SIGNS}/.-])"
-
     return (
         _bare(
             rf"{begin}(?P<day>[0-9]{{1,2}})(?:er|[.º])?\s+(?:de\s+|di\s+)?{month}{end}"

@@ -527,51 +527,24 @@ class _Search:
         """Yield the chunks that score at least `least` (None: the query's `min_score`), using these
         cosines (None: those of the legs).
         """
-        legs, scale, generation = self._legs, self._yardstick.scale, self._generation
+        legs, generation = self._legs, self._generation
         least = self._query.min_score if least is None else least
         cosines = legs.cosines if cosines is None else cosines
         is_measured = cosines is not None and (generation is None or generation.provider not in WORDS_ONLY)
-        background = self._background if is_measured else None
+        cosines = cosines or {}
         relevance_of_field = field_of(factors.relevance for factors in self._factors.values())
-        if background is not None:
-            pieces = [piece for piece in pieces if self._best_score(piece, cosines or {}, relevance_of_field) >= least]
+        if is_measured:
+            pieces = [piece for piece in pieces if self._best_score(piece, cosines, relevance_of_field) >= least]
         rows = self._store.pieces.hits(pieces)
         texts = self._store.pieces.texts_around(pieces, reach=REACH)
         self._clock.lap("fetch")
-        stemmed = self._stem_line
         today = self._today.isoformat()
         for piece in pieces:
             row = rows.get(piece)
             if not self._may_show(row):
                 continue
-            near = [stemmed(texts.get((row.document, row.position + step), "")) for step in AROUND]
-            header = stemmed(piece_header(row.path, row.heading, row.words))
-            is_dated = self._is_dated(piece, (near[REACH], header))
-            share = self._with_day(self._terms.share((*near, header)), is_dated=is_dated)
-            cosine = (cosines or {}).get(piece)
-            vector = scale.of(cosine) if cosine is not None and is_measured else None
-            bm25 = legs.keyword.get(piece, 0.0)
-            keyword = saturate(bm25)
-            place, factors = self._places[piece], self._factors[piece]
-            is_named = piece in (legs.exact or {}) or (self._asks_for_days and (is_dated or bm25 > 0))
-            around = (texts.get((row.document, row.position + step), "") for step in AROUND)
-            lacking = self._lacking(row, around, (*near, header), is_dated=is_dated)
-            if lacking:
-                factors.exact = 0.0  # its name is another one, that has the words of this
-            if vector is None:
-                lacking = max(lacking, self._compute_unknown_share())
-            evidence = Evidence(keyword, share, vector, is_named=is_named, lacking=lacking)
-            if vector is not None and cosine is not None and background is not None:
-                match = self._weigh_terms().match((near[REACH], header), (*near, header))
-                match = match._replace(stated=self._with_day(match.stated, is_dated=is_dated))
-                deviation, everyday = background.of(cosine)
-                evidence = evidence._replace(
-                    **match._asdict(),
-                    deviation=deviation,
-                    everyday=everyday,
-                    few=self._few,
-                    lead=factors.relevance - relevance_of_field,
-                )
+            place, factors, cosine = self._places[piece], self._factors[piece], cosines.get(piece)
+            evidence = self._evidence(row, texts, cosine if is_measured else None, relevance_of_field)
             factors.evidence = evidence
             factors.score = score = max(self._score_to_show(evidence, factors), OF_A_PAGE if factors.page else 0.0)
             if score < least:
@@ -579,8 +552,44 @@ class _Search:
             fresh = recency_of(place.day, today, self._weights)
             importance = _importance(row)
             usage = usage_of(row.uses, self._weights)
-            yield Candidate(place, factors.rank, score, cosine, keyword, fresh, importance, usage), row
+            yield Candidate(place, factors.rank, score, cosine, evidence.keyword, fresh, importance, usage), row
         self._clock.lap("score")
+
+    def _evidence(
+        self, row: HitRow, texts: Mapping[tuple[int, int], str], cosine: float | None, relevance_of_field: float
+    ) -> Evidence:
+        """Return the values from which a chunk's score is computed. `texts`: its text and those
+        near it, by document and position; `cosine`: None without a vector.
+        """
+        factors, stemmed = self._factors[row.id], self._stem_line
+        near = [stemmed(texts.get((row.document, row.position + step), "")) for step in AROUND]
+        header = stemmed(piece_header(row.path, row.heading, row.words))
+        is_dated = self._is_dated(row.id, (near[REACH], header))
+        share = self._with_day(self._terms.share((*near, header)), is_dated=is_dated)
+        bm25 = self._legs.keyword.get(row.id, 0.0)
+        is_named = row.id in (self._legs.exact or {}) or (self._asks_for_days and (is_dated or bm25 > 0))
+        around = (texts.get((row.document, row.position + step), "") for step in AROUND)
+        lacking = self._lacking(row, around, (*near, header), is_dated=is_dated)
+        if lacking:
+            factors.exact = 0.0  # its name is another one, that has the words of this
+        if cosine is None:
+            lacking = max(lacking, self._compute_unknown_share())
+            return Evidence(saturate(bm25), share, is_named=is_named, lacking=lacking)
+        match = self._weigh_terms().match((near[REACH], header), (*near, header))
+        match = match._replace(stated=self._with_day(match.stated, is_dated=is_dated))
+        deviation, everyday = self._background.of(cosine)
+        return Evidence(
+            saturate(bm25),
+            share,
+            self._yardstick.scale.of(cosine),
+            **match._asdict(),
+            deviation=deviation,
+            everyday=everyday,
+            few=self._few,
+            lead=factors.relevance - relevance_of_field,
+            is_named=is_named,
+            lacking=lacking,
+        )
 
     def _best_score(self, piece: int, cosines: Mapping[int, float], relevance_of_field: float) -> float:
         """Return the highest score that a chunk can get for a prompt, whatever its text, so that
