@@ -261,7 +261,7 @@ async def test_nobody_comes_in_or_changes_anything_without_a_devices_signature(d
     await desktop.ended_within(DEADLINE_S)
     assert await mallory.refused("extend", {"entry": wire(late)}) == "invalid"
     assert await laptop.roster() == without
-    await leave(laptop, mallory)
+    await leave(laptop, mallory, desktop)
 
 
 async def test_a_reader_neither_adds_nor_removes_nor_rotates(daemon: Serving) -> None:
