@@ -28,14 +28,7 @@ from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.hooks import block, briefings, events, prompt_filter, session_marks
 from confide_proxy.hooks.hook_process import FIRST_S
 from confide_proxy.hooks.server import form, usage
-from confide_proxy.hooks.server.action_recall import (
-    MOST_BYTES,
-    ActionPlace,
-    ActionRecall,
-    FailureQuestion,
-    has_failed,
-    question,
-)
+from confide_proxy.hooks.server.action_recall import MOST_BYTES, ActionPlace, ActionRecall, has_failed, question
 from confide_proxy.hooks.server.shown import ShownLedger
 from confide_proxy.hooks.server.usage import UsageState
 from confide_proxy.link import session_values
@@ -293,30 +286,16 @@ class PromptRecall:
         place = ActionPlace(*found, os.fspath(self._paths.global_folder))
         self._count_named(place.project, asked)
         await self._is_linked()
-        failure = question(asked) if is_failure and self._link.is_up else None
-        # Begun before the entries are compared: the hook waits for both.
-        searching = None if failure is None else asyncio.create_task(self._search_failure(folder, failure))
-        try:
-            for line in sorted(await self._actions.fitting(place, asked, self._ties(*found)), key=self._is_sunk):
-                if not self._is_met(session, line):
-                    return self._shown_at_action(session, line, is_failure=is_failure)
-                self._count_failure(session, line)
-            for line in await searching if searching is not None else ():
-                if not self._is_met(session, line):
+        for line in sorted(await self._actions.fitting(place, asked, self._ties(*found)), key=self._is_sunk):
+            if not self._is_met(session, line):
+                return self._shown_at_action(session, line, is_failure=is_failure)
+            self._count_failure(session, line)
+        if is_failure and self._link.is_up and (failure := question(asked)):
+            for line in await self._search(folder, failure.words):
+                is_short = len(block.frame_lines([line.line]).encode()) <= MOST_BYTES
+                if is_short and failure.is_answered_by(line.text) and not self._is_met(session, line):
                     return self._shown_at_action(session, line, is_failure=True)
-        finally:
-            if searching is not None:
-                searching.cancel()
-                await asyncio.gather(searching, return_exceptions=True)
         return {}
-
-    async def _search_failure(self, folder: str, failure: FailureQuestion) -> list[form.Quoted]:
-        """Search by meaning for notes about a failure. Return those short enough to be shown."""
-        return [
-            line
-            for line in await self._search(folder, failure.words)
-            if len(block.frame_lines([line.line]).encode()) <= MOST_BYTES and failure.is_answered_by(line.text)
-        ]
 
     def _is_met(self, session: str, line: form.Quoted) -> bool:
         """Return True if a tool call of this session has got the note."""

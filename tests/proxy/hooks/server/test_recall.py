@@ -332,40 +332,6 @@ async def test_a_failure_that_comes_again_is_counted_once_a_session(
     here.recall.end()
 
 
-@pytest.mark.parametrize("searching", ["refused", "never answered"])
-async def test_a_note_that_quotes_the_failure_waits_for_no_search(
-    here: Here, monkeypatch: pytest.MonkeyPatch, searching: str
-) -> None:
-    """Both are asked for at once. The search is given up once the note is found, and its error is nobody's."""
-    monkeypatch.setattr(recall, "ANSWER_S", DEADLINE_S)
-    line = "fixed \"ModuleNotFoundError: No module named 'psycopg2'\": pip install psycopg2-binary"
-    (here.folder / "memory").mkdir()
-    (here.folder / "memory/a.md").write_text(f"- {line}\n")
-    key = error_messages.signature("ModuleNotFoundError: No module named 'psycopg2'")
-    entry = {**hit("a"), "id": None, "snippet": line, "triggers": [{"kind": "error", "key": key}]}
-    entries = {"version": "1", "entries": [entry]}
-    ended = asyncio.Event()
-
-    async def request(op: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
-        if op != "lookup":
-            return entries
-        try:
-            if searching == "refused":
-                raise RequestError("unavailable", "not now")
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        raise AssertionError
-
-    monkeypatch.setattr(here.link, "request", request)
-    call = {"kind": "after", "session": "s", "cwd": str(here.folder), "tool": "Bash", "paths": [], "failed": True}
-    output = "Exit code 1\nModuleNotFoundError: No module named 'psycopg2'"
-    said = await here.recall.answer({**call, "command": "pytest -q", "output": output})
-    assert "psycopg2-binary" in said["context"]
-    assert ended.is_set()
-    here.recall.end()
-
-
 async def test_a_failure_whose_note_came_before_the_command_counts_as_met(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
