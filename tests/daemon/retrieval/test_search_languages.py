@@ -122,6 +122,57 @@ def test_the_language_of_a_text(text: str, is_other: bool) -> None:
     assert is_foreign(text) == is_other
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "jest SyntaxError: Unexpected token 'export'",
+        'nginx: [emerg] unknown directive "proxy_pas" in /home/ann/shop/nginx.conf:65',
+        "red hat subscription",
+        "MIT license",
+        "comment syntax",
+        "non null constraint",
+        "sans serif font",
+        "ER diagram",
+        "SES bounce handling",
+        "su postgres",
+        "standup 9:30 EST",
+        "chi router middleware",
+        "em dash in markdown",
+        "ls -la dist/",
+        "git log --oneline main..dit/voor",
+        "SELECT que_pasa FROM donde",
+        "CN=admin, OU=people",
+        "rsync -t -n -l src dest",
+    ],
+)
+def test_words_of_software_are_no_other_language(text: str) -> None:
+    """Each holds a common word of another language, as a name, an abbreviation or a part of a longer name. One such question had
+    all notes embedded with the multilingual model as well.
+    """
+    assert not is_foreign(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wo läuft der Server?",
+        "qual porta?",
+        "où est la base?",
+        "comment lancer les tests?",
+        "hat er das gesagt?",
+        "mit welchem Befehl?",
+        "non è possibile",
+        "jak uruchomić testy?",
+        "waar staat het?",
+        "c'est quoi l'adresse du serveur?",
+        "Welche Datenbank?",
+        "el servidor se para",
+    ],
+)
+def test_a_short_question_in_another_language_is_one(text: str) -> None:
+    assert is_foreign(text)
+
+
 def test_a_script_that_it_does_not_read() -> None:
     assert is_readable("犬の名前")
     assert not is_readable("कुत्ते का नाम")

@@ -19,7 +19,8 @@ _SCRIPTS: Final = re.compile(
 """Letters of the scripts that the multilingual model reads, but Latin."""
 _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+_WORD: Final = re.compile(r"(?<![\w./\\@$=:#~])(?<!(?<!\w)-)[^\W\d_]+(?:'[^\W\d_]+)?(?![\w/\\=(@]|\.\w)")
+"""A word by itself: no part of a path, a longer name, an option or a call."""
 _READ: Final = 2000
 """Characters of a text that are looked at."""
 _SHARE: Final = 0.3
@@ -39,29 +40,29 @@ _ENGLISH: Final = _words(
 """Common words of English alone; without those of other languages as well ("was", "in", "die")."""
 _OTHERS: Final = _words(
     # German, Dutch
-    """das dem des ein eine einen einem einer und oder nicht ist sind waren wird werden wurde wurden wir ihr sie ich er
-    mit für auf bei nach vor aus über unter durch gegen ohne zu zum zur im vom beim wie wo wann warum wem wen welche
-    welchem welchen welcher welches haben hat hatte kann können muss müssen soll sollen darf dürfen weil dass damit
-    wenn dann noch schon auch nur immer nie niemals sein seine unser unsere unseren jede jeder jedes jeden wohin woher
-    wieso weshalb womit gibt kein keine keinen spätestens het een niet zijn wordt worden werd voor naar uit ook maar
-    bij wij jullie hij zij welk waar wanneer waarom hoe wie heeft hebben moet moeten geen dit dat
-    """
+    """des ein eine einen einem einer und oder nicht ist sind waren wird werden wurde wurden wir ihr sie ich für auf
+    bei nach vor über unter durch gegen ohne zu zum zur vom beim wie wo wann warum wem wen welche welchem welchen
+    welcher welches haben hatte kann können muss müssen soll sollen darf dürfen weil dass damit wenn dann noch schon
+    auch nur immer nie niemals sein seine unser unsere unseren jede jeder jedes jeden wohin woher wieso weshalb
+    womit gibt kein keine keinen spätestens het een niet zijn wordt worden werd voor naar uit ook maar bij wij
+    jullie hij zij welk waar wanneer waarom wie heeft hebben moet moeten geen """
     # Spanish, Portuguese, French, Italian
-    """una unos unas que por para se su sus lo como más pero sin sobre cuando cuándo dónde adónde quién qué cuál
-    cuáles cómo cuántos cuántas cuánto son está están fue hay nos nuestro nuestra porque desde hasta después nunca
-    uma não é são foi ao em nas quando onde quem qual quais muito depois sempre nous vous ils elle elles je ne pas
-    est sont était ont ou à au aux dans sur pour avec sans sa ses leur notre ce cette ces qui quoi où comment pourquoi
-    combien quel quelle quels quelles lorsque depuis avant après jamais gli uno della dei delle degli dal dalla nel
-    nella nei sul sulla che chi non sono era erano perché dove quale quali quanto quanti anche più dopo mai noi
-    nostra
-    """
+    """una unos unas por como más pero sobre cuando cuándo dónde adónde quién qué cuál cuáles cómo cuántos cuántas
+    cuánto está están fue nuestro nuestra porque desde hasta después nunca uma não è é são foi quando onde quem qual
+    quais muito depois sempre nous vous ils elle elles je sont était à dans avec leur notre cette qui quoi où
+    pourquoi combien quel quelle quels quelles lorsque depuis avant après jamais gli della delle degli dalla nel
+    nella nei sul sulla sono erano perché quale quali quanto quanti anche più dopo noi nostra """
     # Polish, Turkish
-    """nie jest są był była było były się że żeby jak kto gdzie kiedy dlaczego który która które dla przed przez oraz
-    ale tylko zawsze nigdy jej jego nasz nasza ve bir bu şu için ile değil mi mı mu mü neden nasıl nerede nereye hangi
-    kaç çok daha gibi kadar sonra önce biz siz ama veya olarak olan"""
+    """nie są był była było były się że żeby jak kto gdzie kiedy dlaczego który która które dla przed przez oraz tylko
+    zawsze nigdy jej jego nasz nasza bir şu için ile değil mı mü neden nasıl nerede nereye hangi kaç çok daha gibi
+    kadar sonra önce siz veya olarak olan"""
 )
-_IN_NAMES: Final = _words("el la los las del di da dos das de le les der den van von un il y")
-"""Common words that stand in names as well; each counts half."""
+_SHARED: Final = _words(
+    """el la los las del di da dos das de le les der den van von un il y hat er dem mit im aus dat dit hoe para se su
+    sus lo sin son nos hay que ao em nas ne pas est ou au aux sur pour sans sa ses ce ces comment ont uno dei dal
+    che chi non era mai dove jest ale ve bu mi mu ama biz"""
+)
+"""Common words that are names or words of software as well, such as `jest`, "comment" and "mit license"; each counts half."""
 _ELIDED: Final = _words("l d j m t s n c qu dell nell all sull dall")
 """The parts before an apostrophe in French and Italian, unlike the English "we'll"."""
 
@@ -84,7 +85,9 @@ def is_foreign(text: str, *, fewest: int = 1) -> bool:
         letters = len(_LETTER.findall(part))
         if len(_SCRIPTS.findall(part)) > _SHARE * letters:
             return is_readable(part)
-    words = set(_WORD.findall(part.lower()))
-    others = len(words & _OTHERS) + len(words & _IN_NAMES) / 2
+    found = _WORD.findall(part.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
+    # MIT, EST and NAS are abbreviations; where all letters are large, they say nothing.
+    words = {word.lower() for word in found if not (word.isupper() and len(word) > 1) or part.isupper()}
+    others = len(words & _OTHERS) + len(words & _SHARED) / 2
     others += len({before for before, sign, _ in (word.partition("'") for word in words) if sign} & _ELIDED)
     return others >= fewest and others > len(words & _ENGLISH)
