@@ -228,13 +228,14 @@ class UnreachableError(LinkError):
 
 class ConnectionLost(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed
     """The end of a connection. If `truncated` is true, the peer sent no CLOSE, so data that it was
-    sending may be incomplete (PROTOCOL.md 7.6).
+    sending may be incomplete (PROTOCOL.md 7.6). `problem` says why it ended, if that is known.
     """
 
     def __init__(self, *, truncated: bool, problem: str | None = None) -> None:
         usual = "it broke off without a goodbye" if truncated else "it was closed"
         super().__init__(f"lost the connection: {problem or usual}")
         self.truncated = truncated
+        self.problem = problem
 
 
 class ProtocolViolation(LinkError):  # noqa: N818 - reads as the event it is, as in websockets' ConnectionClosed

@@ -30,6 +30,9 @@ DEADLINES: Final = {
 """By module, also where a name was imported from another one."""
 OF_A_HOOK: Final = {"confide_proxy.hooks.hook_process": ("ACTION_S", "DEADLINE_S", "FIRST_S")}
 """The whole time of a hook's process."""
+SLEEP: Final = ("confide_crypto.transport.connection", "SLEPT_S")
+"""The delay that counts as a sleep, which ends a connection that a test then has no way to open again. Programs reconnect, and keep it."""
+NO_DELAY_S: Final = 3000.0
 
 
 def be_patient(*, is_program: bool = False) -> None:
@@ -39,3 +42,5 @@ def be_patient(*, is_program: bool = False) -> None:
             for name in names:
                 assert hasattr(loaded, name), f"{module} has no {name}"
                 setattr(loaded, name, PATIENT_S)
+    if not is_program and (loaded := sys.modules.get(SLEEP[0])) is not None:
+        setattr(loaded, SLEEP[1], NO_DELAY_S)

@@ -210,17 +210,20 @@ class Connection:
         if self._inbox.is_closing:
             return  # closed before it was served
         self._is_serving = True
+        problem = None
         try:
             await self._serve(on_message or _pass_over, on_request, on_stream or _refuse_stream, toll)
         except ProtocolViolation:
             await self._close_websocket(CLOSE_VIOLATION)
             raise
-        except ConnectionLost:
+        except ConnectionLost as error:
+            problem = error.problem
             self._ws.transport.abort()
             raise
         finally:
             self._is_serving = False
-            self._end(ConnectionLost(truncated=not (self._channel.is_complete or self._inbox.is_closing)))
+            is_whole = self._channel.is_complete or self._inbox.is_closing
+            self._end(ConnectionLost(truncated=not is_whole, problem=problem))
         await self.close()
 
     async def close(self, code: str = "done") -> None:
@@ -331,7 +334,7 @@ class Connection:
         self._outbox.fail(reason)
         for answer in self._pending.values():
             if not answer.done():
-                answer.set_exception(ConnectionLost(truncated=reason.truncated))
+                answer.set_exception(ConnectionLost(truncated=reason.truncated, problem=reason.problem))
             self._slots.release()  # a request that waits for a slot wakes and raises the error
         self._pending.clear()
 

@@ -40,6 +40,7 @@ async def test_a_sleep_is_noticed_at_the_next_look(monkeypatch: pytest.MonkeyPat
 async def test_a_busy_machine_is_not_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of delay are none, and the wait goes on to its end; nor is a clock that went backwards."""
     monkeypatch.setattr(session, "LOOK_S", 0.01)
+    monkeypatch.setattr(session, "SLEPT_S", SLEPT_S)
     clock = Jumping(0.0, SLEPT_S, 20.0, 10.0)
     assert await wait_awake(0.03, clock=clock) == 0
     assert clock.looks == 6
@@ -68,3 +69,25 @@ async def test_only_who_can_connect_again_gives_the_connection_up(monkeypatch: p
         ended = await host.ended.get()
         assert isinstance(ended, ConnectionLost)
         assert "slept" not in str(ended), "it only saw its client leave"
+
+
+async def test_who_waits_for_an_answer_is_told_why_it_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "wait_awake", lambda _seconds: wait_awake(0.01, clock=Jumping(0.0, 3600.0)))
+
+    async def never(_op: str, _body: dict[str, object]) -> dict[str, object]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def handle(connection: session.Connection) -> None:
+        await connection.serve(on_message=no_message, on_request=never)
+
+    async with hosting(Door(LAPTOP.public_key), handle) as host, asyncio.timeout(20):
+        connection = await connect(host.url, LAPTOP, HOST.static_key)
+        asking = asyncio.create_task(connection.request("status", {}))
+        await asyncio.sleep(0)  # it takes its first step
+        with pytest.raises(ConnectionLost):
+            await connection.serve(on_message=no_message, on_request=no_request)
+        with pytest.raises(ConnectionLost, match="this machine slept for 3600 s"):
+            await asking
+        with pytest.raises(ConnectionLost, match="this machine slept for 3600 s"):
+            await connection.request("status", {})
