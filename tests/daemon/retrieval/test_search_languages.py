@@ -143,6 +143,8 @@ def test_the_language_of_a_text(text: str, is_other: bool) -> None:
         "SELECT que_pasa FROM donde",
         "CN=admin, OU=people",
         "rsync -t -n -l src dest",
+        "ask José García or Łukasz",
+        "a café near Zürich",
     ],
 )
 def test_words_of_software_are_no_other_language(text: str) -> None:
@@ -167,6 +169,10 @@ def test_words_of_software_are_no_other_language(text: str) -> None:
         "c'est quoi l'adresse du serveur?",
         "Welche Datenbank?",
         "el servidor se para",
+        "número inválido",
+        "geçersiz değer",
+        "accès refusé",
+        "c’est l’heure",
     ],
 )
 def test_a_short_question_in_another_language_is_one(text: str) -> None:

@@ -2,8 +2,8 @@
 another language that the multilingual model reads, or neither.
 
 Scripts are distinguished by their letters, and languages in Latin letters by their most common
-words. A sentence contains some of these. A list of names or a line of code contains none, and
-counts as English.
+words, and by words with letters that English does not have. A sentence contains some of these. A
+list of names or a line of code contains none, and counts as English.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def is_foreign(text: str, *, fewest: int = 1) -> bool:
     """Return True if a text is in a language other than English that the multilingual model reads.
 
     A text in Latin letters must contain at least `fewest` different common words of other
-    languages, and more of them than of English. Only the first 2,000 characters count.
+    languages, and more of them than of English. A word that software or names share with another
+    language counts half, and so does one with letters that English lacks. Only the first 2,000
+    characters count.
     """
     part = text[:_READ]
     if not part.isascii():
@@ -90,4 +92,6 @@ def is_foreign(text: str, *, fewest: int = 1) -> bool:
     words = {word.lower() for word in found if not (word.isupper() and len(word) > 1) or part.isupper()}
     others = len(words & _OTHERS) + len(words & _SHARED) / 2
     others += len({before for before, sign, _ in (word.partition("'") for word in words) if sign} & _ELIDED)
+    # A name is written large: Müller, José.
+    others += len({word for word in found if not word.isascii() and word.islower()} - _OTHERS - _SHARED) / 2
     return others >= fewest and others > len(words & _ENGLISH)
