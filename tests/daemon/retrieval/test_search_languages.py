@@ -145,6 +145,8 @@ def test_the_language_of_a_text(text: str, is_other: bool) -> None:
         "rsync -t -n -l src dest",
         "ask José García or Łukasz",
         "a café near Zürich",
+        "12 µs, 3 µm",
+        "α β pruning",
     ],
 )
 def test_words_of_software_are_no_other_language(text: str) -> None:
