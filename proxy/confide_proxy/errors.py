@@ -32,7 +32,7 @@ ConfideError (confide_crypto.errors)
 │   ├── AnotherSpaceError    the daemon names another space than before, unconfirmed by a user
 │   └── SpaceLockedError     the daemon needs a key that this device cannot provide
 ├── UnreadableError      a store of another system, or a file of memories, that cannot be imported
-├── InputError           the input of a command is not acceptable text
+├── InputError           what a command is given, or asked for, is not acceptable
 ├── DeclinedError        the user did not confirm a change that cannot be undone
 ├── EditorError          no editor is set, or it cannot be run
 ├── LibrariesMissingError    a command requires libraries that are not installed

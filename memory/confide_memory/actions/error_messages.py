@@ -140,7 +140,8 @@ def _specific(key: str) -> set[str]:
     }
 
 
-@lru_cache(4096)
+# Each failure looks at all keys in turn, so a cache that holds fewer than a memory has never hits.
+@lru_cache(8192)
 def _specific_of_key(key: str) -> frozenset[str]:
     return frozenset(_specific(key))
 

@@ -144,6 +144,8 @@ def test_the_language_of_a_text(text: str, is_other: bool) -> None:
         "CN=admin, OU=people",
         "rsync -t -n -l src dest",
         "ask José García or Łukasz",
+        "Šárka and Željko, Łódź",
+        "Željko Šárka",
         "a café near Zürich",
         "12 µs, 3 µm",
         "α β pruning",

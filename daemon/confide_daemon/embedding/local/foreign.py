@@ -19,7 +19,9 @@ _SCRIPTS: Final = re.compile(
 """Letters of the scripts that the multilingual model reads, but Latin."""
 _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 _ACCENTED: Final = re.compile("(?=.*[^a-z'])[a-z'\u00df-\u024f\u1e00-\u1eff]+")
-"""A word in small Latin letters that are not all of English."""
+"""A word in Latin letters that are not all of English. One that is not `islower` is a name, such as
+José or Łódź.
+"""
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _WORD: Final = re.compile(r"(?<![\w./\\@$=:#~])(?<!(?<!\w)-)[^\W\d_]+(?:'[^\W\d_]+)?(?![\w/\\=(@]|\.\w)")
 """A word by itself: no part of a path, a longer name, an option or a call."""
@@ -91,9 +93,10 @@ def is_foreign(text: str, *, fewest: int = 1) -> bool:
             return is_readable(part)
     found = _WORD.findall(part.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
     # MIT, EST and NAS are abbreviations; where all letters are large, they say nothing.
-    words = {word.lower() for word in found if not (word.isupper() and len(word) > 1) or part.isupper()}
+    is_loud = part.isupper()
+    words = {word.lower() for word in found if is_loud or len(word) == 1 or not word.isupper()}
     others = len(words & _OTHERS) + len(words & _SHARED) / 2
     others += len({before for before, sign, _ in (word.partition("'") for word in words) if sign} & _ELIDED)
-    # A name is written large: Müller, José.
-    others += len({word for word in found if _ACCENTED.fullmatch(word)} - _OTHERS - _SHARED) / 2
+    accented = {word for word in found if word.islower() and _ACCENTED.fullmatch(word)}
+    others += len(accented - _OTHERS - _SHARED) / 2
     return others >= fewest and others > len(words & _ENGLISH)

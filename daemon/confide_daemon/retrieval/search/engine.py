@@ -559,7 +559,8 @@ class _Search:
         self, row: HitRow, texts: Mapping[tuple[int, int], str], cosine: float | None, relevance_of_field: float
     ) -> Evidence:
         """Return the values from which a chunk's score is computed. `texts`: its text and those
-        near it, by document and position; `cosine`: None without a vector.
+        near it, by document and position; `cosine`: None without a vector. A chunk that lacks the
+        query's names also loses its factor `exact`.
         """
         factors, stemmed = self._factors[row.id], self._stem_line
         near = [stemmed(texts.get((row.document, row.position + step), "")) for step in AROUND]
