@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 from tests.support.programs.processes import CONFIDE, Machine, running_daemon
 from tests.support.programs.wire import Wire
 
@@ -31,12 +32,6 @@ FIRST_ANSWER_S = 0.6
 RESIDENT_MIB = 60.0
 OVER_STDIO_MS = 3.0
 CALLED = ("memory_read", {"path": "MEMORY.md"})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def first_answer(machine: Machine) -> tuple[float, subprocess.Popen[bytes], int]:

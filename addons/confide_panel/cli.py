@@ -7,12 +7,10 @@ from __future__ import annotations
 import html
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import webbrowser
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import quote, urlencode
@@ -23,7 +21,7 @@ from confide_crypto import portable
 from confide_crypto.errors import ConfideError
 from confide_crypto.keys.private_files import make_private_dir, write_private_file
 from confide_http.errors import GatewayError
-from confide_http.local.running_gateway import PORT, RunningGateway, running
+from confide_http.local.running_gateway import RunningGateway, running
 from confide_memory.documents import GLOBAL_PROJECT, to_nfc
 from confide_memory.note_names import is_id
 from confide_panel.links import GOOD_S, Links
@@ -132,8 +130,7 @@ def _start(here: CommandContext, folder: Path) -> RunningGateway:
     asked = [sys.executable, "-m", "confide_proxy", "--config", str(here.paths.config)][
         : 5 if here.paths.config.exists() else 3
     ]
-    asked += ["http", "serve", "--project", str(folder), "--port", str(PORT if _is_free(PORT) else 0)]
-    asked += ["--idle-exit", str(IDLE_EXIT_S)]
+    asked += ["http", "serve", "--project", str(folder), "--any-port", "--idle-exit", str(IDLE_EXIT_S)]
     with open(
         os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | portable.NO_LINK | portable.CLOSED, 0o600), "wb"
     ) as told:
@@ -175,16 +172,6 @@ def _stop(paths: ProxyPaths) -> Output:
             raise GatewayError("the panel's server has not ended yet", hint=f"kill {found.pid}")
         time.sleep(LOOK_S)
     return Output({"stopped": True}, "the panel's server has ended, and with it all sessions in browsers")
-
-
-def _is_free(port: int) -> bool:
-    with closing(socket.socket()) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def _has_screen() -> bool:

@@ -30,6 +30,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any.")] = PORT,
     host: Annotated[str, typer.Option("--host", help="127.0.0.1 or ::1; other addresses are refused.")] = "127.0.0.1",
     project: ProjectDir = Path(),
+    any_port: Annotated[bool, typer.Option("--any-port", hidden=True)] = False,
     idle_exit: Annotated[float | None, typer.Option("--idle-exit", hidden=True, min=0, metavar="SECONDS")] = None,
 ) -> None:
     """Serve the memory over HTTP to programs on this machine: MCP, REST and the panel; until it is
@@ -37,10 +38,12 @@ def serve(
     """
     here: CommandContext = context.obj
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="confide: %(levelname)s: %(message)s")
-    asyncio.run(_serve(here, host, port, project, idle_exit))
+    asyncio.run(_serve(here, host, port, project, idle_exit, any_port=any_port))
 
 
-async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_exit_s: float | None) -> None:
+async def _serve(
+    here: CommandContext, host: str, port: int, folder: Path, idle_exit_s: float | None, *, any_port: bool
+) -> None:
     try:
         from confide_http.local import gateway_app, gateway_server  # libraries of the extra, 0.4 s and 17 MB
     except ModuleNotFoundError as error:
@@ -48,7 +51,7 @@ async def _serve(here: CommandContext, host: str, port: int, folder: Path, idle_
             raise  # a fault of ours, and no library
         raise LibrariesMissingError("confide http serve", "gateway") from None
     # Taken before anything is asked of the daemon: a port that is in use is reported at once.
-    listening = gateway_server.listen(gateway_server.loopback(host), port)
+    listening = gateway_server.listen(gateway_server.loopback(host), port, any_port=any_port)
     this = await project_of(here, folder)
 
     def ready(gateway: gateway_app.GatewayShared) -> None:

@@ -68,18 +68,19 @@ def loopback(host: str) -> str:
     return name
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
-    """Return the listening sockets, that of `host` first, one for each address of `localhost`.
+def listen(host: str, port: int, *, any_port: bool = False) -> list[socket.socket]:
+    """Return the listening sockets, that of `host` first, one for each address of `localhost`. If
+    `port` is 0, or is taken and `any_port` is true, they have a free port.
 
     If one address were left free, another user of the computer could take it, and would receive the
     tokens of clients that use the name. Raises GatewayError if the port is taken or not available.
     """
-    for _ in range(_TRIES if port == 0 else 1):
+    for wanted in [port, *([0] * _TRIES if port == 0 or any_port else [])]:
         found: list[socket.socket] = []
         try:
             for address in dict.fromkeys((host, *_LOCALHOST)):
                 try:
-                    found.append(serving.listen(address, found[0].getsockname()[1] if found else port))
+                    found.append(serving.listen(address, found[0].getsockname()[1] if found else wanted))
                 except OSError as error:
                     if not found or error.errno not in _NOT_HERE:
                         raise

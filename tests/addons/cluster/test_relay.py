@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 
 from confide_cluster.daemon import relay
 from confide_cluster.daemon.relay import Relays

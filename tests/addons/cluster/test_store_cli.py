@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.daemon.postgres import SUPERUSER, Postgres, programs, server
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, wait_until
 

@@ -11,6 +11,7 @@ import pytest
 import trustme
 from tests.support.crypto.channels import HOST, LAPTOP, Door, dial, echo, hosting
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -26,12 +27,6 @@ from confide_crypto.transport.open_channel import Connection, accept, websocket_
 
 def port_of(server: Any) -> int:
     return int(server.sockets[0].getsockname()[1])
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def resolving_to(*addresses: str) -> Any:
@@ -60,7 +55,7 @@ async def test_a_name_with_two_addresses_that_both_refuse_is_refused(monkeypatch
     """localhost is ::1 and 127.0.0.1: two refusals are one to a person, with the same hint."""
     monkeypatch.setattr(socket, "getaddrinfo", resolving_to("127.0.0.1", "127.0.0.2"))
     with pytest.raises(UnreachableError, match=r"connection refused$") as caught:
-        await dial(f"ws://daemon.example:{closed_port()}/")
+        await dial(f"ws://daemon.example:{free_port()}/")
     assert "is confided running" in (caught.value.hint or "")
 
 

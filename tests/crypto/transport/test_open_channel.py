@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP, Door, dial, echo, hosting
+from tests.support.network.ports import free_port
 from websockets.asyncio.client import connect as dial_websocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -31,19 +31,12 @@ from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.transport import open_channel as opening
 from confide_crypto.transport.open_channel import Connection, connect, websocket_options
 
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 # -- addresses that do not answer ---------------------------------------------------------------------------------
 
 
 async def test_nobody_there_is_connection_refused() -> None:
     with pytest.raises(UnreachableError, match="connection refused") as caught:
-        await dial(f"ws://127.0.0.1:{closed_port()}/")
+        await dial(f"ws://127.0.0.1:{free_port()}/")
     assert "is confided running" in (caught.value.hint or "")
     assert caught.value.exit_code == 5
 

@@ -18,7 +18,7 @@ from tests.support.daemon.containers import Containers
 from tests.support.daemon.deploying import only, rendered
 from tests.support.daemon.postgres import server
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 from tests.support.programs.processes import Machine, wait_until
 
 from confide_daemon.config import DEFAULT_PORT as PORT

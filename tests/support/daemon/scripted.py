@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.support.crypto.channels import HOST, Door
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 from tests.support.programs.processes import Machine
 from tests.support.programs.wire import Wire
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -133,14 +134,13 @@ class Client:
 class Setting:
     """A daemon, a client, and the port between them."""
 
-    def __init__(self, machine: Machine, port: int) -> None:
-        self.machine, self._port = machine, port
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self._port = machine, free_port()
         self.daemon = Slow(machine)
         self._server: Server | None = None
 
     async def listen(self) -> None:
         self._server = await serve(self.daemon.handle, "127.0.0.1", self._port, **websocket_options())
-        self._port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def pin(self) -> None:
         url, key = f"ws://127.0.0.1:{self._port}/", format_daemon_key(HOST.static_key)
@@ -167,7 +167,7 @@ async def running(
 
     `config`: of proxy.toml; `answers`: of the daemon's, to requests; `files`: of the project.
     """
-    setting = Setting(Machine(tmp_path, "ann"), 0)
+    setting = Setting(Machine(tmp_path, "ann"))
     setting.daemon.answers |= answers or {}
     await setting.listen()
     await setting.pin()

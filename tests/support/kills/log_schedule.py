@@ -21,7 +21,7 @@ from typing import Any
 from tests.chaos.cables import Cable
 from tests.support.daemon.logged import held
 from tests.support.daemon.postgres import Postgres
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS
 

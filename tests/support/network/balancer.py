@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.reverse_proxies import free_port, listens, program
+from tests.support.network.ports import free_port
+from tests.support.network.reverse_proxies import listens, program
 from tests.support.programs.processes import wait_until
 
 ROOT = Path(__file__).parents[3]

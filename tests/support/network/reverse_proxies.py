@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 from tests.support.network.tls_relay import TlsRelay
 from tests.support.programs.processes import wait_until
 
@@ -98,13 +99,6 @@ def front(
     finally:
         process.terminate()
         process.wait(DEADLINE_S)
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from tests.support.daemon.loopback import Machine
 from tests.support.daemon.postgres import Postgres
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import NO_MODEL, SERVER_KEEPS, stands_still, wait_until
 
@@ -36,7 +36,7 @@ class Node(Confided):
         self.url = url
         self.node_port = free_port()
         self.process: subprocess.Popen[str] | None = None
-        self._port = 0
+        self.port = free_port()
         (home / "daemon.toml").write_text(
             NO_MODEL
             + f'[store]\nurl = "{url}"\nlease_s = {lease_s}\n'
@@ -48,15 +48,9 @@ class Node(Confided):
     def folder(self) -> DataFolder:
         return DataFolder(self.data)
 
-    @property
-    def port(self) -> int:
-        assert self.address is not None
-        return int(self.address["url"].rsplit(":", 1)[1])
-
     def begin(self) -> None:
         """Serve; the port stays the same over restarts."""
-        self.process = self.serve("--listen", f"127.0.0.1:{self._port}")
-        self._port = self.port
+        self.process = self.serve("--listen", f"127.0.0.1:{self.port}")
 
     def signal(self, number: int) -> None:
         """What is stopped by it stands still when this returns."""
@@ -73,7 +67,7 @@ class Node(Confided):
 
     def ask(self, path: str) -> tuple[int, dict[str, str]]:
         """What it answers to plain HTTP."""
-        with socket.create_connection(("127.0.0.1", self._port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
             data = b""
             while more := connection.recv(65536):

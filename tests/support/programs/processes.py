@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 from tests.support.patience import IS_PATIENT
 from tests.support.programs.command import confide, confided
 from tests.support.programs.forked import BIN, FOR_NATIVE_CODE, SURROUNDINGS, Program, run
@@ -206,7 +207,7 @@ class Daemon:
         home.mkdir(parents=True, exist_ok=True)
         if not has_model and not (home / "daemon.toml").exists():
             (home / "daemon.toml").write_text(NO_MODEL + SERVER_KEEPS * opens_itself)
-        self.port = 0
+        self.port = free_port(host)
         self._process: subprocess.Popen[bytes] | None = None
         if not self.data.exists():
             self._begin("init")
@@ -228,8 +229,7 @@ class Daemon:
                 stdout=log,
                 stderr=log,
             )
-        address = wait_until("the daemon to listen", self._address)
-        self.port = int(address["url"].rsplit(":", 1)[1].strip("/"))
+        wait_until("the daemon to listen", self._address)
 
     def _address(self) -> dict[str, Any] | None:
         assert self._process is not None

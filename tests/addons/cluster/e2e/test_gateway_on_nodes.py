@@ -16,7 +16,7 @@ import pytest
 from tests.addons.http.server.test_server_attacks import call
 from tests.support.daemon.postgres import Postgres
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 from tests.support.programs.door_attacks import LATER, LISTEN
 from tests.support.programs.gateway import Door
 from tests.support.programs.mcp_session import ERAS, Era

@@ -15,7 +15,7 @@ from tests.chaos.cables import Cable
 from tests.support.daemon.postgres import Postgres
 from tests.support.deadline import DEADLINE_S
 from tests.support.network.balancer import balanced
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 from tests.support.programs.busy_agent import PATH, BusyAgent, BusyProgram, busy_agent
 from tests.support.programs.gateway import Door
 from tests.support.programs.newer import newer

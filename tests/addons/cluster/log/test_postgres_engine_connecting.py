@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from tests.support.daemon.postgres import SUPERUSER, Postgres, server
 from tests.support.deadline import DEADLINE_S
-from tests.support.network.reverse_proxies import free_port
+from tests.support.network.ports import free_port
 
 from confide_cluster.daemon.log import postgres_engine
 from confide_cluster.daemon.log.configured import durability, standing_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import subprocess
 import urllib.parse
 from pathlib import Path
 
+import pytest
 from tests.support.deadline import DEADLINE_S
 from tests.support.programs.forked import Program
 from tests.support.programs.gateway import Gateway, serving
@@ -19,6 +21,8 @@ from tests.support.programs.pair import joined
 from tests.support.programs.panel import FORM, Visit, link, text_of, words_of
 from tests.support.programs.processes import CONFIDE, Inside, Machine, running_daemon, wait_until
 
+from confide_http.door import serving as door
+from confide_http.local.running_gateway import PORT
 from confide_night.order.wire import CLAIM, ClaimRequest, Offered
 from confide_proxy import config, paths
 from confide_proxy.mcp.client import CommandClient
@@ -478,6 +482,29 @@ def test_the_command_starts_what_serves_it_and_ends_it(tmp_path: Path) -> None:
     finally:
         machine.run("panel", "--stop")
         machine.stop_local_daemon()
+
+
+def taken(address: str, port: int) -> socket.socket | None:
+    """Whoever listens there from now on; None if somebody does already."""
+    try:
+        return door.listen(address, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return None
+        pytest.skip("this machine has no IPv6")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_usual_port_may_be_taken(address: str, tmp_path: Path) -> None:
+    """By another user's panel, or by any program, at either address that a browser has for `localhost`."""
+    machine = Inside(tmp_path, "ann")
+    with wait_until("the port, which a panel of another test may have", lambda: taken(address, PORT)):
+        try:
+            assert machine.json("panel", "--print")["port"] != PORT
+            wait_until("the daemon that it starts", lambda: machine.local_daemon)
+        finally:
+            machine.run("panel", "--stop")
+            machine.stop_local_daemon()
 
 
 def test_what_was_started_for_it_ends_when_nobody_uses_it(tmp_path: Path) -> None:

@@ -33,6 +33,18 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
             gateway_server.listen("127.0.0.1", other.getsockname()[1])
 
 
+def test_another_port_is_taken_in_its_place_where_that_is_asked_for() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        held = gateway_server.listen("127.0.0.1", other.getsockname()[1], any_port=True)
+        try:
+            assert held[0].getsockname()[1] != other.getsockname()[1]
+        finally:
+            for each in held:
+                each.close()
+
+
 def has_ipv6() -> bool:
     try:
         with socket.socket(socket.AF_INET6) as tried:

@@ -38,7 +38,7 @@ async def test_the_word_of_a_daemon_that_was_left_comes_while_its_machine_goes_o
             save_pin(paths.link, KnownDaemon(NOWHERE, Identity.generate().static_key))
         raise RequestError("unavailable", f"{HAS_LEFT} on 2026-11-26")
 
-    setting = Setting(machine, 0)
+    setting = Setting(machine)
     setting.daemon.answers["attach"] = refuse
     await setting.listen()
     try:
