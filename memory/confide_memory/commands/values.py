@@ -1,14 +1,15 @@
 """Conversion of command line arguments to values.
 
 typer uses pydantic, which takes 100 ms and 12 MB to load, more than most commands need. For texts,
-numbers and plain paths, which most parameters are, this module does the same without it, with error
-messages for users; typer converts the other types.
+numbers, plain paths and choices, which all parameters of ours are, this module does the same without
+it, with error messages for users; typer converts other types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from enum import Enum
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
@@ -26,7 +27,7 @@ class _Plain:
         is_list = get_origin(annotation) is list
         kind = get_args(annotation)[0] if is_list else annotation
         is_plain = info.parser is None and not (info.exists or info.resolve_path or info.path_type)
-        read = _READERS.get(kind) if is_plain else None
+        read = _reader(kind) if is_plain else None
         return super().get_runtime_param() if read is None else _ValueReader(read, is_list)  # type: ignore[misc]
 
 
@@ -66,6 +67,20 @@ class _ValueReader(NamedTuple):
         except typer.BadParameter as error:
             error.ctx, error.param = ctx, param
             raise
+
+
+def _reader(kind: Any) -> Callable[[Any, Any], Any] | None:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return partial(_choice, kind)
+    return _READERS.get(kind)
+
+
+def _choice(kind: type[Enum], value: Any, _param: Any) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        names = ", ".join(str(each.value) for each in kind)
+        raise typer.BadParameter(f"'{value}' is not one of {names}") from None
 
 
 def _flag(value: Any, _param: Any) -> bool:
