@@ -213,7 +213,8 @@ class Connection:
         problem = None
         try:
             await self._serve(on_message or _pass_over, on_request, on_stream or _refuse_stream, toll)
-        except ProtocolViolation:
+        except ProtocolViolation as error:
+            problem = str(error)
             await self._close_websocket(CLOSE_VIOLATION)
             raise
         except ConnectionLost as error:

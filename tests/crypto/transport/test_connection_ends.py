@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from tests.support.crypto.channels import Door, answering, dial, hosting, no_message, no_request
+from tests.support.deadline import DEADLINE_S
 
 from confide_crypto.channel.protocol import MAX_PAYLOAD
-from confide_crypto.errors import ConnectionLost, RequestError
+from confide_crypto.errors import ConnectionLost, ProtocolViolation, RequestError
 from confide_crypto.limits import MAX_MESSAGE
 from confide_crypto.transport.inbox import _call_on_wait
 from confide_crypto.transport.open_channel import Connection
@@ -265,3 +266,18 @@ async def test_a_connection_says_whether_it_is_in_use(door: Door) -> None:
         await asking
         assert not connection.is_in_use
         await connection.close()
+
+
+async def test_who_waits_for_an_answer_hears_that_the_peer_broke_the_protocol(door: Door) -> None:
+    async def handle(connection: Connection) -> None:
+        await connection._ws.send("text")
+        await connection.serve(on_message=no_message, on_request=no_request)
+
+    async with hosting(door, handle) as host, asyncio.timeout(DEADLINE_S):
+        connection = await dial(host.url)
+        asking = asyncio.create_task(connection.request("status", {}))
+        await asyncio.sleep(0)  # it takes its first step
+        with pytest.raises(ProtocolViolation):
+            await connection.serve(on_message=no_message, on_request=no_request)
+        with pytest.raises(ConnectionLost, match="broke the protocol: a text frame"):
+            await asking
