@@ -22,8 +22,9 @@ _PATH: Final = re.compile(r"(?:[A-Za-z]:)?(?:[\w.@~+-]*[\\/])+[\w.@~+-]*")
 _HEX: Final = re.compile(r"\b(?:0x[0-9a-f]+|(?=[0-9a-f]*\d)[0-9a-f]{7,})\b", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"(?<![A-Za-z_\d])[-+]?\d[\d.,_:]*(?:\s?(?:ms|s|kb|mb|gb|%))?\b")
 QUOTED: Final = re.compile(
-    r"(?<!\w)'[^'\n]{1,200}'(?!\w)|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|‘[^’\n]{1,200}’|“[^”\n]{1,200}”"
+    r"(?<!\w)'[^'\n]{1,200}'(?!\w)|\"[^\"\n]{1,200}\"|`[^`'\n]{1,200}'(?!\w)|`[^`\n]{1,200}`|‘[^’\n]{1,200}’|“[^”\n]{1,200}”"
 )
+"""A name in quotes, those of Ruby and of older GNU programs included: `name'."""
 _PREFIX: Final = re.compile(r"^\s*(?:E\s{2,}|npm (?:ERR!|error)\s|\[?(?:ERROR|FATAL)\]?\s)\s*")
 _MARKS: Final = re.compile(r"[\s^~|>=*_#-]+")
 

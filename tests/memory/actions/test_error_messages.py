@@ -51,6 +51,25 @@ def test_another_module_is_another_failure() -> None:
     assert not FailedOutput("ModuleNotFoundError: No module named 'requests'").has(key)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "undefined method `total' for nil:NilClass (NoMethodError)",
+            "undefined method 'total' for nil:NilClass (NoMethodError)",
+        ),
+        (
+            "make: *** No rule to make target `site', needed by `all'.  Stop.",
+            "make: *** No rule to make target 'site', needed by 'all'.  Stop.",
+        ),
+    ],
+)
+def test_a_name_is_one_in_the_quotes_of_older_programs_too(old: str, new: str) -> None:
+    """Ruby before 3.4, and GNU programs before 2012."""
+    assert signature(old) == signature(new) != ""
+    assert FailedOutput(old).has(signature(new))
+
+
 def test_a_code_is_a_word() -> None:
     assert codes("error TS2742: the type of TS27 and ERR_SSL_WRONG_VERSION, ValueError") == [
         "TS2742",
