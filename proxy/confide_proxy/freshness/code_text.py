@@ -34,16 +34,28 @@ _NAMES: Final = frozenset({"Makefile", "Dockerfile", "Gemfile", "Rakefile", "Jus
 _LINE_MARKS: Final = {"python": "#", "hash": "#", "toml": "#", "dash": "--", "braces": "//"}
 
 _STRING: Final = r'"""[\s\S]*?"""|"(?:\\.|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`|'
-_WORDED: Final = _STRING + r"'(?:\\.|[^'\\\n])*'"
+_REGULAR: Final = r"(?:(?<=[(,=:\[!&|?])|(?<=[(,=:\[!&|?] ))/(?![*/])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/"
+"""A regular expression of JavaScript, where there can be no division."""
+_WORDED: Final = _REGULAR + r"|'''[\s\S]*?'''|" + _STRING + r"'(?:\\.|[^'\\\n])*'"
 _LETTERED: Final = _STRING + r"'(?:\\[^\n]{1,10}?|[^'\\\n])'"
 """Strings of languages in which `'` encloses one letter, or begins a lifetime."""
 _LETTERED_ENDINGS: Final = frozenset("rs java kt kts go mod c h cc cpp hpp cs swift scala zig m proto".split())  # noqa: SIM905
 _LIFETIME: Final = re.compile(r"'[A-Za-z_]\w*")
-_COMMENT: Final = r"(?:(?<=[\s;{}(),=])|(?<![\s\S]))(?:/\*[\s\S]*?\*/|//[^\n]*)"
-"""A comment, but not `//` in an address, nor `/*` in a regular expression."""
+_UNREAD: Final = re.compile(r"[\"'`]|<<<|^[ \t]*\\\\|#/", re.MULTILINE)
+"""What is left of a string that goes on over several lines in a way of its own language."""
+_BEHIND: Final = frozenset("yml yaml toml tf hcl r jl nim ps1 gql graphql cmake sql lua hs elm".split())  # noqa: SIM905
+"""Languages in which a `#` or `--` behind a blank and outside of quotes always begins a comment."""
+_AS_TEXT: Final = frozenset("properties ini cfg conf env pl dockerfile".split())  # noqa: SIM905
+"""Files in which a `#` behind other text may belong to it."""
+_COMMENT: Final = r"(?:(?<=[\s;{}(),=])|(?<![\s\S]))(?:/\*[\s\S]*?\*/|//(?!go:)[^\n]*)"
+"""A comment, but not `//` in an address, `/*` in a regular expression, nor what the compiler of Go reads."""
 _PYTHON: Final = r'(#[^\n]*)|("""(?:\\[\s\S]|[^\\])*?"""|\'\'\'(?:\\[\s\S]|[^\\])*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')'
 _QUOTED: Final = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
-_SPANNING: Final = re.compile(r"<<[-~]?\s*[\"'\\]?\w|\"\"\"|'''|[|>][+-]?\d?[+-]?[ \t]*$|\\$", re.MULTILINE)
+_SPANNING: Final = re.compile(
+    r"<<[-~]?\s*[\"'\\]?\w|\"\"\"|'''|[|>][+-]?\d?[+-]?[ \t]*(?:#.*)?$|\\$|^__(?:END|DATA)__|^=begin"
+    r"|\[=*\[[^\]\n]*$|(?:%[qQwWiIrxs]?|\bq[qwrx]?[ \t]*)[\[({<|!/][^\])}>|!/\n]*$",
+    re.MULTILINE,
+)
 """Text that goes on over several lines, in which blank space and `#` may be data."""
 _ENDING_WORDS: Final = re.compile(r"(?:^|\W)(?:return|break|continue|throw|yield|await)$")
 
@@ -183,7 +195,8 @@ def lines(path: str, text: str) -> list[CodeLine]:
     before = 0
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
-        if not stripped or (mark is not None and not is_lexed and not is_exact and stripped.startswith(mark)):
+        is_comment = mark is not None and not is_lexed and not is_exact and stripped.startswith(mark)
+        if not stripped or (is_comment and not (number == 1 and stripped.startswith("#!"))):
             continue
         indent = _width(line)
         while levels[-1] > indent:
@@ -191,7 +204,7 @@ def lines(path: str, text: str) -> list[CodeLine]:
         if levels[-1] < indent:
             levels.append(indent)
         depth = len(levels) - 1
-        said = line.rstrip() if is_exact else _normalize_blanks(stripped, "" if is_lexed else mark)
+        said = line.rstrip() if is_exact else _normalize_blanks(stripped, _mark_behind(path, mark, stripped))
         found.append(CodeLine(number, depth - before, said))
         before = depth
     return found
@@ -214,7 +227,16 @@ def _spans(text: str, mark: str) -> bool:
     return False
 
 
-def _normalize_blanks(line: str, mark: str | None) -> str:
+def _mark_behind(path: str, mark: str | None, line: str) -> str:
+    """Return the mark of a comment behind the code of this line; "" if what has it may be code."""
+    ending = _ending(path)
+    if mark is None or family_of(path) in ("python", "braces") or ending in _AS_TEXT:
+        return ""
+    is_sure = ending in _BEHIND or not any(sign in line for sign in "\\%/{")
+    return mark if is_sure else ""
+
+
+def _normalize_blanks(line: str, mark: str) -> str:
     """Return a line with single blanks outside of quotes, and without the comment behind it where
     it is certain that it is one.
     """
@@ -253,9 +275,10 @@ def _blank_comments(path: str, text: str, *, keeps_strings: bool) -> str:
     `keeps_strings`, with a mark for each character of a string.
     """
     pattern = _pattern_of(path)
+    is_read = _is_read(path, text, pattern)
 
     def replaced(match: re.Match[str]) -> str:
-        if match[1] is not None and _is_certain(path, match, pattern):
+        if match[1] is not None and is_read and _is_certain(path, match, pattern):
             return re.sub(r"[^\n]", " ", match[0])
         return match[0] if keeps_strings else _blank_out(match[0])
 
@@ -267,20 +290,32 @@ def _blank_out(text: str) -> str:
     return re.sub(r"[^\n]", _HIDDEN, text)
 
 
+def _is_read(path: str, text: str, pattern: re.Pattern[str]) -> bool:
+    """Return False if a text has a string that the pattern does not find, so that what looks like a
+    comment may be within it.
+    """
+    if family_of(path) == "python":
+        return True
+    bare = pattern.sub("", text)
+    return _UNREAD.search(_LIFETIME.sub("", bare) if _ending(path) in _LETTERED_ENDINGS else bare) is None
+
+
 def _is_certain(path: str, comment: re.Match[str], pattern: re.Pattern[str]) -> bool:
     """Return False if what looks like a comment may be within a string that is not understood."""
     text = comment.string
     before = text[text.rfind("\n", 0, comment.start()) + 1 : comment.start()]
-    if not before.strip() or comment[0].startswith("/*"):
+    if not before.strip():
         return True
     if family_of(path) == "python":  # a string within another one, as `f"{row["#"]}"`
         return '"' not in comment[0] and "'" not in comment[0]
     if _ending(path) in ("jsx", "tsx") and ("</" in text or "/>" in text):
-        return False  # a text between tags has no quotes
+        # A text between tags has no quotes.
+        return comment[0].startswith("/*") and before.rstrip().endswith("{")
     bare = pattern.sub("", before)
     if _ending(path) in _LETTERED_ENDINGS:
         bare = _LIFETIME.sub("", bare)
-    return not any(mark in bare for mark in "\"'`")
+    # A slash may begin a regular expression, and `url(//` an address.
+    return not any(mark in bare for mark in "\"'`/") and not bare.endswith("url(")
 
 
 def _join_words(path: str, text: str) -> str:
@@ -288,10 +323,11 @@ def _join_words(path: str, text: str) -> str:
     operators.
     """
     pattern = _pattern_of(path)
+    is_read = _is_read(path, text, pattern)
     strings: list[str] = []
 
     def parted(match: re.Match[str]) -> str:
-        if match[1] is not None and _is_certain(path, match, pattern):
+        if match[1] is not None and is_read and _is_certain(path, match, pattern):
             return "\n" if "\n" in match[1] else " "
         strings.append(match[0])
         return "\x00"

@@ -15,6 +15,9 @@ SAME = {
     "toml": ("a.toml", "a = 1 # one\n[b]\nc = 'x'\n", 'a=1\n\n[b]\nc = "x"'),
     "shell": ("run.sh", "# one\nmake  all\n", "make all\n# two"),
     "rust": ("a.rs", "fn f<'a>(x: &'a str) {\n  g(x); }\n", "fn f<'a>(x: &'a str) { // g\n g(x);\n}"),
+    "a quote in a regular expression": ("a.js", "x.split(/['\"]/); // don't\ny();", "x.split(/['\"]/);\ny();"),
+    "a comment between tags": ("a.tsx", "x = <p>{/* one */}a</p>;", "x = <p>{}a</p>;"),
+    "a comment behind shell": ("run.sh", "if true; then # one\n  a\nfi\n", "if true; then\n  a\nfi\n"),
     "prose": ("a.md", "# Plan\n\nOne  step.\n", "# Plan\nOne step.\r\n"),
 }
 OTHER = {
@@ -34,6 +37,24 @@ OTHER = {
     "a string within another one": ("a.py", 'x = f"{d["#"]}" + a\n', 'x = f"{d["#"]}" + b\n'),
     "a string of several lines": ("a.rs", 'let s = "see // one\nend";', 'let s = "see // two\nend";'),
     "a text between tags": ("a.tsx", "<p>\n see // one</p>", "<p>\n see // two</p>"),
+    "a remark between tags": ("a.tsx", "<p>\n see /* one */</p>", "<p>\n see /* two */</p>"),
+    "a line of a string": ("a.rs", 'let s = "see\n // one\n";', 'let s = "see\n // two\n";'),
+    "a hint in a string": ("a.cs", 'var s = @"\n /*+ one */ a";', 'var s = @"\n /*+ two */ a";'),
+    "a raw string": ("a.cpp", 'auto s = R"(\n // one\n)";', 'auto s = R"(\n // two\n)";'),
+    "three quotes": ("a.groovy", "s = '''\n // one\n'''\n", "s = '''\n // two\n'''\n"),
+    "a here-document of PHP": ("a.php", "$a = <<<EOT\n  // one\nEOT;\n", "$a = <<<EOT\n  // two\nEOT;\n"),
+    "a line string": ("a.zig", "const s =\n  \\\\ // one\n;", "const s =\n  \\\\ // two\n;"),
+    "an address without quotes": ("a.scss", "a { b: url(//one.test/x); }", "a { b: url(//two.test/x); }"),
+    "a class of letters": ("a.js", "x = a.split(b /[ //a]/);", "x = a.split(b /[ //b]/);"),
+    "a value with a mark": ("a.properties", "a=b #1\n", "a=b #2\n"),
+    "a password with a mark": (".env", "A=b #1\n", "A=b #2\n"),
+    "a pattern with a mark": ("run.sh", "x=${y# a}\n", "x=${y# b}\n"),
+    "words of Ruby": ("a.rb", "x = %w[\n  # one\n]\n", "x = %w[\n  # two\n]\n"),
+    "a long string of Lua": ("a.lua", "s = [[\n-- one\n]]\n", "s = [[\n-- two\n]]\n"),
+    "data behind the code": ("a.rb", "p\n__END__\n# one\n", "p\n__END__\n# two\n"),
+    "a text below a remark": ("a.yml", "a: | # told\n  # one\n", "a: | # told\n  # two\n"),
+    "an interpreter": ("run.sh", "#!/bin/sh\nmake\n", "#!/bin/bash\nmake\n"),
+    "an order to the compiler": ("a.go", "//go:embed one.txt\nvar s string\n", "//go:embed two.txt\nvar s string\n"),
 }
 
 
