@@ -358,8 +358,20 @@ _KEYWORDS: Final = (
 )
 _TOKEN: Final = re.compile(r"[()\[\]{};\n]")
 _GOES_ON: Final = re.compile(
-    r"\s*(?:[{.=?:&|+*/,)\]-]|(?:throws|where|extends|implements|noexcept|override|const|returns|with)\b)"
+    r"\s*(?:[{.=?:&|+*/,)\]%<>^\x02-]|(?:throws|where|extends|implements|noexcept|override|const|returns|with|as|satisfies|is"
+    r"|instanceof|in|else|and|or)\b)"
 )
+_REOPENS: Final = re.compile(r"[^\n;]*\{")
+_OPEN_WORD: Final = re.compile(
+    r"(?:^|\W)(?:where|throws|extends|implements|requires|with|else|as|satisfies|in|is|instanceof|return|and|or)$"
+)
+_BODY: Final = re.compile(
+    r"[^;{}=()]{0,200}\{|\s*(?:=>|:(?![:=])|=(?!=)|(?:const|noexcept|override|throws|async|where)\b)|[ \t]+->"
+)
+"""What follows the parameters of a definition, and not those of a call."""
+_ABOVE: Final = ("@", "#[", "template", "sig ")
+_TYPED: Final = frozenset("c h cc cpp hpp m cs java".split())  # noqa: SIM905
+_TYPE: Final = re.compile(r"[\w*&<>:, \t\x02()-]*[\w*&>)]")
 _MOST_LINE: Final = 2000
 """Characters of a line in which a definition may begin; longer ones are of a machine."""
 _END_LINE: Final = re.compile(r"\s*(?:end\b|[})\]]|esac\b|fi\b|done\b)|\s*END\s*;")
@@ -367,7 +379,21 @@ _HERE_DOCUMENT: Final = re.compile(r"(?<=<)<[-~]?[ \t]*([\"']?)(\w+)\1[^\n]*\n(?
 _SQL_TOKEN: Final = re.compile(r";|\$\w*\$|'(?:[^']|'')*'|--[^\n]*")
 _ENDED: Final = frozenset("rb ex exs lua jl fish sh bash zsh".split())  # noqa: SIM905
 """Languages whose definitions end with a word or a brace on a line of its own."""
-_OPEN_ENDS: Final = "=,([{+-*/&|?:.<>"
+_OPEN_ENDS: Final = "=,([{+-*/&|?:.<>\\"
+_APPLIED: Final = {
+    "hs": r"(?![\w'])",
+    "elm": r"(?![\w'])",
+    "go": r"[ \t]+[\w*\[]",
+    "prisma": r"[ \t]+\w",
+    "sql": r"[ \t]+\w",
+}
+"""What follows the name, by languages in which a line that begins with it may define it, without a
+word or a sign of its own.
+"""
+_LISTED: Final = frozenset({"yml", "yaml"})
+"""Languages in which the items of a list may be as far to the left as its name."""
+_MOST_ABOVE: Final = 60
+"""Lines above a definition that may belong to one decorator."""
 
 
 def definitions(path: str, text: str, symbol: str) -> list[str]:
@@ -411,8 +437,15 @@ def _definitions_of(tree: ast.Module, names: list[str]) -> Iterator[ast.AST]:
 def _names_of(node: ast.AST) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    if isinstance(node, ast.AnnAssign | ast.AugAssign):
+        targets = [node.target]
+    return [
+        one.id
+        for target in targets
+        for one in ast.walk(target)
+        if isinstance(getattr(one, "ctx", None), ast.Store) and isinstance(one, ast.Name)
+    ]
 
 
 def _blocks(path: str, source: str, name: str, within: tuple[int, int]) -> list[tuple[int, int]]:
@@ -425,30 +458,72 @@ def _blocks(path: str, source: str, name: str, within: tuple[int, int]) -> list[
     word = re.escape(name)
     before = r"(?:[\w@*&<>\[\],.:\"' \t]+[ \t])?"
     keyed = re.compile(
-        rf"[ \t]*{before}(?:{_KEYWORDS})[ \t*&]+(?:\([^)\n]*\)[ \t]*)?(?:[\w.:]+[.:])?{word}(?![\w-])", re.IGNORECASE
+        rf"[ \t]*(?:#[ \t]*(?=define))?{before}(?:(?:{_KEYWORDS})[ \t*&]+(?:if[ \t]+(?:not[ \t]+)?exists[ \t]+)?(?:\([^)\n]*\)[ \t]*)?"
+        # A quoted name, those that are unpacked, the type of which this is a method.
+        rf"(?:[\w.:\"`\[\]]+[.:])?[\"'`\[]?|(?:const|let|var|val)[ \t]*[\[({{][^=;\n]*\b|impl\b[^{{;\n]*\b|func[ \t]*\([^)\n]*\b)"
+        rf"{word}(?![\w-])",
+        re.IGNORECASE,
     )
-    called = re.compile(rf"[ \t]*(?:[\w$<>\[\],.?*&:~@ \t]+[ \t*&])?(?:\w+::)?{word}[ \t]*(?:<[^>\n]*>)?\(")
-    stated = re.compile(rf"[ \t]*(?:[-+.$@]?[ \t]*)[\"']?{word}[\"']?[ \t]*(?:[:=]|\{{|\()")
+    called = re.compile(rf"[ \t]*(?:[\w$<>\[\],.?*&:~@ \t]+[ \t*&])?(?:[\w$<>,:~]+::)?{word}[ \t]*(?:<[^>\n]*>)?\(")
+    stated = re.compile(
+        rf"[ \t]*(?:[-+.$@]?[ \t]*(?:\([\w *]*\)[ \t]*|(?:[\w-]+[ \t]+)+(?:[\"'][^\"'\n]*[\"'][ \t]+)*)?[\"']?{word}[\"']?[ \t]*[:{{]"
+        rf"|(?:[^\n(){{}}=;]*[^\w\n(){{}}=;-])?[\"'`]?{word}[\"'`]?(?:\[[^\]\n]*\])?[ \t]*(?:[-+*/|&?:.%^]{{0,2}}=(?!=)|<<?-))"
+    )
+    begun = re.compile(rf"[ \t]*[-+.$@]?[ \t]*[\"'`]?{word}[\"'`]?(?:{_APPLIED.get(_ending(path), '(?!)')}|([ \t]*\())")
     named = re.compile(rf"(?<!\w){word}(?![\w-])", re.IGNORECASE)
     numbers = dict.fromkeys(_line_of(starts, match.start()) for match in named.finditer(source, begin, end))
     lines = [starts[number - 1] for number in numbers if len(_line(source, starts, number)) <= _MOST_LINE]
+    mark = _LINE_MARKS.get(family_of(path), "\x00")
     places = [
         at
         for at in lines
-        if keyed.match(code, at) or ((match := called.match(code, at)) and _has_body(code, match.end() - 1))
+        if keyed.match(code, at)
+        or ((match := called.match(code, at)) and _has_body(code, match.end() - 1))
+        or (_is_code(code, at, mark) and stated.match(source, at))
+        or ((match := begun.match(source, at)) and match[1] is None)
     ]
-    places = places or [at for at in lines if stated.match(source, at)]
-    return [(_line_of(starts, at), _last_line(path, code, starts, at, end)) for at in places]
+    if not places and any(_is_code(code, at, mark) and begun.match(source, at) for at in lines):
+        return [within]  # it is called here, and defined in a way that is not understood
+    return [(_first_line(path, code, starts, at, within[0]), _last_line(path, code, starts, at, end)) for at in places]
+
+
+def _is_code(code: str, at: int, mark: str) -> bool:
+    """Return True if the line that begins here is neither blank nor a comment."""
+    line_end = code.find("\n", at)
+    said = code[at : line_end if line_end >= 0 else len(code)].strip()
+    return said.strip(_HIDDEN) != "" and not said.startswith(mark)
 
 
 def _has_body(code: str, opening: int) -> bool:
-    """Return True if the parentheses that open here are followed by a block."""
+    """Return True if what follows the parentheses that open here makes them those of a definition."""
     depth = 0
     for token in _TOKEN.finditer(code, opening, opening + 4000):
         depth += (token[0] in "([{") - (token[0] in ")]}")
         if depth == 0 and token[0] in ")]}":
-            return re.compile(r"[^;{}=()]{0,200}\{").match(code, token.end()) is not None
+            return _BODY.match(code, token.end()) is not None
     return False
+
+
+def _first_line(path: str, code: str, starts: list[int], at: int, least: int) -> int:
+    """Return the first line of a definition: that of its decorators, attributes, or of a type that
+    stands on a line of its own.
+    """
+    top = number = _line_of(starts, at)
+    family, depth = family_of(path), 0
+    mark = "\x00" if family == "braces" else _LINE_MARKS.get(family, "\x00")
+    while number > max(least, top - _MOST_ABOVE):
+        number -= 1
+        said = _line(code, starts, number).strip()
+        if not said.strip(_HIDDEN) or said.startswith(mark):
+            continue
+        depth += sum(said.count(sign) for sign in ")]}") - sum(said.count(sign) for sign in "([{")
+        if depth > 0:
+            continue
+        is_type = _ending(path) in _TYPED and number == top - 1 and _TYPE.fullmatch(said) is not None
+        if depth < 0 or not (said.startswith(_ABOVE) or is_type or (said[0] == "[" and said[-1] != ";")):
+            break
+        top = number
+    return top
 
 
 def _line_starts(text: str) -> list[int]:
@@ -472,6 +547,7 @@ def _last_line(path: str, code: str, starts: list[int], at: int, end: int) -> in
     has_end = family != "braces" and (_ending(path) in _ENDED or opening.rstrip().endswith("{"))
     indent = _width(opening)
     number, mark = first, _LINE_MARKS.get(family, "\x00")
+    has_items = _ending(path) in _LISTED and not opening.lstrip().startswith("-")
     while number < len(starts) and starts[number] < end:
         number += 1
         line = _line(code, starts, number)
@@ -480,7 +556,7 @@ def _last_line(path: str, code: str, starts: list[int], at: int, end: int) -> in
         width = _width(line)
         if width == indent and _END_LINE.match(line) and number > last:
             return number
-        if width > indent:
+        if width > indent or (has_items and width == indent and re.match(r"\s*-(?:\s|$)", line)):
             last = last if has_end else max(last, number)
         elif number > last and not has_end:
             break
@@ -525,7 +601,7 @@ def _statement_end(code: str, at: int, end: int) -> int:
             depth += 1
         elif sign in ")]}":
             depth -= 1
-            if depth < 0 or (depth == 0 and sign == "}"):
+            if depth < 0 or (depth == 0 and sign == "}" and not _REOPENS.match(code, token.end())):
                 return token.start()
         elif depth == 0 and (sign == ";" or not _goes_on(code, at, token.start())):
             return token.start()
@@ -534,4 +610,9 @@ def _statement_end(code: str, at: int, end: int) -> int:
 
 def _goes_on(code: str, at: int, line_end: int) -> bool:
     said = code[at:line_end].rstrip()
-    return not said or said[-1] in _OPEN_ENDS or _GOES_ON.match(code, line_end + 1) is not None
+    return (
+        not said
+        or said[-1] in _OPEN_ENDS
+        or _OPEN_WORD.search(said[-20:]) is not None
+        or _GOES_ON.match(code, line_end + 1) is not None
+    )

@@ -119,3 +119,59 @@ def test_a_definition_goes_past_text_at_the_margin() -> None:
         code_text.definitions("Shop.java", text, "open") for text in (JAVA, JAVA.replace("1);\n    }", "1);"))
     )
     assert whole != without
+
+
+PARTS = {
+    "a decorator": ("a.ts", "pay", "class A {\n  @Get({\n    at: '/1',\n  })\n  pay() {\n    go();\n  }\n}\n"),
+    "an annotation": ("A.java", "pay", "class A {\n    @Late(1)\n\n    public void pay() {\n        go();\n    }\n}\n"),
+    "an attribute": ("a.rs", "Pay", "#[late(1)]\n// told\npub struct Pay {\n    a: u8,\n}\n"),
+    "a type on its line": ("a.c", "pay", "static int1\npay(int a)\n{\n    return a;\n}\n"),
+    "a template": ("a.cpp", "pay", "template <typename T1>\nvoid pay(T1 a) {\n    go();\n}\n"),
+    "a decorator of an older Python": ("a.py", "pay", "print 'x'\n@late(1)\ndef pay(a):\n    return a\n"),
+    "equations": ("a.hs", "pay", "pay :: Int -> Int\npay x = x + 1\n"),
+    "an equation of lines": ("a.elm", "pay", "pay : Int -> Int\npay x =\n    x + 1\n"),
+    "an arrow of R": ("a.R", "pay", "pay <- function(x) {\n  x + 1\n}\npay(3)\n"),
+    "an export": ("a.js", "pay", "exports.pay = async (a) => {\n  go(1);\n};\nfunction main() {\n  pay(a);\n}\n"),
+    "a local of Lua": ("a.lua", "pay", "local pay = function(a)\n  go(1)\nend\nfunction main()\n  pay(a)\nend\n"),
+    "a body without braces": ("A.cs", "Pay", "class A {\n    int Pay(int a) => a + 1;\n    void Main() {\n        Pay(a);\n    }\n}\n"),
+    "a type with parentheses": ("a.ts", "pay", "class A {\n  pay(): L<() => void> {\n    go(1);\n  }\n  b() {\n    pay();\n  }\n}\n"),
+    "a member of a template": ("a.cpp", "pay", "void n::Foo<T>::pay(int a) {\n  x = 1;\n}\nvoid main() {\n  pay(a);\n}\n"),
+    "a member of a type": ("a.go", "Shop", "type Shop struct {\n\ta int\n}\n\nfunc (s *Shop) Pay() int {\n\treturn 1\n}\n"),
+    "a trait": ("a.rs", "Shop", "struct Shop {\n    a: u8,\n}\n\nimpl<T> Late<T> for Shop {\n    fn pay() -> u8 { 1 }\n}\n"),
+    "bounds on lines of their own": ("a.rs", "pay", "fn pay<T>(a: T) -> u8\nwhere\n    T: Copy,\n{\n    1\n}\n"),
+    "a table that may be there": ("a.sql", "pay", "CREATE TABLE IF NOT EXISTS pay (\n  a CHAR(1)\n);\nALTER TABLE pay ADD b INT;\n"),
+    "a quoted table": ("a.sql", "pay", 'CREATE TABLE "pay" (\n  a CHAR(1)\n);\nALTER TABLE pay ADD b INT;\n'),
+    "a variable of Terraform": ("a.tf", "pay", 'variable "pay" {\n  default = 1\n}\nprovider "a" {\n  pay = var.pay\n}\n'),
+    "a list below its name": ("a.yml", "web.pay", "web:\n  pay:\n  - 1\n  name: x\n"),
+    "an addition": ("Makefile", "PAY", "PAY = -O\nPAY += -g1\n"),
+    "an addition in Python": ("a.py", "PAY", "PAY = [0]\nPAY += [1]\n"),
+    "two at once": ("a.py", "PAY", "if x:\n    PAY = 0\nelse:\n    PAY, B = 1, 2\n"),
+    "unpacked": ("a.js", "pay", "const { pay } = make(1);\npay(3);\n"),
+    "a field and its use": ("A.java", "pay", "class A {\n  private int pay = 1;\n  void a() {\n    pay = 3;\n  }\n}\n"),
+    "a text of several lines": ("a.js", "pay", "const pay = `\n  a\n  1`;\n"),
+    "an assertion of a type": ("a.ts", "pay", "const pay = a\nas B1\n"),
+    "a macro": ("a.h", "PAY", "#define PAY \\\n1\nint PAY = 2;\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_all_of_a_definition_counts(case: str) -> None:
+    """What stands above it, each of its forms, and its end; a call of it is none."""
+    path, name, text = PARTS[case]
+    assert code_text.definitions(path, text, name) != code_text.definitions(path, text.replace("1", "7"), name)
+    assert code_text.definitions(path, text, name) == code_text.definitions(path, f"{text}\n\nother1 = 7\n", name)
+
+
+def test_what_is_next_to_a_definition_does_not_count() -> None:
+    """The member before it, the list behind it, the next item of a list."""
+    java = "class A {\n  int a = 1;\n\n  @Late\n  void b() { go(); }\n  void pay() {\n    go();\n  }\n}\n"
+    assert code_text.definitions("A.java", java, "pay") == ["void pay(){go();}"]
+    listed = "web:\n- pay: 3\n  b: 4\n- pay2: 1\n"
+    assert "pay2" not in code_text.definitions("a.yml", listed, "pay")[0]
+
+
+def test_a_name_that_is_only_called_stands_for_its_file() -> None:
+    """Its definition has a form that is not understood, and may be anywhere."""
+    text = "define_method(:pay) do\n  1\nend\npay(3)\n"
+    assert code_text.definitions("a.rb", text, "pay") != code_text.definitions("a.rb", text.replace("1", "7"), "pay")
+    assert code_text.definitions("a.rb", text.replace("pay(3)", ""), "pay") == []
