@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import Response
 
 from confide_crypto.errors import ConfideError
-from confide_memory.documents import conflict_lines
+from confide_memory.documents import conflict_lines, is_note
 from confide_panel.page_context import Found, PageContext
 from confide_proxy.devices import roster_client
 
@@ -36,7 +36,8 @@ async def stale(desk: PageContext) -> Response:
     """List the notes of the panel's project that are no longer true of its files on this device."""
     ties = desk.gateway.exchange.session.ties
     found = await asyncio.to_thread(lambda: list(ties.notes.all()))
-    outdated = [(path, verdict.mark) for path, verdict in found if verdict.mark]
+    # Only a note has a tool that confirms it.
+    outdated = [(path, verdict.mark, is_note(path)) for path, verdict in found if verdict.mark]
     return desk.page(
         "stale.html",
         here="health",

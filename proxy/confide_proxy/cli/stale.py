@@ -7,7 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 
+from confide_memory import front_matter
+from confide_memory.documents import is_note
+from confide_memory.note import SEEN
 from confide_proxy.cli.completion import PathsOf
 from confide_proxy.cli.console import (
     CommandContext,
@@ -25,6 +29,7 @@ from confide_proxy.cli.typed_paths import to_project_path
 from confide_proxy.errors import ToolError
 from confide_proxy.freshness.late_ties import LateTies
 from confide_proxy.freshness.note_ties import TieState
+from confide_proxy.mcp.client import CommandClient
 from confide_proxy.offline.operations import new_meta
 
 
@@ -68,13 +73,19 @@ async def fresh(here: CommandContext, paths: PathsOf, project: ProjectDir = Path
         wanted = [await asyncio.to_thread(_find_note, client.ties, name) for name in dict.fromkeys(named)]
         done = []
         for path, seen in wanted:
-            await client.call("memory_update", {"id": path}, more_meta=new_meta())
-            done.append({"path": path, "parts": list(seen)})
+            if is_note(path):
+                await client.call("memory_update", {"id": path}, more_meta=new_meta())
+            else:
+                await asyncio.to_thread(_write_seen, client, this.name, path, seen)
+                await client.files.compare()
+            kept = await asyncio.to_thread(client.ties.notes.ties.unchecked, seen)
+            done.append({"path": path, "parts": [name for name in seen if name not in kept], "unchecked": list(kept)})
 
     def print_text() -> None:
         for each in done:
             told = ", ".join(each["parts"]) or "nothing of what it was about exists any more"
-            row(one_line(f"{each['path']} is confirmed: {told}"))
+            more = f"; not checked: {', '.join(each['unchecked'])}" if each["unchecked"] else ""
+            row(one_line(f"{each['path']} is confirmed: {told}{more}"))
 
     return Output({"project": this.name, "confirmed": done}, print_text)
 
@@ -90,4 +101,16 @@ def _find_note(ties: LateTies, name: str) -> tuple[str, Mapping[str, str]]:
     if seen is None:
         hint = "name a file of this project in its text, or in its field about"
         raise ToolError(f"{path} names no file of this project", hint=hint)
+    verdict = ties.notes.ties.verdict(seen, until=monotonic() + 60)
+    if verdict is not None and verdict.state is TieState.UNCHECKED and len(verdict.parts) == len(seen):
+        hint = "a part that can never be checked here is for you to take out of the note's field seen"
+        raise ToolError(f"{path} cannot be confirmed here; {verdict.mark}", hint=hint)
     return path, seen
+
+
+def _write_seen(client: CommandClient, project: str, path: str, seen: Mapping[str, str]) -> None:
+    """Write the field `seen` of a memory file that is no note, which no tool can change. Blocks."""
+    folder = next(each for each in client.files.folders if each.project == project)
+    content = folder.read(path)
+    if content is not None:
+        folder.write(path, front_matter.edit(content.text, {SEEN: dict(seen) or None}), over=content)

@@ -273,6 +273,16 @@ class ProjectTies:
             TieState(worst), since, tuple(_state_label(*each) for each in states if each[1] is not TieState.FRESH)
         )
 
+    def unchecked(self, seen: Mapping[str, str]) -> dict[str, str]:
+        """Return those entries of a field `seen` whose parts cannot be checked here and now."""
+        until = monotonic() + 1
+        parts = ((name, value, part_of(name)) for name, value in seen.items())
+        return {
+            name: value
+            for name, value, part in parts
+            if part is not None and self._state(part, value, until)[0] is TieState.UNCHECKED
+        }
+
     def _state(self, part: ProjectPart, value: str, until: float) -> tuple[TieState, str]:
         key = self._key()
         if key is None:

@@ -7,6 +7,7 @@ Whether a note is outdated is decided by this device's own files alone: the note
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from confide_memory import front_matter, note_names
-from confide_memory.documents import NOTES, TASKS, is_memory, is_note
+from confide_memory.documents import MEMORY_FILES, MEMORY_FOLDER, NOTES, TASKS, is_memory, is_note
 from confide_memory.markdown_blocks import is_sensitive
 from confide_proxy.freshness.note_ties import ProjectTies, TieVerdict, about_entries, fields_of, seen_in
 from confide_proxy.freshness.project_files import FileStamp, OpenedFile, UncheckedError
@@ -35,10 +36,14 @@ _DIGITS: Final = re.compile(r"-([0-9a-f]{4,16})\.md$")
 
 
 class _Listing(NamedTuple):
-    """The notes of one folder, by the digits of their ids, and the state of the folder."""
+    """The notes of one folder, by the digits of their ids, its memory files and folders, and its
+    state.
+    """
 
     stamp: int
     notes: list[tuple[str, str]]
+    paths: list[str]
+    folders: list[str]
 
 
 class _KnownTies(NamedTuple):
@@ -111,7 +116,9 @@ class TiedNotes:
         found = self.ties.seen_for_text(
             "" if is_sensitive(text) else body, given=names if isinstance(content, str) else [*names, *seen]
         )
-        return found if found or seen else None
+        # What cannot be checked here may have changed: its entry stays, so that it is not forgotten.
+        kept = self.ties.unchecked({name: value for name, value in seen.items() if name not in found})
+        return {**found, **kept} if found or seen else None
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -128,14 +135,14 @@ class TiedNotes:
         return self.ties.verdict(seen, until=until) if seen else None
 
     def all(self) -> Iterator[tuple[str, TieVerdict]]:
-        """Yield all tied notes of the project with the state of what they are about, without a
-        deadline.
+        """Yield all tied memory files of the project with the state of what they are about, without
+        a deadline. Notes come first.
         """
-        for folder in self._folders():
-            for path in sorted(path for _, path in self._list_folder(folder)):
-                found = self.verdict(path, until=monotonic() + 60)
-                if found is not None:
-                    yield path, found
+        below = [path for folder in self._folders(f"{MEMORY_FOLDER}/") for path in self._list_folder(folder).paths]
+        for path in sorted({*MEMORY_FILES, *below}, key=lambda path: (not is_note(path), path)):
+            found = self.verdict(path, until=monotonic() + 60)
+            if found is not None:
+                yield path, found
 
     def mark_result(self, tool: str, result: dict[str, object]) -> dict[str, object]:
         """Return a tool's result with a mark at each note that is outdated or could not be checked;
@@ -196,40 +203,40 @@ class TiedNotes:
         digits = short[1] if short else note_names.digits_of(said)
         found = [
             path
-            for folder in self._folders()
-            for own, path in self._list_folder(folder)
+            for folder in self._folders(NOTES, TASKS)
+            for own, path in self._list_folder(folder).notes
             if (own.startswith(digits) if short else own == digits)
         ]
         return found[0] if len(found) == 1 else None
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def _folders(self) -> Iterator[str]:
-        yield NOTES
-        try:
-            tasks = sorted(entry.name for entry in (self._root / TASKS).iterdir() if entry.is_dir())
-        except OSError:
-            return
-        yield from (f"{TASKS}{name}/" for name in tasks)
+    def _folders(self, *tops: str) -> Iterator[str]:
+        """Yield folders and all that are below them; links are not followed."""
+        waiting = list(tops)
+        while waiting:
+            folder = waiting.pop(0)
+            yield folder
+            waiting += self._list_folder(folder).folders
 
-    def _list_folder(self, folder: str) -> list[tuple[str, str]]:
-        """Return the notes of a folder, by the digits of their ids; from the last listing if no name
-        has changed since.
-        """
+    def _list_folder(self, folder: str) -> _Listing:
+        """Return what is in a folder; from the last listing if no name has changed since."""
         place = self._root / folder
         try:
             stamp = place.stat().st_mtime_ns
             known = self._listings.get(folder)
             if known is not None and known.stamp == stamp:
-                return known.notes
-            names = [name for name in (entry.name for entry in place.iterdir()) if name.endswith(".md")]
+                return known
+            with os.scandir(place) as entries:
+                names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except OSError:
-            return []
-        notes = [(self._digits_of(folder + name), folder + name) for name in names]
-        listing = _Listing(stamp, notes)
+            return _Listing(0, [], [], [])
+        paths = [path for name, is_folder in names if not is_folder and is_memory(path := folder + name)]
+        notes = [(self._digits_of(path), path) for path in paths if is_note(path)]
+        listing = _Listing(stamp, notes, paths, sorted(f"{folder}{name}/" for name, is_folder in names if is_folder))
         if FileStamp(0, 0, stamp, stamp).is_settled:
             self._listings[folder] = listing
-        return notes
+        return listing
 
     def _digits_of(self, path: str) -> str:
         match = _DIGITS.search(path)

@@ -205,6 +205,20 @@ def test_commands_list_and_confirm(desk: Machine) -> None:
     assert hit["stale"] == listed["mark"]
     assert listed["mark"] in desk.run("search", "which lock is first")
     assert listed["mark"] in desk.run("read", stored["path"])
-    assert desk.json("fresh", stored["path"])["confirmed"] == [{"path": stored["path"], "parts": ["src/auth.py#login"]}]
+    confirmed = {"path": stored["path"], "parts": ["src/auth.py#login"], "unchecked": []}
+    assert desk.json("fresh", stored["path"])["confirmed"] == [confirmed]
     assert desk.json("stale")["notes"] == []
     assert "names no file of this project" in desk.run("fresh", other["path"], code=7)
+    decisions = desk.project / "memory/decisions.md"
+    decisions.write_text("---\nabout: [src/auth.py#login]\n---\nWe lock first.\n")
+    desk.run("sync")
+    source.write_text(auth)
+    assert [each["path"] for each in desk.json("stale")["notes"]] == [stored["path"], "memory/decisions.md"]
+    assert "is confirmed: src/auth.py#login" in desk.run("fresh", "memory/decisions.md", stored["path"])
+    assert desk.json("stale")["notes"] == []
+    source.unlink()
+    source.symlink_to("/dev/null")
+    assert "cannot be confirmed here; not checked: src/auth.py#login (a link)" in desk.run(
+        "fresh", stored["path"], code=7
+    )
+    assert [each["state"] for each in desk.json("stale")["notes"]] == ["unchecked", "unchecked"]

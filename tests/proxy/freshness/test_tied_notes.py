@@ -10,7 +10,7 @@ import pytest
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_memory.note import MAX_SEEN, SEEN_VALUE, seen_of
 from confide_memory.tools.call import CLASS, OPERATION, SEEN_PARTS
-from confide_proxy.freshness.note_ties import ProjectTies
+from confide_proxy.freshness.note_ties import ProjectTies, fields_of
 from confide_proxy.freshness.tied_notes import TiedNotes
 from confide_proxy.mcp.jsonrpc import without_claims
 
@@ -169,3 +169,35 @@ def test_a_daemon_takes_only_what_has_the_form() -> None:
     assert seen_of(odd) == {"kept.py": good}
     assert len(seen_of({f"{number}.py": good for number in range(99)})) == MAX_SEEN
     assert seen_of([good]) == seen_of(None) == {}
+
+
+def test_every_memory_file_with_ties_is_listed(shop: Shop) -> None:
+    """A note in a folder of its own is found by its id, and a file that states `about` counts too; no link is followed."""
+    (shop.root / "memory/notes/sub/deep").mkdir(parents=True)
+    shop.note("memory/notes/sub/deep/own-5abc1234.md", "mem_own_17_5abc1234", "kept.py")
+    shop.note("memory/decisions.md", "x", "other.py")
+    shop.note("MEMORY.md", "x", "kept.py")
+    (shop.root / "memory/loop").symlink_to(shop.root / "memory")
+    (shop.root / "kept.py").write_text("x = 3\n")
+    (shop.root / "other.py").write_text("x = 3\n")
+    assert shop.notes.path_of("mem_5abc1") == "memory/notes/sub/deep/own-5abc1234.md"
+    assert CHANGED in shop.marked("memory_search", "1 found.", "", "mem_5abc1 2026-11-20")[2]
+    listed = [path for path, verdict in shop.notes.all() if verdict.mark]
+    assert listed[-3:] == ["memory/notes/sub/deep/own-5abc1234.md", "MEMORY.md", "memory/decisions.md"]
+
+
+def test_what_cannot_be_checked_is_not_confirmed(shop: Shop) -> None:
+    """A part that is a link now, and all parts while the keys are missing, keep their entries; another part is confirmed."""
+    path = "memory/notes/two-6abc1234.md"
+    shop.note(path, "mem_two_17_6abc1234", "kept.py", "other.py")
+    before = seen_of(fields_of((shop.root / path).read_text())["seen"])
+    (shop.root / "kept.py").unlink()
+    (shop.root / "kept.py").symlink_to("other.py")
+    (shop.root / "other.py").write_text("x = 3\n")
+    for change in ({"tags": ["x"]}, {"content": "kept.py and other.py"}):
+        now = shop.notes.of_call("memory_update", {"id": path, **change})
+        assert now is not None
+        assert now["kept.py"] == before["kept.py"]
+        assert now["other.py"] != before["other.py"]
+    without = TiedNotes(shop.root, "shop", ProjectTies(shop.root, lambda: None))
+    assert without.of_call("memory_update", {"id": path, "tags": ["x"]}) == before

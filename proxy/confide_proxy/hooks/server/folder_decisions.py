@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confide_crypto.errors import printable
 from confide_memory import front_matter
-from confide_memory.documents import GLOBAL_PROJECT, clash_kept, clash_origins, clash_version
+from confide_memory.documents import GLOBAL_PROJECT, clash_kept, clash_origins, clash_version, is_note
 from confide_proxy.errors import ChangedMeanwhileError
 from confide_proxy.freshness.note_ties import TieState, TieVerdict
 from confide_proxy.freshness.tied_notes import TiedNotes
@@ -161,7 +161,12 @@ async def outdated_notes(place: DecisionPlace) -> list[PendingDecision]:
 
 def _most_outdated(notes: TiedNotes, only: str = "") -> tuple[str, TieVerdict, str] | None:
     """Return the path, verdict and body of a note, of the most outdated one. Blocks."""
-    found = [(path, each) for path, each in notes.all() if each.state >= TieState.CHANGED and only in ("", path)]
+    # Notes alone: only they have a tool that confirms them.
+    found = [
+        (path, each)
+        for path, each in notes.all()
+        if each.state >= TieState.CHANGED and only in ("", path) and is_note(path)
+    ]
     for path, verdict in sorted(found, key=lambda each: -each[1].state):
         text = notes.text(path)
         if text is not None:
