@@ -42,6 +42,8 @@ MOST_NAMED: Final = 2
 """Parts that a mark names."""
 MOST_WAITING: Final = 16
 """Changed files that wait to be compared, each with its contents in memory."""
+MOST_AROUND: Final = 8
+"""Lines on each side of a part that tell it from its twins; if they do not, all of its file counts."""
 AT_ONCE_BYTES: Final = 16 * 1024
 """Size up to which a changed file is compared at once; a larger one in a thread of its own."""
 NO_KEYS: Final = "no keys of the space"
@@ -236,7 +238,7 @@ class ProjectTies:
         except (FileNotFoundError, UncheckedError):
             return ""
         if part.first:
-            window = _window(part, _text(data))
+            window = _window_alone(part, _text(data))
             return f"{_hash(key, part, _join_code(window))}.{len(window)} {_raw(key, part, data)}" if window else ""
         content = _content(part, _text(data))
         return (
@@ -412,6 +414,32 @@ def _value(data: Any, name: str) -> str | None:
 
 def _window(part: ProjectPart, code: str) -> list[code_text.CodeLine]:
     return [line for line in code_text.lines(part.path, code) if part.first <= line.number <= part.last]
+
+
+def _window_alone(part: ProjectPart, code: str) -> list[code_text.CodeLine]:
+    """Return the part's lines, with so many around them that the file has them once: a twin
+    elsewhere would stand for lines that have changed.
+    """
+    lines = code_text.lines(part.path, code)
+    own = [at for at, line in enumerate(lines) if part.first <= line.number <= part.last]
+    if not own:
+        return []
+    first, end = own[0], own[-1] + 1
+    for _ in range(MOST_AROUND):
+        window = lines[first:end]
+        # The first line's step is to the line before, which is none of the part.
+        said = [(line.text, line.step) for line in window[1:]]
+        twins = (
+            at
+            for at in range(len(lines) - len(window) + 1)
+            if at != first
+            and lines[at].text == window[0].text
+            and said == [(line.text, line.step) for line in lines[at + 1 : at + len(window)]]
+        )
+        if next(twins, None) is None:
+            return window
+        first, end = max(0, first - 1), end + 1
+    return lines
 
 
 def _windows(part: ProjectPart, code: str, count: int) -> Iterable[bytes]:

@@ -175,6 +175,22 @@ def test_what_a_text_names(root: Path) -> None:
     assert ties.seen_for_text("nothing of src/none.py") == {}
 
 
+def test_lines_that_a_file_has_twice(root: Path) -> None:
+    """The twin of changed lines is not taken for them; with what is around them they may move."""
+    text = "a:\n  wait: 5\n\nb:\n  wait: 5\n\nc:\n  wait: 5\n"
+    file = root / "limits.yml"
+    file.write_text(text)
+    seen = made(root, "limits.yml:5")
+    file.write_text("# told\n" + text)
+    assert looked(root, seen).state is TieState.FRESH
+    file.write_text(text.replace("b:\n  wait: 5", "b:\n  wait: 9"))
+    assert looked(root, seen).state is TieState.CHANGED
+    file.write_text("x\n" * 40)
+    seen = made(root, "limits.yml:20")
+    file.write_text("x\n" * 19 + "y\n" + "x\n" * 20)
+    assert looked(root, seen).state is TieState.CHANGED
+
+
 def test_a_large_file_that_was_changed_is_not_waited_for(root: Path) -> None:
     """It is unchecked, and known at a later look."""
     text = CODE + "".join(f"def f{number}(a):\n    return a + {number}\n" for number in range(20_000))
