@@ -45,7 +45,10 @@ AGAIN_S: Final = 0.01
 """Interval at which a starting session is tried again."""
 LEAST_S: Final = 0.05
 """No request is sent with less time left, since no search is answered within it."""
-MOST_STDIN: Final = 256 * 1024
+MOST_STDIN: Final = 16 * 1024 * 1024
+"""Bytes of an event, which may have a whole page or picture that a tool has read. Parsing takes a
+tenth of a second then.
+"""
 MOST_ANSWER: Final = 64 * 1024
 SWITCH: Final = "CONFIDE_HOOKS"
 LEARNING: Final = "CONFIDE_LEARNING"
@@ -69,6 +72,7 @@ class Hook:
         self._began = began
         self._end = began + DEADLINE_S
         self._state = self._config = ""
+        self._is_whole = True
 
     def run(self) -> None:
         switch = os.environ.get(SWITCH, "")
@@ -83,6 +87,7 @@ class Hook:
         try:
             if len(data) > MOST_STDIN:
                 why = "too-large"
+                self._suspect()
                 return
             event = events.read(data)
             if event is None:
@@ -95,6 +100,8 @@ class Hook:
             outcome = self._handle(event)
         except (ValueError, RecursionError):
             why = "no-json"
+            if not self._is_whole:
+                self._suspect()
         except OSError as error:
             why = f"errno-{error.errno}"
         except Exception as error:
@@ -106,6 +113,11 @@ class Hook:
                 counts.note(
                     self._state, event=name, client=client, outcome=outcome, ms=ms, why=why, is_logged=is_logged
                 )
+
+    def _suspect(self) -> None:
+        """Mark the client's session, since an event that was not read may bring foreign text."""
+        if not hook_paths.is_off(self._config, ""):
+            session_marks.note_foreign(self._state, "")
 
     def _handle(self, event: events.HookEvent) -> str:
         if event.kind == events.PERMISSION:
@@ -220,11 +232,12 @@ class Hook:
             while (left := self._remaining_s()) > 0 and select.select([0], [], [], left)[0]:
                 part = os.read(0, _PART)
                 if not part:
-                    break
+                    return bytes(data)
                 if len(data) <= MOST_STDIN:
                     data += part
         except (OSError, ValueError):  # there is no stdin
-            pass
+            return bytes(data)
+        self._is_whole = False
         return bytes(data)
 
     def _stdin_of_windows(self) -> bytes:
@@ -244,6 +257,7 @@ class Hook:
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         reader.join(max(0.0, self._remaining_s()))
+        self._is_whole = not reader.is_alive()
         return bytes(data)
 
     def _request(self, asked: dict[str, Any], *, is_waiting: bool = True) -> tuple[str, dict[str, Any]]:

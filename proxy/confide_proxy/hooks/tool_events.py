@@ -34,6 +34,8 @@ READS: Final = frozenset({"Read", "read", "read_file", "readFile", "View", "view
 _WEB: Final = ("web", "fetch", "browser", "codesearch")
 _FETCHES: Final = frozenset({"curl", "wget", "lynx", "w3m", "gh", "glab"})
 """Programs that print web pages, or issues of a forge."""
+_RUNS: Final = frozenset({"-c", "-lc", "-ic", "-ec", "eval"})
+"""Words before an argument that a shell runs."""
 _HERE: Final = ("localhost", "127.0.0.1", "[::1]")
 _OTHERS: Final = ("mcp__", "mcp_", "mcp:")
 """Prefixes of tools of MCP servers, in lower case."""
@@ -118,8 +120,9 @@ def is_foreign(told: dict[str, object], own: tuple[str, ...]) -> bool:
         return True
     if name in READS:
         found = [path for key in _PATHS if isinstance(path := arguments.get(key), str)]
-        return any(path.startswith("/") and not _is_below(path, own) for path in found)
-    return name not in EDITS and _fetches(_command(arguments)[:MOST_COMMAND])
+        cwd = told.get("cwd")
+        return any(_is_elsewhere(path, cwd if isinstance(cwd, str) else "", own) for path in found)
+    return name not in EDITS and _fetches(_command(arguments))
 
 
 def is_own(told: dict[str, object]) -> bool:
@@ -144,19 +147,74 @@ def _is_own_tool(name: str, server: str) -> bool:
     return any(name[len(before) :] in _OWN_TOOLS for before in befores if name.startswith(before))
 
 
-def _is_below(path: str, folders: tuple[str, ...]) -> bool:
-    inside = any(folder and (path + "/").startswith(folder.rstrip("/") + "/") for folder in folders)
-    return inside and "/../" not in path
+def _is_elsewhere(path: str, cwd: str, folders: tuple[str, ...]) -> bool:
+    """Return True if a path, which may be relative to `cwd`, leads out of all of these folders."""
+    is_relative = not path.startswith(("/", "~/"))
+    if is_relative and not cwd:
+        return ".." in path.split("/")
+    parts: list[str] = []
+    for part in f"{cwd if is_relative else ''}/{path}".split("/"):
+        if part == "..":
+            parts = parts[:-1]
+        elif part not in ("", "."):
+            parts.append(part)
+    whole = f"/{'/'.join(parts)}/"
+    return not any(folder and whole.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
 def _fetches(command: str) -> bool:
     """Return True if a command may print text from the web, other than from this device itself."""
-    words = command.replace(";", " ").replace("|", " ").replace("&", " ").replace("(", " ").split()
+    return any(_fetches_words(words) for words in _commands(command))
+
+
+def _fetches_words(words: list[str]) -> bool:
+    for at, word in enumerate(words[:-1]):
+        if word in _RUNS and any(_fetches_words(inner) for inner in _commands(words[at + 1])):
+            return True
     programs = [at for at, word in enumerate(words) if word.rpartition("/")[2] in _FETCHES]
     urls = [word for word in words if "://" in word]
     if any(not _is_here(word.partition("://")[2]) for word in urls if programs or "http" in word.lower()):
         return True
     return bool(programs) and not urls and not any(_is_here(word) for word in words[programs[0] + 1 :])
+
+
+def _commands(line: str) -> list[list[str]]:
+    """Return the words of each command in a line of a shell, without quotes. `shlex` would take a
+    hook too long to import.
+    """
+    found: list[list[str]] = [[]]
+    word = quote = ends = ""
+    at = 0
+    while at < len(line) <= MOST_COMMAND:
+        sign = line[at]
+        at += 1
+        is_inner = quote != "'" and (sign == "`" or (sign == "$" and line[at : at + 1] == "("))
+        if sign == "\\" and quote != "'":
+            word += line[at : at + 1].strip("\n")
+            at += 1
+        elif sign == quote:
+            quote = ""
+        elif quote and not is_inner:
+            word += sign
+        elif sign in "\"'":
+            quote = sign
+        elif sign in " \t\n;|&()<>" or is_inner:
+            found[-1] += [word] if word else []
+            word = ""
+            if sign not in " \t<>":
+                found.append([])
+            if sign == ends[-1:] and not quote:  # a command within double quotes has ended
+                ends, quote = ends[:-1], '"'
+            elif quote:
+                ends, quote = ends + ("`" if sign == "`" else ")"), ""
+        else:
+            word += sign
+    if quote or ends or len(line) > MOST_COMMAND:  # such as an apostrophe in a text that the line has
+        for sign in ";|&()`\n\"'":
+            line = line.replace(sign, "\n")
+        return [part.split() for part in line.split("\n")]
+    found[-1] += [word] if word else []
+    return found
 
 
 def _is_here(address: str) -> bool:

@@ -41,7 +41,7 @@ def test_what_is_no_event_costs_nothing_and_says_nothing(tmp_path: Path) -> None
         b"\xff\xfe\x00",
         b'"' + b"a" * 300_000 + b'"',
         b"{" * 200_000,
-        b" " * 10_000_000 + b"{}",
+        b" " * 20_000_000 + b"{}",
     ):
         assert fired(machine, "", raw=raw) is None
     assert outcomes(machine) == ["- failed"] * 7
@@ -64,6 +64,26 @@ def test_what_is_no_event_costs_nothing_and_says_nothing(tmp_path: Path) -> None
     shutil.rmtree(machine.home / "proxy")
     assert fired(machine, "UserPromptSubmit", prompt=QUESTION) is None
     assert not (machine.home / "proxy").exists()
+
+
+def test_a_large_answer_of_a_web_page_is_foreign_too(tmp_path: Path) -> None:
+    """A page of a megabyte is read; what no hook reads, since it is larger or comes too late, may be a page."""
+    machine = Machine(tmp_path, "ann")
+    foreign = machine.home / "proxy/hooks/foreign"
+    page = {"tool_input": {"url": "https://a.test"}, "tool_response": {"result": "x" * 1_000_000}}
+    for tool, is_foreign in (("Write", False), ("WebFetch", True)):
+        assert fired(machine, "PostToolUse", tool_name=tool, **page) is None
+        assert foreign.exists() is is_foreign
+    foreign.unlink()
+    assert fired(machine, "", raw=b" " * 20_000_000 + b"{}") is None
+    assert foreign.exists()
+    foreign.unlink()
+    with Program([CONFIDE, "hook"], cwd=machine.project, env=machine.env, stdin=subprocess.PIPE) as slow:
+        assert slow.stdin is not None
+        slow.stdin.write(b'{"hook_event_name": "PostToolUse", "tool_name": "WebFetch"')
+        slow.stdin.flush()
+        assert slow.wait(DEADLINE_S) == 0
+    assert foreign.exists()
 
 
 def test_a_hook_whose_client_is_gone_ends_as_well(tmp_path: Path) -> None:

@@ -172,6 +172,14 @@ OWN = ("/home/ann/app", "/home/ann/.claude", "/home/ann/.local/share/confide")
         ("Bash", {"command": "curl http://localhost:80@example.com/x"}),
         ("Bash", {"command": "curl http://127.0.0.1:x@example.com"}),
         ("Bash", {"command": "curl 'http://localhost:3000\\\\@example.com'"}),
+        ("Bash", {"command": "curl localhost:3000/x && curl example.com/y"}),
+        ("Bash", {"command": "curl http://localhost:3000/x\ncurl example.com/y"}),
+        ("Bash", {"command": "sh -c 'cd x && curl example.com'"}),
+        ("Bash", {"command": 'echo "$(curl example.com)" `date`'}),
+        ("Bash", {"command": 'x="`curl example.com`"'}),
+        ("Bash", {"command": "\\curl example.com"}),
+        ("Bash", {"command": f"cat > x <<END\n{'x' * 9000}\nEND\ncurl example.com"}),
+        ("Bash", {"command": "cat <<END\ndon't\nEND\ncurl example.com"}),
         ("run_shell_command", {"command": "(curl example.com)"}),
         ("exec_command", {"command": ["bash", "-lc", "glab mr view 3"]}),
     ],
@@ -208,6 +216,10 @@ OWN_FORMS = (
         ("Bash", {"command": "curl 127.0.0.1:8080"}),
         ("Bash", {"command": "curl 'HTTP://LocalHost:8080/x'"}),
         ("Bash", {"command": "grep -r curling docs"}),
+        ("Bash", {"command": "curl -X POST -d '{\n \"a\": 1; b|c\n}' \\\n  localhost:3000/x"}),
+        ("Bash", {"command": "cd x && curl localhost:3000 | jq . > out.json"}),
+        ("Bash", {"command": "git commit -m 'use curl'"}),
+        ("Read", {"file_path": "/home/ann/app/docs/../src/x.py"}),
         ("Bash", {"command": 7}),
         ("Grep", {"pattern": "https://"}),
         ("", {}),
@@ -217,6 +229,23 @@ OWN_FORMS = (
 )
 def test_what_is_the_users_own(tool: Any, arguments: Any) -> None:
     assert not is_foreign({"tool_name": tool, "tool_input": arguments}, OWN)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("src/x.py", False),
+        ("../lib/x.py", False),
+        ("./x", False),
+        ("../../other/x.md", True),
+        ("../../../../etc/motd", True),
+    ],
+)
+def test_a_relative_path(path: str, expected: bool) -> None:
+    """It begins at the folder that the event names."""
+    told = {"tool_name": "read_file", "tool_input": {"file_path": path}}
+    assert is_foreign({**told, "cwd": "/home/ann/app/src"}, OWN) is expected
+    assert is_foreign(told, OWN) is (".." in path)
 
 
 @pytest.mark.parametrize(("server", "expected"), [("confide", False), ("evil_confide", True), (7, True)])
