@@ -96,6 +96,8 @@ def test_what_our_tools_answered_is_not_there(talk: ClaudeSession) -> None:
         ("mcp__issues__read", {}, True),
         ("Bash", {"command": "curl -s https://example.org/x"}, True),
         ("Bash", {"command": "cd app && gh issue view 42 --comments"}, True),
+        ("Bash", {"command": f"cd {'long/' * 40}x &&\n curl -s example.org"}, True),
+        ("Bash", {"command": f"cd {'long/' * 40}x &&\n make test"}, False),
         ("google_web_search", {"query": "walrus"}, True),
         ("fetch_url", {"url": "example.org"}, True),
         ("Bash", {"command": "make test"}, False),

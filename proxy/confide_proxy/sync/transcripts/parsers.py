@@ -44,6 +44,7 @@ _STORED = re.compile(
     re.MULTILINE,
 )
 _MOST_HEAD = 4096
+_FETCHES = re.compile(r"\b(?:curl|wget|lynx|w3m|https?://|(?:gh|glab)\s)", re.IGNORECASE)
 _CONFIDE = re.compile(r"(?:mcp__)?(?:plugin_confide_)?confide__(\w+)")
 
 
@@ -179,7 +180,11 @@ def mention(tool: str, arguments: Any) -> str:
     if isinstance(arguments, dict):
         values = (arguments.get(key) for key in _TELLING)
         said = next((shown for value in values if (shown := _command_text(value))), "")
-    line = _line(sendable(said))
+    whole = sendable(said)
+    line = _line(whole)
+    if line.endswith("…") and _FETCHES.search(line) is None and (fetches := _FETCHES.search(whole)):
+        # What was cut off tells that the agent read text of others. An address may be a credential.
+        line += f" {fetches[0].strip()}…" if "/" not in fetches[0] else " http://…"
     name = " ".join(sendable(tool).split())[:64] or "unnamed"
     return f"[tool {name}: {line}]" if line else f"[tool {name}]"
 
