@@ -313,12 +313,20 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
     try:
         project = claim.grant()
         extra = extra_of(here.paths, here.config, project)
-        count = sum(1 for _ in Folder(project.name, project.root, extra, here.config.max_file_kib * 1024).walk())
+        listing = Folder(project.name, project.root, extra, here.config.max_file_kib * 1024).look()
     except FolderError as error:
         return problem("files", error)
+    if unread := listing.unread_memory():
+        path, why = next(iter(unread.items()))
+        others = f", and {len(unread) - 1} more" if len(unread) > 1 else ""
+        return DoctorFinding(
+            "files", "problem", f"{project.root / path} {why}{others}", "confide sync names all; chmod or chown them"
+        )
+    if obstacles := workspace.obstacles(here.paths, Folder(project.name, project.root)):
+        return DoctorFinding("files", "problem", "; ".join(obstacles))
     if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
         return DoctorFinding("files", "hint", "; ".join(missing))
-    message = f"{count_noun(count, 'memory file')} in {project.root}"
+    message = f"{count_noun(len(listing.found), 'memory file')} in {project.root}"
     if here.config.extra and here.config.options_for(project.root) is None:
         state = "holds here, where files of it went up before" if extra else "does not hold here"
         message += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"

@@ -47,7 +47,7 @@ from confide_proxy.sync.transcripts.parsers import UnknownLineError
 from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
 from confide_proxy.sync.transcripts.transcript_files import found_below, open_below, origin_of, whole_lines
 from confide_proxy.sync.transcripts.transcript_streamer import folder_of as transcripts_of
-from confide_proxy.sync.walk import Narrowing
+from confide_proxy.sync.walk import FILE, Narrowing
 from confide_proxy.sync.workspace import extra_of
 
 FOUND: Final = 9
@@ -213,8 +213,11 @@ def of_project(paths: ProxyPaths, config: ProxyConfig, project: Project, passed:
     if project.name != GLOBAL_PROJECT:
         folders.append(Folder(GLOBAL_PROJECT, paths.global_folder.absolute(), (), limit))
     for folder in folders:
-        for found in folder.walk():
-            shown = found.path if folder.root == project.root else str(folder.root / found.path)
+        listing = folder.look()
+        left_out = [*listing.unread.items(), *((FILE, notice) for notice in folder.narrowing.notices())]
+        passed += [(_shown(folder, project, path), why) for path, why in left_out]
+        for found in listing.found:
+            shown = _shown(folder, project, found.path)
             try:
                 content = folder.read(found.path)
             except FolderError as error:
@@ -224,6 +227,10 @@ def of_project(paths: ProxyPaths, config: ProxyConfig, project: Project, passed:
                 yield OutgoingText("files", shown, content.text)
     for agent in dict.fromkeys(config.transcripts):
         yield from _transcripts(agent, config, passed)
+
+
+def _shown(folder: Folder, project: Project, path: str) -> str:
+    return path if folder.root == project.root else str(folder.root / path)
 
 
 def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[OutgoingText]:
@@ -266,7 +273,7 @@ def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator
             raise FolderError(
                 str(path), "is not there", hint="name a file or a folder, or none for all that would be sent"
             )
-        for file in _below(path) if path.is_dir() else (path,):
+        for file in _below(path, passed) if path.is_dir() else (path,):
             seen += 1
             if seen > MAX_FILES:
                 raise FolderError(str(path), f"holds more than {MAX_FILES:,} files")
@@ -278,12 +285,22 @@ def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator
                 passed.append((str(file), f"cannot be read: {error.strerror or type(error).__name__}"))
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for inner, folders, files in os.walk(folder):
+def _below(folder: Path, passed: Passed) -> Iterator[Path]:
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            passed.append((str(error.filename), f"cannot be listed: {error.strerror}"))
+
+    for inner, folders, files in os.walk(folder, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
         for name in sorted(files):
             file = Path(inner, name)
-            if stat.S_ISREG(file.lstat().st_mode):
+            try:
+                is_file = stat.S_ISREG(file.lstat().st_mode)
+            except FileNotFoundError:
+                continue  # deleted since the folder was listed
+            except OSError:
+                is_file = True  # reading it tells why not
+            if is_file:
                 yield file
 
 

@@ -139,7 +139,8 @@ async def _status(here: CommandContext, folder: Path) -> tuple[dict[str, Any], l
         result |= {"unknownTools": ", ".join(unknown)} if unknown else {}
         files = client.files
         # An older daemon does not send these.
-        missed = [each for each in await asyncio.to_thread(files.notices) if each not in result["warnings"]]
+        told_here = await asyncio.to_thread(lambda: [*files.notices(), *files.obstacles()])
+        missed = [each for each in told_here if each not in result["warnings"]]
         result["warnings"] = [*missed, *result["warnings"]]
         local: dict[str, object] = {
             "filesHere": await asyncio.to_thread(files.count_confirmed),

@@ -194,7 +194,7 @@ class AgentSession:
     def _notices(self) -> list[str]:
         """Return the sentences of the person, each once, and the notices about files. Blocks briefly."""
         said, self._notes_to_agent[:] = list(self._notes_to_agent), []
-        return [*said, *self.files.notices()]  # a daemon shows the first four
+        return [*said, *self.files.notices(), *self.files.obstacles()]  # a daemon shows the first four
 
     def _on_news(self) -> None:
         self._attempt("looking for news of devices", self._streamer.look_again)

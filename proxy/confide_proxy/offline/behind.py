@@ -21,6 +21,7 @@ from confide_proxy.sync.ledger import SyncLedger, SyncReport
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.project_names import ProjectNames
 from confide_proxy.sync.replication.replica import Replica
+from confide_proxy.sync.walk import FILE
 from confide_proxy.sync.workspace import extra_of
 
 MOST_FOLDERS: Final = 64
@@ -75,7 +76,10 @@ def _of(replica: Replica) -> tuple[list[str], dict[str, str]]:
             folder.read(path)
         except FolderError as error:
             report.skip(path, error)
-    return waiting, {**{item["path"]: item["reason"] for item in report.skipped}, **dict(passed_by)}
+    why = {**{item["path"]: item["reason"] for item in report.skipped}, **dict(passed_by)}
+    if problem := folder.narrowing.problem():
+        why[FILE] = problem  # then the folder looks as if it contained no memory
+    return waiting, why
 
 
 def other_folders(paths: ProxyPaths, own: str) -> dict[str, Path]:

@@ -264,10 +264,11 @@ class LocalMemory:
             return True
 
     def _refresh(self, index: LocalIndex) -> int:
-        """Update the index from the files and the queue; return the number of files that could not
-        be read in time or at all.
+        """Update the index from the files and the queue; return the number of files and folders that
+        could not be read in time or at all.
         """
         deadline = time.monotonic() + self._budget_s
+        unread = 0
         waiting: dict[Name, list[QueuedCall]] = {}
         for entry in self._waiting():
             waiting.setdefault((entry.target, entry.path), []).append(entry)
@@ -276,7 +277,9 @@ class LocalMemory:
         }
         for project, folder in self.folders.items():
             mark = folder.mark
-            for found in folder.walk():
+            listing = folder.look()
+            unread += len(listing.unread_memory())
+            for found in listing.found:
                 name = (project, found.path)
                 queued = (entry.id for entry in waiting.get(name, ()))
                 stamps[name] = ((found.size, found.mtime_ns, mark), *queued)
@@ -285,7 +288,6 @@ class LocalMemory:
         for name in [name for name in self._files_read if name not in stamps]:
             index.remove(name)
             del self._files_read[name]
-        unread = 0
         for name, stamp in stamps.items():
             known = self._files_read.get(name)
             if known is not None and known.stamp == stamp:

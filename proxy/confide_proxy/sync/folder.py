@@ -35,7 +35,7 @@ from confide_memory.globs import fixed_part, matches
 from confide_proxy import folder_access
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
 from confide_proxy.folder_access import OpenFolder
-from confide_proxy.sync.walk import FILE, Narrowing, is_project, list_entries, open_descending, tree
+from confide_proxy.sync.walk import FILE, Narrowing, Unread, is_link, is_project, list_entries, open_descending, tree
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import FileSealer
@@ -89,10 +89,19 @@ class FolderListing(NamedTuple):
         found: the watched files, without those that the caller already knows.
         passed_by: (path, reason) of files that are not watched, for the user; hidden files are not
             listed.
+        unread: watched files that could not be looked at, and folders that could not be listed and
+            may contain watched files.
     """
 
     found: list[ScannedFile]
     passed_by: list[tuple[str, str]]
+    unread: Unread
+
+    def unread_memory(self) -> Unread:
+        """Return what could not be read in the memory itself. Other folders, which `extra` only
+        passes through, may belong to another user for good reason, such as a database's.
+        """
+        return {path: why for path, why in self.unread.items() if is_of_memory(path)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +214,15 @@ class Folder:
 
     def walk(self, *, below: str = "") -> Iterator[ScannedFile]:
         """Yield every watched file that is no symlink. If `below` is given, only that subfolder is
-        searched.
+        searched. Use `look` where it matters that all could be read.
 
         Raises FolderError if there are more than `MAX_FILES`.
         """
         seen = 0
         linked: set[str] = set()
         rules = self._rules(self.narrowing.now())
-        for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries(rules):
-            if (file := self._file_at(to_nfc(spelled), spelled, entry, rules, linked)) is not None:
+        for spelled, entry in tree(self.root, below, below.count("/") + 1) if below else self._entries(rules, {}):
+            if (file := self._file_at(to_nfc(spelled), spelled, entry, rules, linked, {})) is not None:
                 self._check_count(seen := seen + 1)
                 yield file
 
@@ -231,23 +240,25 @@ class Folder:
         linked: set[str] = set()
         rules = self._rules(self.narrowing.now())
         found: list[ScannedFile] = []
-        passed_by = [(MEMORY_FOLDER, _SYMLINK)] if (self.root / MEMORY_FOLDER).is_symlink() else []
+        passed_by = [(MEMORY_FOLDER, _SYMLINK)] if is_link(self.root / MEMORY_FOLDER) else []
         others: list[str] = []
-        for spelled, entry in self._entries(rules, others):
+        unread: Unread = {}
+        for spelled, entry in self._entries(rules, unread, others):
             path = to_nfc(spelled)
             # Composed on the disk as well: no other file is that document.
             if path == spelled and (plain := _plain(path, entry)) is not None and is_known(*plain):
                 self._check_count(seen := seen + 1)
                 if not path.isascii():
                     linked.add(path)
-            elif (file := self._file_at(path, spelled, entry, rules, linked)) is not None:
+            elif (file := self._file_at(path, spelled, entry, rules, linked, unread)) is not None:
                 self._check_count(seen := seen + 1)
                 found.append(file)
-            elif (why := self._why_passed_by(path, spelled, entry, rules)) is not None:
+            elif path not in unread and (why := self._why_passed_by(path, spelled, entry, rules)) is not None:
                 passed_by.append((printable(spelled), why))
         passed_by += [(printable(spelled), OWN_PROJECT) for spelled in others]
         passed_by += [(spelled, _SPELLING) for spelled in self._misspelled()]
-        return FolderListing(found, passed_by)
+        unread = {path: why for path, why in unread.items() if path == "." or self._could_hold(path, rules)}
+        return FolderListing(found, passed_by, unread)
 
     def _misspelled(self) -> Iterator[str]:
         """Yield files and folders with a name of memory in another case, where the disk distinguishes
@@ -276,10 +287,16 @@ class Folder:
             raise FolderError(str(self.root), f"holds more than {MAX_FILES:,} markdown files")
 
     def _file_at(
-        self, path: str, spelled: str, entry: os.DirEntry[str], rules: FolderRules, linked: set[str]
+        self,
+        path: str,
+        spelled: str,
+        entry: os.DirEntry[str],
+        rules: FolderRules,
+        linked: set[str],
+        unread: Unread,
     ) -> ScannedFile | None:
         """Return the watched file at a walk's entry, or None. `linked`: paths with several
-        spellings on the disk, of this walk.
+        spellings on the disk, of this walk. `unread` receives the file if it cannot be looked at.
         """
         if not self._is_watched(path, rules) or documents.unkept(path) or path in linked:
             return None
@@ -287,7 +304,7 @@ class Folder:
             return None
         if not path.isascii():
             linked.add(path)
-        return _plain(path, entry)
+        return _plain(path, entry, unread)
 
     def _why_passed_by(self, path: str, spelled: str, entry: os.DirEntry[str], rules: FolderRules) -> str | None:
         if entry.is_symlink():
@@ -542,13 +559,15 @@ class Folder:
         with open_descending(self.root, folders, create=create, flags=links) as parent:
             yield parent, name
 
-    def _entries(self, rules: FolderRules, others: list[str] | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield the entries that may be watched. `others` receives the folders of other projects,
-        which are not entered.
+    def _entries(
+        self, rules: FolderRules, unread: Unread, others: list[str] | None = None
+    ) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield the entries that may be watched. `unread` receives the folders that cannot be
+        listed, `others` those of other projects, which are not entered.
         """
         for name in MEMORY_FILES:
-            yield from list_entries(self.root, "", only=name)
-        yield from tree(self.root, MEMORY_FOLDER, 1)
+            yield from list_entries(self.root, "", only=name, unread=unread)
+        yield from tree(self.root, MEMORY_FOLDER, 1, unread=unread)
         memory = f"{MEMORY_FOLDER}/"
         tops = {fixed_part(glob) for glob in self.extra}
 
@@ -563,7 +582,8 @@ class Folder:
             return is_other
 
         for top in sorted(top for top in tops if not _is_below_another(top, tops)):
-            for path, entry in tree(self.root, self.spelling_of(top), 1, is_apart=None if self.is_tree else is_apart):
+            spelled = self.spelling_of(top)
+            for path, entry in tree(self.root, spelled, 1, is_apart=None if self.is_tree else is_apart, unread=unread):
                 if not path.startswith(memory) and path not in MEMORY_FILES:
                     yield path, entry
 
@@ -571,7 +591,15 @@ class Folder:
         """Return True if `path` is watched as a file, or if it is a folder that may contain watched
         files.
         """
-        return self.is_watched(path) or self.is_watched(f"{path}/x.md")
+        return self._could_hold(path, self._rules(self.narrowing.excludes))
+
+    def _could_hold(self, path: str, rules: FolderRules) -> bool:
+        return self._is_watched(path, rules) or self._is_watched(f"{path}/x.md", rules)
+
+
+def is_of_memory(path: str) -> bool:
+    """Return True if the path is at a location of memory files, or a folder that contains some."""
+    return documents.is_in_memory(path) or path in (MEMORY_FOLDER, ".")
 
 
 def _is_same(one: str, other: Path) -> bool:
@@ -581,14 +609,20 @@ def _is_same(one: str, other: Path) -> bool:
         return False
 
 
-def _plain(path: str, entry: os.DirEntry[str]) -> ScannedFile | None:
-    """Return the size and time of an entry; None if it is no regular file, or gone."""
+def _plain(path: str, entry: os.DirEntry[str], unread: Unread | None = None) -> ScannedFile | None:
+    """Return the size and time of an entry; None if it is no regular file, or gone. `unread`
+    receives a file that cannot be looked at, as in a folder without the right to enter it.
+    """
     try:
         if not entry.is_file(follow_symlinks=False):
             return None
         status = entry.stat(follow_symlinks=False)
-    except OSError:
+    except FileNotFoundError:
         return None  # deleted since the folder was listed
+    except OSError as error:
+        if unread is not None:
+            unread[path] = f"cannot be opened: {error.strerror}"
+        return None
     return ScannedFile(path, status.st_size, status.st_mtime_ns)
 
 

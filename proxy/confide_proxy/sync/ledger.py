@@ -586,6 +586,8 @@ class SyncReport:
     """Number of skipped files that this device's disk or the daemon refused, though the files are
     valid.
     """
+    refusals: list[str] = field(default_factory=list)
+    """The reasons for which this device's disk refused files and folders, one for each."""
     is_unsettled: bool = False
     """Files were skipped for a temporary reason, and have to be compared again soon."""
     is_held: bool = False
@@ -604,8 +606,16 @@ class SyncReport:
 
     def skip(self, path: str, error: FolderError) -> None:
         """Add a skipped file, with the reason in the error."""
-        self.skipped.append({"path": path, "reason": error.problem})
-        self.failed += isinstance(error, DiskRefusalError)
+        if isinstance(error, DiskRefusalError):
+            self.refuse(path, error.problem)
+        else:
+            self.skipped.append({"path": path, "reason": error.problem})
+
+    def refuse(self, path: str, why: str) -> None:
+        """Add a file or folder that this device's disk refused."""
+        self.skipped.append({"path": path, "reason": why})
+        self.refusals.append(why)
+        self.failed += 1
 
     def remove(self, path: str) -> None:
         """Add a file that was deleted here or at the daemon."""
@@ -621,6 +631,7 @@ class SyncReport:
         self.pulled += other.pulled
         self.skipped += other.skipped
         self.failed += other.failed
+        self.refusals += other.refusals
         self.again += other.again
         self.came_back += other.came_back
         self.is_unsettled = self.is_unsettled or other.is_unsettled

@@ -103,8 +103,7 @@ async def _run_step(path: str, run: Step, report: SyncReport) -> None:
         report.is_unsettled = True
     except OSError as error:
         # The ledger cannot be written, most often on a full disk; the file is compared again.
-        report.skipped.append({"path": path, "reason": f"cannot be recorded: {error.strerror}"})
-        report.failed += 1
+        report.refuse(path, f"cannot be recorded: {error.strerror}")
         report.is_unsettled = True
     except RequestError as error:
         if error.code not in _FILE_CODES:

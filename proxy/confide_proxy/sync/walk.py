@@ -32,39 +32,62 @@ parts take it a quarter of a minute.
 """
 NOT_PLAIN = frozenset({errno.EINVAL, errno.ELOOP, errno.ENXIO})
 """Errors for files that are not regular: a pipe, folder or device; a symlink; a socket."""
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
+
+Unread = dict[str, str]
+"""Folders that could not be listed and files that could not be looked at, with the reasons. What is
+in them is not known, which is not the same as nothing.
+"""
 
 
-def list_entries(root: Path, folder: str, *, only: str | None = None) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def list_entries(
+    root: Path, folder: str, *, only: str | None = None, unread: Unread | None = None
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the entries of the folder `folder` below `root`, sorted by name, each with its path.
-    Yields nothing if the folder cannot be listed.
+    Yields nothing if the folder cannot be listed; `unread` then receives it, unless it does not
+    exist.
     """
     try:
         with os.scandir(root / folder) as entries:
             for entry in sorted(entries, key=lambda e: e.name):
                 if only is None or entry.name == only:
                     yield (f"{folder}/{entry.name}" if folder else entry.name), entry
-    except OSError:
-        return  # missing, or not readable: nothing to walk
+    except OSError as error:
+        if unread is not None and error.errno not in _ABSENT:
+            unread[folder or "."] = f"cannot be listed: {error.strerror}"
 
 
 def tree(
-    root: Path, folder: str, depth: int, *, is_apart: Callable[[str], bool] | None = None
+    root: Path,
+    folder: str,
+    depth: int,
+    *,
+    is_apart: Callable[[str], bool] | None = None,
+    unread: Unread | None = None,
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield all files in a folder and its subfolders. Hidden folders and folders that tools create
     are skipped; symlinks are not followed.
 
     `is_apart` is called with the path of each other subfolder; if it returns True, the subfolder is
-    skipped.
+    skipped. `unread` receives the folders that cannot be listed.
     """
-    if depth > MAX_DEPTH or (folder and (root / folder).is_symlink()):
+    if depth > MAX_DEPTH or (folder and is_link(root / folder)):
         return
-    for path, entry in list_entries(root, folder):
+    for path, entry in list_entries(root, folder, unread=unread):
         if entry.is_dir(follow_symlinks=False):
             if entry.name.startswith(".") or entry.name in TOOL_FOLDERS or (is_apart is not None and is_apart(path)):
                 continue
-            yield from tree(root, path, depth + 1, is_apart=is_apart)
+            yield from tree(root, path, depth + 1, is_apart=is_apart, unread=unread)
         else:
             yield path, entry
+
+
+def is_link(path: Path) -> bool:
+    """Return True if the path is a symlink; False if that cannot be found out."""
+    try:
+        return path.is_symlink()
+    except OSError:
+        return False
 
 
 def is_project(folder: Path) -> bool:
@@ -165,6 +188,13 @@ class Narrowing:
     def notices(self) -> tuple[str, ...]:
         """Return messages for users about the entries of the file that have no effect."""
         return self._now().notices
+
+    def problem(self) -> str:
+        """Return why the file excludes everything until it is corrected, as a part of a sentence;
+        "" if it can be read.
+        """
+        file = self._now()
+        return file.notices[-1] if file.exclude is None else ""
 
     def _now(self) -> ProjectFile:
         try:

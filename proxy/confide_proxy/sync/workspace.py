@@ -28,6 +28,7 @@ from confide_proxy.sync.ledger import SyncLedger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, leave_out_of_package, workplace
 from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN, Seen
 from confide_proxy.sync.replication.replica import Replica
+from confide_proxy.sync.walk import FILE
 
 log = logging.getLogger(__name__)
 
@@ -243,6 +244,12 @@ class Files:
         """Return the notices about missing files in these folders, as sentences. Blocks briefly."""
         return notices(self._paths, *self.folders)
 
+    def obstacles(self) -> list[str]:
+        """Return what keeps files of these folders from being sent or written, as sentences. Blocks
+        briefly.
+        """
+        return obstacles(self._paths, *self.folders)
+
     def missing(self) -> int:
         """Return the number of files in the projects' own folders that count as lost and would be
         restored. Blocks briefly.
@@ -384,6 +391,15 @@ def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:
     the device has written them. Blocks briefly.
     """
     return [sentence for folder in folders for sentence in Notice(notice_file(paths.ledgers, folder.root)).sentences()]
+
+
+def obstacles(paths: ProxyPaths, *folders: Folder) -> list[str]:
+    """Return what keeps files of these folders from being sent or written, as sentences: a
+    `.confide.toml` that cannot be read, and what the disk refused at the last comparison. Blocks
+    briefly.
+    """
+    found = [f"{FILE} {problem}" for folder in folders if (problem := folder.narrowing.problem())]
+    return [*found, *(each for one in folders for each in Notice(notice_file(paths.ledgers, one.root)).refusals())]
 
 
 def _unknown() -> RequestError:

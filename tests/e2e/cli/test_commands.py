@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.documents.closed_folders import closed
+from tests.support.programs.command import Ended, confide
 from tests.support.programs.processes import CONFIDED, Daemon, Machine, running_daemon
 
 from confide_daemon import __version__
@@ -141,6 +143,51 @@ def test_files_that_cannot_be_sent_are_said_to_be(daemon: Daemon, machine: Machi
     assert {item["path"] for item in result["skipped"]} == left
     assert "memory/Terns.MD: does not end in .md: rename it" in machine.run("sync")
     assert "herons" in machine.run("search", "herons")
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o600])
+def test_memory_that_may_not_be_read_is_not_said_to_be_empty(daemon: Daemon, machine: Machine, mode: int) -> None:
+    """As after a container has made the folder, or chmod -R 600: every command that looks says so."""
+    machine.write("memory/own/newt.md", "The newt is in the pond.\n")
+    machine.run("join", daemon.invite(f"closed{mode}"))
+    with closed(machine.project / "memory", mode):
+        synced = confide(machine, "sync")
+        path = "memory/own" if mode else "memory"
+        assert (synced.code, f"skipped {path}: cannot be listed: Permission denied" in synced.err) == (8, True)
+        refused = "1 memory file or folder could not be read or written here at the last comparison"
+        assert refused in confide(machine, "status").out
+        assert (
+            f"{machine.project / path} cannot be listed: Permission denied"
+            in _check(confide(machine, "doctor", "--json"))["detail"]
+        )
+        found = confide(machine, "search", "newt")
+        assert f"{path} is not searched: it cannot be listed" in found.err
+        scanned = json.loads(confide(machine, "secrets", "scan", "--json").out)
+        assert [each["path"] for each in scanned["skipped"]] == [path]
+    assert machine.json("sync")["filesSent"] == 1
+    assert refused not in machine.run("status")
+
+
+def test_a_project_file_that_cannot_be_read_is_told_of_everywhere(daemon: Daemon, machine: Machine) -> None:
+    """It excludes all, so nothing is sent: no command says that all is well."""
+    machine.write("memory/newt.md", "The newt is in the pond.\n")
+    machine.write(".confide.toml", 'exclude = ["memory/private\n')
+    machine.run("join", daemon.invite("broken"))
+    for command in ("sync", "status", "search newt", "secrets scan"):
+        ended = confide(machine, *command.split())
+        assert ".confide.toml" in ended.out + ended.err
+        assert "nothing of this project is sent or received until it is right" in ended.out + ended.err
+    check = _check(confide(machine, "doctor", "--json"))
+    assert (check["state"], check["detail"].startswith(".confide.toml is not TOML")) == ("problem", True)
+    machine.write(".confide.toml", "")
+    assert machine.json("sync")["filesSent"] == 1
+    assert ".confide.toml" not in machine.run("status")
+
+
+def _check(doctor: Ended) -> dict[str, str]:
+    """What the doctor found of the files."""
+    [found] = [each for each in json.loads(doctor.out) if each["check"] == "files"]
+    return found
 
 
 def test_a_store_that_cannot_reach_the_disk_says_so(daemon: Daemon, machine: Machine) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.documents.closed_folders import closed
 from tests.support.documents.transcripts import SESSION
+from tests.support.programs.command import confide
 from tests.support.programs.forked import run
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Machine
 
@@ -63,6 +65,16 @@ def test_what_would_be_sent_is_shown_without_its_values(machine: Machine) -> Non
     )
     everything = scanned(machine, "--all")
     assert ("memory/ids.md", 1, "high-entropy", "allow") in places(everything)
+
+
+def test_a_named_folder_that_may_not_be_read_is_skipped_aloud(machine: Machine) -> None:
+    """What was not looked at holds no "no credentials"."""
+    (machine.project / "memory" / "deep").mkdir()
+    machine.write("memory/deep/a.md", f"GITHUB_TOKEN={TOKEN}\n")
+    for mode, path in ((0o000, "memory/deep"), (0o600, "memory/deep/a.md")):
+        with closed(machine.project / "memory" / "deep", mode):
+            skipped = json.loads(confide(machine, "secrets", "scan", "--json", "memory/deep").out)["skipped"]
+        assert [each["path"] for each in skipped] == [path]
 
 
 def test_what_is_sealed_or_redacted_already_is_no_finding(machine: Machine) -> None:

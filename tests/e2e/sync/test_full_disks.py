@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -69,11 +70,17 @@ def test_what_does_not_fit_on_the_disk_of_memory_comes_once_it_does(tmp_path: Pa
             for _ in range(2):
                 ended = confide(bob, "sync")
                 assert (ended.code, ended.err.count(FULL)) == (8, 2)
+            refused = f"2 memory files or folders could not be read or written here at the last comparison ({FULL})"
+            assert refused in bob.run("status")
+            found = {each["check"]: each for each in json.loads(confide(bob, "doctor", "--json").out)}
+            assert found["files"]["state"] == "problem"
+            assert refused in found["files"]["detail"]
             assert f"memory/c.md: {FULL}" in bob.run("store", "The crane is here.", "--path", "memory/c.md")
             assert texts(bob) == {"memory/a.md": first}
             assert not [file for file in disk.rglob("*") if file.name.endswith("confide-part")]
             full.unlink()
             assert bob.json("sync")["filesPulled"] == 3
+            assert "could not be" not in bob.run("status")
             ann.run("sync")
             assert texts(bob) == texts(ann)
             assert set(texts(bob)) == {"memory/a.md", "memory/sub/b.md", "memory/c.md"}

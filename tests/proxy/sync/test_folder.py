@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.documents.closed_folders import closed
 
 from confide_memory.documents import text_hash
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
@@ -37,6 +38,39 @@ def test_walks_memory_and_extra_markdown_only(folder: Folder) -> None:
     for name in ("README.md", "memory/a.md~", "memory/.#a.md", "memory/.hidden.md", "memory/a.txt", "docs/x.rst"):
         (folder.root / name).write_text("x")
     assert paths(folder) == ["MEMORY.md", "docs/adr/1.md", "memory/a.md", "memory/notes/b.md"]
+
+
+@pytest.mark.parametrize(
+    ("below", "mode", "unread"),
+    [
+        ("memory/notes", 0o000, {"memory/notes": "cannot be listed: Permission denied"}),
+        ("memory/notes", 0o600, {"memory/notes/b.md": "cannot be opened: Permission denied"}),
+        ("memory", 0o000, {"memory": "cannot be listed: Permission denied"}),
+        ("memory", 0o600, {"memory/notes": "cannot be listed: Permission denied"}),
+        ("", 0o300, {".": "cannot be listed: Permission denied"}),
+        ("docs", 0o000, {"docs": "cannot be listed: Permission denied"}),
+        ("other", 0o000, {}),
+    ],
+)
+def test_what_may_not_be_read_is_not_taken_for_empty(
+    folder: Folder, below: str, mode: int, unread: dict[str, str]
+) -> None:
+    """Neither a folder that cannot be listed, nor one whose files cannot be looked at; others' are left alone."""
+    for name in ("memory/notes/b.md", "docs/1.md", "other/x.md"):
+        (folder.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.root / name).write_text("x")
+    with closed(folder.root / below, mode):
+        listing = folder.look()
+        assert (listing.unread, listing.passed_by) == (unread, [])
+        assert listing.unread_memory() == {path: why for path, why in unread.items() if path != "docs"}
+    assert folder.look().unread == {}
+
+
+def test_an_excluded_folder_may_be_closed(folder: Folder) -> None:
+    """Nothing in it is memory."""
+    (folder.root / ".confide.toml").write_text('exclude = ["memory/notes"]\n')
+    with closed(folder.root / "memory" / "notes"):
+        assert folder.look().unread == {}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.documents.closed_folders import closed
 
 from confide_memory.documents import text_hash
 from confide_proxy.offline.behind import behind
@@ -81,7 +82,7 @@ def test_one_walk_for_ten_thousand_files(replica: Replica, monkeypatch: pytest.M
     assert behind([replica]) == ((), {})
     # memory/, the root once for each spelling of MEMORY.md, and once for names that look like those of memory
     assert calls.made["scandir"] == folders + 4
-    assert calls.of[FILE] <= 1
+    assert calls.of[FILE] <= 2
     assert calls.made["stat"] + calls.made["lstat"] + calls.made["open"] <= 4 * folders
 
     # And it is no less sure: one of them was saved a moment ago.
@@ -110,6 +111,25 @@ def test_what_the_project_excludes_from_now_on_is_not_waited_for(replica: Replic
     assert behind([replica]).pending == (("shop", "memory/b.md"),)
     write(replica, FILE, text)
     assert behind([replica]).pending == ()
+
+
+def test_a_project_file_that_excludes_all_by_mistake_is_told_of(replica: Replica) -> None:
+    """Otherwise a search would find nothing in the files here, as if there were none."""
+    write(replica, "memory/a.md")
+    assert behind([replica]).unsent == {}
+    write(replica, FILE, "not = [toml")
+    [(name, why)] = behind([replica]).unsent.items()
+    assert name == ("shop", FILE)
+    assert why.startswith("is not TOML")
+    write(replica, FILE, "odd = 1")
+    assert behind([replica]).unsent == {}
+
+
+def test_memory_that_cannot_be_read_is_told_of(replica: Replica) -> None:
+    write(replica, "memory/sub/a.md")
+    confirm(replica.ledger, replica.folder)
+    with closed(replica.folder.root / "memory" / "sub"):
+        assert behind([replica]) == ((), {("shop", "memory/sub"): "cannot be listed: Permission denied"})
 
 
 def test_a_known_file_that_is_a_link_now_is_told_of(replica: Replica, tmp_path: Path) -> None:

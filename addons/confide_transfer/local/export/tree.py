@@ -218,7 +218,10 @@ class _Document(NamedTuple):
 
 
 def _sealed_documents(folder: Folder, sealed: Callable[[str], Sealed], report: ExportReport) -> Iterator[_Document]:
-    for found in folder.walk():
+    listing = folder.look()
+    for path, why in listing.unread.items():
+        report.skip(folder.project, path, why)
+    for found in listing.found:
         if found.path.startswith("sessions/"):
             report.counts["transcript"] = report.counts.get("transcript", 0) + 1
             continue

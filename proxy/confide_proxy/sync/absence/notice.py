@@ -1,5 +1,5 @@
 """A notice for users and agents that memory files of a folder went missing or were deleted
-together.
+together, or that this device's disk refused some.
 
 It is a small file beside the folder's sync ledger, shared by all processes of the device. It lists
 the files, so that a user can later confirm that they are to be deleted.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ _FORMS: Final[tuple[dict[str, type], ...]] = (
     {"at": float, "missing": dict, "of": int, "why": str, "waits": bool},
     {"droppedAt": float, "dropped": int},
     {"backAt": float, "back": int, "backWhy": str},
+    {"refused": int, "refusedWhy": str},
 )
 """The parts of a notice: each has all of these fields, or none."""
 
@@ -79,6 +81,28 @@ class Notice:
         """
         with self.turn:
             self._write({**self._read(), "backAt": time.time(), "back": count, "backWhy": why})
+
+    def note_refused(self, reasons: Sequence[str]) -> None:
+        """Record which files and folders could not be read or written in a comparison of all files:
+        the reason for each, as a part of a sentence; none if all could.
+        """
+        with self.turn:
+            known = self._read() if self._file.exists() else {}
+            told = {"refused": len(reasons), "refusedWhy": reasons[0]} if reasons else {}
+            if told != {name: known[name] for name in ("refused", "refusedWhy") if name in known}:
+                others = {name: value for name, value in known.items() if name not in ("refused", "refusedWhy")}
+                self._write({**others, **told})
+
+    def refusals(self) -> list[str]:
+        """Return a sentence for users about the files that could not be read or written in the last
+        comparison; none if all could. It contains no paths.
+        """
+        known = self._read() if self._file.exists() else {}
+        if not (count := known.get("refused")):
+            return []
+        files, them = ("1 memory file or folder", "it") if count == 1 else (f"{count} memory files or folders", "them")
+        said = f"{files} could not be read or written here at the last comparison ({known['refusedWhy']})"
+        return [f"{said}: confide sync tries again, and names {them}"]
 
     def clear(self) -> None:
         """Delete the notice, because a user has decided about the files."""

@@ -45,7 +45,8 @@ class Lacking(NamedTuple):
 
     Attributes:
         waiting: paths of the files whose text the daemon has not confirmed.
-        passed_by: (path, reason) of the files that cannot be watched (`Folder.passed_by`).
+        passed_by: (path, reason) of the files that cannot be watched (`Folder.passed_by`), and of
+            the memory that cannot be read.
     """
 
     waiting: list[str]
@@ -123,13 +124,13 @@ class LocalFiles:
             known = confirmed.get(path)
             return known is not None and path not in unanswered and known.looks_like(size, mtime_ns, mark)
 
-        found, passed_by = self.folder.look(is_known)
+        found, passed_by, _ = listing = self.folder.look(is_known)
         waiting = [
             file.path
             for file in found
             if file.path not in forgotten and self._is_pending(file, confirmed.get(file.path), unanswered)
         ]
-        return Lacking(waiting, passed_by)
+        return Lacking(waiting, [*passed_by, *listing.unread_memory().items()])
 
     def _is_pending(self, file: ScannedFile, known: Confirmed | None, unanswered: Collection[str]) -> bool:
         """Return True if the daemon has not confirmed the file's text, and git has not set it back."""

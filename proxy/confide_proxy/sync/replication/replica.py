@@ -21,7 +21,7 @@ from confide_proxy.errors import FolderError
 from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.sealing.context import Deposit
 from confide_proxy.sync.absence.rule import Absence, Verdict
-from confide_proxy.sync.folder import MAX_FILES, Folder
+from confide_proxy.sync.folder import MAX_FILES, Folder, is_of_memory
 from confide_proxy.sync.ledger import Confirmed, SyncLedger, SyncReport, scan
 from confide_proxy.sync.replication.file_transfer import FORGOTTEN, FileTransfer, Seen
 from confide_proxy.sync.replication.local_files import Lacking, LocalFiles, WriteObserver
@@ -142,6 +142,7 @@ class Replica:
         await self._exchange(comparison, answer, report, progress)
         report.is_held |= is_patient and bool(comparison.verdict.waiting)
         await through(self._missing.note_looked, comparison.verdict, others)
+        await through(self.absence.notice.note_refused, report.refusals)
         return report
 
     async def _scan(self, report: SyncReport, *, force: bool, is_patient: bool, is_meant: bool) -> _Comparison:
@@ -155,8 +156,14 @@ class Replica:
         await self._remove_unanswered(report, is_patient=is_patient, is_meant=is_meant)
         # The ledger first: a file that another session writes and confirms in between must not look
         # deleted.
-        confirmed, (found, passed_by) = await asyncio.to_thread(lambda: (self._ledger.all(), self.folder.look()))
-        report.skipped += [{"path": path, "reason": why} for path, why in passed_by]
+        confirmed, listing = await asyncio.to_thread(lambda: (self._ledger.all(), self.folder.look()))
+        found = listing.found
+        report.skipped += [{"path": path, "reason": why} for path, why in listing.passed_by]
+        for path, why in listing.unread.items():
+            if is_of_memory(path):
+                report.refuse(path, why)
+            else:
+                report.skipped.append({"path": path, "reason": why})
         report.skipped += [{"path": FILE, "reason": notice} for notice in self.folder.narrowing.notices()]
         report.files_scanned = len(found)
         scanned = await asyncio.to_thread(scan, self.folder, found, self._ledger, confirmed, force, report)
