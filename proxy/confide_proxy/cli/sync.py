@@ -37,7 +37,7 @@ from confide_proxy.cli.console import (
 )
 from confide_proxy.cli.search import call, ignored_notes, send_queue
 from confide_proxy.devices import space_connection as space_connection
-from confide_proxy.errors import DaemonStartError, FolderError, NotJoinedError
+from confide_proxy.errors import DaemonStartError, NotJoinedError
 from confide_proxy.link import founding
 from confide_proxy.link.daemon import load_pin
 from confide_proxy.mcp.client import CommandClient
@@ -221,7 +221,7 @@ async def _offer_trust(here: CommandContext, project: Project) -> None:
 
 async def _compare(here: CommandContext, project: Project, *, force: bool, is_meant: bool = False) -> dict[str, Any]:
     async with here.client(project) as client:
-        client.files.means_deletions = is_meant or await _is_meant(client, project)
+        client.files.meant_deletions = {project.name: None} if is_meant else await _meant(client, project)
         with Progress() as bar:
             client.files.on_progress = lambda done, total: bar.follow(done, total, "files")
             await send_queue(client, here)
@@ -252,21 +252,23 @@ async def _compare(here: CommandContext, project: Project, *, force: bool, is_me
             return result
 
 
-async def _is_meant(client: CommandClient, project: Project) -> bool:
-    """Ask the user at a terminal whether to delete the missing memory files everywhere.
+async def _meant(client: CommandClient, project: Project) -> dict[str, frozenset[str]]:
+    """Ask the user at a terminal whether to delete the missing memory files everywhere, for each
+    folder by itself.
 
-    Returns False without a terminal, or if no file is missing.
+    Return the files, by project, that were asked about and are to be deleted: others may go missing
+    while the question waits.
     """
     if not can_ask():
-        return False
-    try:
-        lost = await asyncio.to_thread(client.files.missing)
-    except FolderError:
-        return False  # the sync reports it
-    if not lost:
-        return False
-    said = f"{count_noun(lost, 'memory file')} went missing in {project.root}: delete {'them' if lost > 1 else 'it'} everywhere?"
-    return await ask_confirmation(said)
+        return {}
+    meant = {}
+    for name, lost in (await asyncio.to_thread(client.files.missing)).items():
+        where = f"in {project.root}" if name == project.name else "from the memory that all projects share"
+        them = "them" if len(lost) > 1 else "it"
+        said = f"{count_noun(len(lost), 'memory file')} went missing {where}: delete {them} everywhere?"
+        if await ask_confirmation(said):
+            meant[name] = lost
+    return meant
 
 
 async def until_indexed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -23,6 +23,7 @@ from confide_proxy.link.services import ServiceRunner
 from confide_proxy.paths import ProxyPaths
 from confide_proxy.sealing.context import FileSealer, SessionSealing
 from confide_proxy.sync.absence.notice import Notice
+from confide_proxy.sync.absence.rule import Meant
 from confide_proxy.sync.folder import Folder
 from confide_proxy.sync.ledger import SyncLedger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, leave_out_of_package, workplace
@@ -77,8 +78,10 @@ class Files:
         self._space = ""
         self._doubted_folders: set[Path] = set()
         self._held_projects: set[str] = set()
-        self.means_deletions = False
-        """True if a user confirmed that all missing files are deleted (`sync/absence/rule.py`)."""
+        self.meant_deletions: Mapping[str, Meant] = {}
+        """By project: the missing files whose deletion a user has confirmed (`sync/absence/rule.py`).
+        A word about one folder means no other.
+        """
         self._skipped_files: dict[str, set[tuple[str, str]]] = {}
         self.failure_count = 0
         """Number of files that the last comparison could not sync though they are valid
@@ -162,7 +165,7 @@ class Files:
             force=force or root in self._doubted_folders,
             progress=progress,
             is_patient=is_patient,
-            is_meant=self.means_deletions,
+            meant=self.meant_deletions.get(replica.folder.project, ()),
         )
         await asyncio.to_thread(replica.ledger.note_comparison)
         if root in self._doubted_folders:
@@ -224,7 +227,7 @@ class Files:
             self._held_projects.discard(project)
         elif project not in self._held_projects:
             self._held_projects.add(project)
-            for sentence in replica.absence.notice.sentences():
+            for sentence in replica.absence.notice.sentences(is_shared=project == GLOBAL_PROJECT):
                 log.warning("%s", sentence)
 
     def is_held(self, project: str) -> bool:
@@ -250,11 +253,16 @@ class Files:
         """
         return obstacles(self._paths, *self.folders)
 
-    def missing(self) -> int:
-        """Return the number of files in the projects' own folders that count as lost and would be
-        restored. Blocks briefly.
+    def missing(self) -> dict[str, frozenset[str]]:
+        """Return, by project, the files that count as lost and would be restored; only folders that
+        lack any. Blocks briefly.
         """
-        return sum(self._replicas[name].absence.count_lost() for name in self._projects if name in self._replicas)
+        found = {}
+        for name, replica in self._replicas.items():
+            with suppress(FolderError):  # the comparison reports it
+                if lost := replica.absence.lost_files():
+                    found[name] = lost
+        return found
 
     def _note_skipped(self, project: str, report: SyncReport, *, is_all: bool) -> None:
         """Log skipped files with the reasons, each once; credentials in paths are sealed."""
@@ -390,7 +398,11 @@ def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:
     """Return the notices about missing files in these folders, as sentences, whichever process of
     the device has written them. Blocks briefly.
     """
-    return [sentence for folder in folders for sentence in Notice(notice_file(paths.ledgers, folder.root)).sentences()]
+    found: list[str] = []
+    for folder in folders:
+        notice = Notice(notice_file(paths.ledgers, folder.root))
+        found += notice.sentences(is_shared=folder.project == GLOBAL_PROJECT)
+    return found
 
 
 def obstacles(paths: ProxyPaths, *folders: Folder) -> list[str]:

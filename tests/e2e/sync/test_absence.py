@@ -81,6 +81,30 @@ def test_the_memory_of_all_projects_is_lost_and_not_deleted_too(tmp_path: Path) 
         assert "the one memory file went missing" in ann.run("status")
 
 
+def test_a_word_about_a_project_deletes_no_memory_of_all_projects(tmp_path: Path) -> None:
+    """Both are missing. The other folder is named by its own sentence, with its own way out."""
+    with pair(tmp_path) as (_daemon, ann, bob):
+        begun(ann)
+        for number in range(3):
+            ann.run("store", f"- the ibis {number}", "--global", "--path", f"memory/birds{number}.md")
+        bob.run("sync")
+        (ours,) = ann.home.rglob("birds1.md")
+        (theirs,) = bob.home.rglob("birds1.md")
+        for folder in (ann.project / "memory", ours.parent):
+            shutil.rmtree(folder)
+        assert "3 received, 5 removed" in ann.run("sync", "--deleted")
+        bob.run("sync")
+        assert ours.exists()
+        assert theirs.exists()
+        told = ann.run("status")
+        assert "3 of 3 memory files went missing from the memory that all projects share" in told
+        assert "went missing in this folder" not in told
+        assert "confide sync --deleted --project ~" in told
+        assert "3 removed" in ann.run("sync", "--deleted", "--project", ann.env["HOME"])
+        bob.run("sync")
+        assert not theirs.exists()
+
+
 def test_a_folder_that_is_replaced_under_a_session_is_watched_in_its_new_place(tmp_path: Path) -> None:
     """Moved aside, and a copy in its place: no event tells of it."""
     with pair(tmp_path) as (_daemon, ann, bob), Wire(ann) as wire, Wire(bob) as other:

@@ -328,7 +328,7 @@ async def test_a_person_who_means_it_deletes_everything(home: Home) -> None:
     """While it is missing, and after it came back; what was changed since stays."""
     await home.begin(*ALL)
     empty_memory(home)
-    assert (await home.replica.compare(is_meant=True)).removed == len(NOTES)
+    assert (await home.replica.compare(meant=None)).removed == len(NOTES)
     assert await home.elsewhere() == ["MEMORY.md"]
     home.write(*NOTES)
     await home.replica.compare()
@@ -336,9 +336,31 @@ async def test_a_person_who_means_it_deletes_everything(home: Home) -> None:
     await home.replica.compare()
     assert "confide sync --deleted" in home.told()
     (home.root / NOTES[0]).write_text("- newer\n")
-    await home.replica.compare(is_meant=True)
+    await home.replica.compare(meant=None)
     assert await home.elsewhere() == home.here() == ["MEMORY.md", NOTES[0]]
     assert not home.told()
+
+
+async def test_a_yes_means_the_files_that_were_asked_about(home: Home) -> None:
+    """More may go missing while the question waits, as on a disk that is unmounted."""
+    await home.begin(*ALL)
+    home.remove(*NOTES[:4])
+    asked = home.replica.absence.lost_files()
+    assert asked == set(NOTES[:4])
+    home.remove(*NOTES[4:])
+    report = await home.replica.compare(meant=asked)
+    assert report.removed == 4
+    assert await home.elsewhere() == sorted({*ALL} - asked)
+    assert "went missing" in home.told()
+
+
+async def test_a_yes_to_what_came_back_deletes_nothing_else(home: Home) -> None:
+    await home.begin(*ALL)
+    empty_memory(home)
+    await home.replica.compare()
+    await home.replica.compare(meant=NOTES[:2])
+    assert await home.elsewhere() == home.here() == sorted({*ALL} - {*NOTES[:2]})
+    assert "came back" in home.told()
 
 
 async def test_what_is_only_read_waits_until_it_is_there_again_or_somebody_means_it(home: Home) -> None:
@@ -354,7 +376,7 @@ async def test_what_is_only_read_waits_until_it_is_there_again_or_somebody_means
     await home.replica.compare()
     assert not (home.replica.absence.notice._read())["waits"]
     home.remove(*docs)
-    assert (await home.replica.compare(is_meant=True)).removed == len(docs)
+    assert (await home.replica.compare(meant=None)).removed == len(docs)
 
 
 @pytest.mark.parametrize("is_watched", [True, False])

@@ -55,9 +55,11 @@ async def missing_files(place: DecisionPlace) -> list[PendingDecision]:
 
     async def carry_out(choice: str) -> None:
         async with place.connect(place.project) as client:
-            client.files.means_deletions = choice == DELETE
+            # Those that were asked about, and none that went missing while the question waited.
+            client.files.meant_deletions = {place.project.name: frozenset(missing)} if choice == DELETE else {}
             await client.call("memory_sync", {}, is_long=True)
-        await asyncio.to_thread(notice.clear)
+        if (await asyncio.to_thread(notice.missing)).keys() <= missing.keys():
+            await asyncio.to_thread(notice.clear)
 
     choices = (Choice(KEEP, "Bring them back"), Choice(DELETE, "Delete them on all devices"))
     return [PendingDecision("missing files", Question(text, choices), carry_out)]

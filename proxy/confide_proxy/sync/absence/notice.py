@@ -116,23 +116,27 @@ class Notice:
         known = self._read()
         return dict(known["missing"]) if _is_recent(known.get("at")) else {}
 
-    def sentences(self) -> list[str]:
-        """Return the notice as sentences for users. They contain no paths."""
+    def sentences(self, *, is_shared: bool = False) -> list[str]:
+        """Return the notice as sentences for users. They contain no paths.
+
+        `is_shared`: the folder is that of the memory that all projects share. A project's
+        `confide sync --deleted` does not mean it.
+        """
         if not self._file.exists():
             return []
         known = self._read()
+        where = "from the memory that all projects share" if is_shared else "in this folder"
+        deleted = "confide sync --deleted --project ~" if is_shared else "confide sync --deleted"
         lines = []
         if _is_recent(known.get("at")) and known.get("missing"):
             count, of = len(known["missing"]), max(known["of"], len(known["missing"]))
             files = f"{count} of {of} memory files" if of > 1 else "the one memory file"
             if known["waits"]:
-                said = f"{files} went missing in this folder ({known['why']}): no other device deletes anything"
-                lines.append(
-                    f"{said}; confide sync brings back what can be, and confide sync --deleted deletes all of it"
-                )
+                said = f"{files} went missing {where} ({known['why']}): no other device deletes anything"
+                lines.append(f"{said}; confide sync brings back what can be, and {deleted} deletes all of it")
             else:
-                said = f"{files} went missing in this folder at {_clock(known['at'])} and came back ({known['why']})"
-                lines.append(f"{said}; if they are to be deleted everywhere: confide sync --deleted")
+                said = f"{files} went missing {where} at {_clock(known['at'])} and came back ({known['why']})"
+                lines.append(f"{said}; if they are to be deleted everywhere: {deleted}")
         if _is_recent(known.get("droppedAt")):
             said = f"{known['dropped']} memory files were deleted here at {_clock(known['droppedAt'])}, as elsewhere"
             lines.append(f"{said}: confide restore --list lists them, confide restore brings one back")

@@ -78,6 +78,10 @@ def is_wholesale(missing: int, of: int) -> bool:
     return missing > MOST or (missing >= FEW and 2 * missing >= of) or (missing == of and missing > 1)
 
 
+Meant = Collection[str] | None
+"""The missing files whose deletion a user has confirmed; None for all files that are missing."""
+
+
 class Verdict(NamedTuple):
     """The decision about missing files: deleted, lost, or not decided yet. A file that may still
     exist, such as one behind a symlink, is in none of the three sets.
@@ -217,14 +221,14 @@ class Absence:
             return {name: before[name] for name in now if name in before}
         return now
 
-    def judge(self, missing: Iterable[str], *, is_patient: bool, is_meant: bool = False) -> Verdict:
+    def judge(self, missing: Iterable[str], *, is_patient: bool, meant: Meant = ()) -> Verdict:
         """Decide if missing files were deleted or lost.
 
         Args:
             missing: paths of the files that were not found.
             is_patient: True if the caller watches the folder and will check again; files may then
                 be left to decide about later.
-            is_meant: True if a user confirmed that all of them are to be deleted.
+            meant: the files whose deletion a user has confirmed.
 
         Raises FolderError if the folder itself is missing, as on an unmounted disk.
         """
@@ -232,8 +236,15 @@ class Absence:
         if not root.is_dir():
             raise FolderError(str(root), "is not there", hint="nothing is taken for deleted while it is missing")
         gone = frozenset(path for path in missing if self._folder.is_missing(path))
-        if is_meant or not gone:
+        if meant is None or not gone:
             return Verdict(gone)
+        said = gone.intersection(meant)
+        # The others went missing together with these, so they count as lost with them.
+        verdict = self._judge(gone - said, is_patient) if gone - said else Verdict()
+        return verdict._replace(deleted=verdict.deleted | said)
+
+    def _judge(self, gone: frozenset[str], is_patient: bool) -> Verdict:
+        """Decide about missing files of which no user has said anything."""
         now = self._clock()
         known = {*self._ledger.all(), *self._ledger.unanswered_files()}
         known = {path for path in known if self._folder.is_watched(path)}
@@ -424,12 +435,12 @@ class Absence:
                 return True
         return False
 
-    def count_lost(self) -> int:
-        """Return the number of files that count as lost now, or are not decided about. Raises
-        FolderError if the folder itself is missing.
+    def lost_files(self) -> frozenset[str]:
+        """Return the files that count as lost now, or are not decided about. Raises FolderError if
+        the folder itself is missing.
         """
         missing = [path for path in self._ledger.all() if self._is_absent(path)]
-        return len(self.judge(missing, is_patient=False).kept_files)
+        return self.judge(missing, is_patient=False).kept_files
 
     def note_told(self, path: str, known: Confirmed, revision: int) -> None:
         """Record that the deletion of a file was reported to the daemon and became `revision`.

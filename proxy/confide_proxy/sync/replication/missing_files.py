@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from confide_proxy.errors import FolderError
-from confide_proxy.sync.absence.rule import Verdict
+from confide_proxy.sync.absence.rule import Meant, Verdict
 from confide_proxy.sync.ledger import SyncReport, readable
 from confide_proxy.sync.replication.file_transfer import FileTransfer
 from confide_proxy.sync.replication.local_files import LocalFiles
@@ -27,7 +27,7 @@ class MissingFiles:
         self._absence = files.absence
         self._transfer = transfer
 
-    async def judge(self, missing: Collection[str], is_patient: bool, is_meant: bool = False) -> Verdict:
+    async def judge(self, missing: Collection[str], is_patient: bool, meant: Meant = ()) -> Verdict:
         """Decide if missing files were deleted or lost. After a loss, undo the deletions that were
         reported just before. The parameters are those of `Absence.judge`.
 
@@ -36,7 +36,7 @@ class MissingFiles:
         if not missing:
             return Verdict()
         try:
-            verdict = await asyncio.to_thread(self._absence.judge, missing, is_patient=is_patient, is_meant=is_meant)
+            verdict = await asyncio.to_thread(self._absence.judge, missing, is_patient=is_patient, meant=meant)
         except FolderError:
             await self._take_back()
             raise
@@ -73,12 +73,13 @@ class MissingFiles:
             notice.note_found()
         self._absence.note_looked(verdict.waiting)
 
-    async def delete_again(self) -> None:
-        """Delete the files that went missing and were restored, unless they were changed since.
-        Called when a user confirms that they are to be deleted.
+    async def delete_again(self, meant: Meant) -> None:
+        """Delete those of the `meant` files that went missing and were restored, unless they were
+        changed since. Called when a user confirms that they are to be deleted.
         """
-        for path, digest in (await asyncio.to_thread(self._absence.notice.missing)).items():
-            if not self._folder.is_memory(path):
+        missing = await asyncio.to_thread(self._absence.notice.missing)
+        for path, digest in missing.items():
+            if not self._folder.is_memory(path) or (meant is not None and path not in meant):
                 continue
             async with self._paths.hold(path):
                 local = await asyncio.to_thread(readable, self._folder, path, SyncReport())
@@ -86,7 +87,8 @@ class MissingFiles:
                 if local is not None and known is not None and known.matches(local.hash) and known.hash == digest:
                     with suppress(FolderError):
                         await through(partial(self._folder.delete, path, over=local))
-        await asyncio.to_thread(self._absence.notice.clear)
+        if meant is None or missing.keys() <= set(meant):
+            await asyncio.to_thread(self._absence.notice.clear)
 
     async def take_back(self) -> None:
         """If the folder has disappeared, undo the deletions that were reported just before: the

@@ -20,7 +20,7 @@ from confide_memory.wire.files import COMPARE, DIGEST, CompareAnswer, CompareReq
 from confide_proxy.errors import FolderError
 from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.sealing.context import Deposit
-from confide_proxy.sync.absence.rule import Absence, Verdict
+from confide_proxy.sync.absence.rule import Absence, Meant, Verdict
 from confide_proxy.sync.folder import MAX_FILES, Folder, is_of_memory
 from confide_proxy.sync.ledger import Confirmed, SyncLedger, SyncReport, scan
 from confide_proxy.sync.replication.file_transfer import FORGOTTEN, FileTransfer, Seen
@@ -114,7 +114,7 @@ class Replica:
         force: bool = False,
         progress: Callable[[int, int], None] | None = None,
         is_patient: bool = False,
-        is_meant: bool = False,
+        meant: Meant = (),
     ) -> SyncReport:
         """Compare all files of the folder with the daemon's documents, and exchange those that
         differ.
@@ -124,8 +124,8 @@ class Replica:
             progress: called with (files done, files in total).
             is_patient: True if the caller watches the folder. A possible loss is then only checked
                 again later (`SyncReport.is_held`).
-            is_meant: True if a user confirmed that all files that are missing, or went missing and
-                were restored, are to be deleted.
+            meant: the files whose deletion a user has confirmed, because they are missing, or went
+                missing and were restored.
 
         Raises FolderError if the folder does not exist or contains too many files, and
         RequestError, ConnectionLost or TimeoutError if the daemon cannot be reached.
@@ -133,9 +133,9 @@ class Replica:
         report = SyncReport()
         await self._files.git_is_done()
         others = await self._missing.restart_if_replaced()
-        if is_meant:
-            await self._missing.delete_again()
-        comparison = await self._scan(report, force=force, is_patient=is_patient, is_meant=is_meant)
+        if meant is None or meant:
+            await self._missing.delete_again(meant)
+        comparison = await self._scan(report, force=force, is_patient=is_patient, meant=meant)
         await self._digest(comparison)
         answer = await self._compare(comparison)
         await self._adopt(comparison, answer, report)
@@ -145,7 +145,7 @@ class Replica:
         await through(self.absence.notice.note_refused, report.refusals)
         return report
 
-    async def _scan(self, report: SyncReport, *, force: bool, is_patient: bool, is_meant: bool) -> _Comparison:
+    async def _scan(self, report: SyncReport, *, force: bool, is_patient: bool, meant: Meant) -> _Comparison:
         """Read the files of the folder, compare them with the ledger, and decide about missing
         ones.
         """
@@ -153,7 +153,7 @@ class Replica:
         for path in await asyncio.to_thread(self._ledger.unfinished_files):
             async with self._files.paths.hold(path):
                 await through(self._files.confirmed_state, path)
-        await self._remove_unanswered(report, is_patient=is_patient, is_meant=is_meant)
+        await self._remove_unanswered(report, is_patient=is_patient, meant=meant)
         # The ledger first: a file that another session writes and confirms in between must not look
         # deleted.
         confirmed, listing = await asyncio.to_thread(lambda: (self._ledger.all(), self.folder.look()))
@@ -174,7 +174,7 @@ class Replica:
         present = {path for path, _, _ in scanned.entries}
         skipped = {item["path"] for item in report.skipped}
         missing = [path for path in confirmed if path not in present and path not in skipped]
-        verdict = await self._missing.judge(missing, is_patient, is_meant)
+        verdict = await self._missing.judge(missing, is_patient, meant)
         return _Comparison(
             confirmed,
             verdict,
@@ -187,13 +187,13 @@ class Replica:
             [path for path in missing if path in verdict.deleted],
         )
 
-    async def _remove_unanswered(self, report: SyncReport, *, is_patient: bool, is_meant: bool) -> None:
+    async def _remove_unanswered(self, report: SyncReport, *, is_patient: bool, meant: Meant) -> None:
         """Report files that were deleted after a text of theirs was sent without a response: the
         field `gone` cannot express these.
         """
         unanswered = await asyncio.to_thread(self._ledger.unanswered_files)
         missing = [path for path in unanswered if self.folder.is_watched(path)]
-        deleted = (await self._missing.judge(missing, is_patient, is_meant)).deleted
+        deleted = (await self._missing.judge(missing, is_patient, meant)).deleted
         await self._steps.run(
             [(path, partial(self._transfer.send, is_deleted=True)) for path in sorted(deleted)], report
         )

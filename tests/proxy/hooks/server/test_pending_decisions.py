@@ -56,10 +56,10 @@ class Here:
         self.config = ProxyConfig()
         self.project = Project("shop", self.root, is_git=False)
         self.clashes: list[dict[str, Any]] = []
-        self.calls: list[tuple[str, bool]] = []
+        self.calls: list[tuple[str, dict[str, Any]]] = []
         self.said: list[str] = []
         self.down: Exception | None = None
-        self.means_deletions = False
+        self.meant_deletions: dict[str, Any] = {}
 
     @property
     def place(self) -> DecisionPlace:
@@ -82,11 +82,11 @@ class Here:
     async def connect(self, _project: Project) -> AsyncIterator[Any]:
         if self.down:
             raise self.down
-        self.means_deletions = False
+        self.meant_deletions = {}
         yield self
 
     async def call(self, tool: str, arguments: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        self.calls.append((tool, self.means_deletions))
+        self.calls.append((tool, self.meant_deletions))
         return {"clashes": self.clashes} if tool == "memory_status" else {}
 
     async def asked(self, person: Person, *finders: Any) -> list[Question]:
@@ -114,7 +114,7 @@ async def test_missing_files(here: Here, number: int, is_meant: bool) -> None:
     assert question.text.startswith("Confide asks about shop: 12 memory files went missing together")
     assert "and 7 more" in question.text
     assert "\x1b" not in question.text
-    assert ("memory_sync", is_meant) in here.calls
+    assert ("memory_sync", {"shop": frozenset(hashes)} if is_meant else {}) in here.calls
     assert not notice.missing()
     assert await here.asked(Person(number)) == []
 
