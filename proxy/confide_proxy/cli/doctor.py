@@ -58,7 +58,7 @@ from confide_proxy.offline.journal import Journal
 from confide_proxy.paths import memory_notices
 from confide_proxy.sync import project as projects
 from confide_proxy.sync import workspace
-from confide_proxy.sync.folder import Folder
+from confide_proxy.sync.folder import Folder, FolderListing
 from confide_proxy.sync.workspace import extra_of
 
 LEAST_FREE_BYTES: Final = 200_000_000
@@ -126,6 +126,8 @@ async def _checks(here: CommandContext, folder: Path, *, fix: bool) -> AsyncIter
         async for each in _link(here):
             yield each
     yield await asyncio.to_thread(_files, here, folder)
+    for each in await asyncio.to_thread(lambda: list(_shared_memory(here))):
+        yield each
     for each in await asyncio.to_thread(lambda: list(_imports(folder))):
         yield each
     yield await asyncio.to_thread(_hooks, here)
@@ -316,12 +318,8 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
         listing = Folder(project.name, project.root, extra, here.config.max_file_kib * 1024).look()
     except FolderError as error:
         return problem("files", error)
-    if unread := listing.unread_memory():
-        path, why = next(iter(unread.items()))
-        others = f", and {len(unread) - 1} more" if len(unread) > 1 else ""
-        return DoctorFinding(
-            "files", "problem", f"{project.root / path} {why}{others}", "confide sync names all; chmod or chown them"
-        )
+    if unread := _unread(listing, project.root):
+        return DoctorFinding("files", "problem", unread, "confide sync names all; chmod or chown them")
     if obstacles := workspace.obstacles(here.paths, Folder(project.name, project.root)):
         return DoctorFinding("files", "problem", "; ".join(obstacles))
     if missing := workspace.notices(here.paths, Folder(project.name, project.root)):
@@ -332,6 +330,25 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
         message += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"
         return DoctorFinding("files", "hint", message, markdown_offer.advice(project.root, here.config.extra))
     return ok("files", message)
+
+
+def _unread(listing: FolderListing, root: Path) -> str:
+    """Describe the memory that cannot be read, as a sentence; "" if there is none."""
+    unread = [f"{root / path} {why}" for path, why in listing.unread_memory().items()]
+    return "" if not unread else f"{unread[0]}, and {len(unread) - 1} more" if len(unread) > 1 else unread[0]
+
+
+def _shared_memory(here: CommandContext) -> Iterator[DoctorFinding]:
+    """Yield what keeps the memory that all projects share from being used here."""
+    folder = Folder(GLOBAL_PROJECT, here.paths.global_folder.absolute())
+    try:
+        found = [f"{folder.root} {why}"] if (why := workspace.folder_problem(folder.root)) else []
+        found = found or [each for each in (_unread(folder.look(), folder.root),) if each]
+    except FolderError as error:
+        yield problem("shared files", error)
+        return
+    for each in found or workspace.obstacles(here.paths, folder):
+        yield DoctorFinding("shared files", "problem", each, "projects are synchronized without it meanwhile")
 
 
 def _imports(folder: Path) -> Iterator[DoctorFinding]:

@@ -48,7 +48,7 @@ from confide_proxy.sync.transcripts.source import AS_EXCLUDED, PARSERS
 from confide_proxy.sync.transcripts.transcript_files import found_below, open_below, origin_of, whole_lines
 from confide_proxy.sync.transcripts.transcript_streamer import folder_of as transcripts_of
 from confide_proxy.sync.walk import FILE, Narrowing
-from confide_proxy.sync.workspace import extra_of
+from confide_proxy.sync.workspace import extra_of, folder_problem
 
 FOUND: Final = 9
 """The exit code if a credential was found that the policy does not allow (docs/commands.md)."""
@@ -213,6 +213,8 @@ def of_project(paths: ProxyPaths, config: ProxyConfig, project: Project, passed:
     if project.name != GLOBAL_PROJECT:
         folders.append(Folder(GLOBAL_PROJECT, paths.global_folder.absolute(), (), limit))
     for folder in folders:
+        if problem := folder_problem(folder.root):
+            passed.append((str(folder.root), problem))
         listing = folder.look()
         left_out = [*listing.unread.items(), *((FILE, notice) for notice in folder.narrowing.notices())]
         passed += [(_shown(folder, project, path), why) for path, why in left_out]

@@ -90,6 +90,14 @@ def is_link(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Return True if the path leads to a folder; False if that cannot be found out."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def is_project(folder: Path) -> bool:
     """Return True if a folder is a project by itself: a git repository, submodule or worktree, or a
     folder with a `.confide.toml`.

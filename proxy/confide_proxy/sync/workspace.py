@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from confide_memory.documents import GLOBAL_PROJECT, RequestChannel, is_memory, 
 from confide_memory.versions import UNKNOWN
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import FolderError, StateError
 from confide_proxy.link.restore_detection import DaemonReceipts
 from confide_proxy.link.services import ServiceRunner
 from confide_proxy.paths import ProxyPaths
@@ -29,7 +30,7 @@ from confide_proxy.sync.ledger import SyncLedger, SyncReport, notice_file
 from confide_proxy.sync.project import Project, has_tracked_memory, ignore_memory, leave_out_of_package, workplace
 from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN, Seen
 from confide_proxy.sync.replication.replica import Replica
-from confide_proxy.sync.walk import FILE
+from confide_proxy.sync.walk import FILE, is_folder, is_link
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ class Files:
         """All files that the last comparison skipped, with the reasons; the response to the daemon
         has only the first ones.
         """
+        self._unusable: dict[str, str] = {}
+        """Folders that are left out, with the reasons (`_lesser`)."""
         self.ignored_messages: list[str] = []
         """Messages about repositories whose git ignores the memory from now on."""
         self.seen_functions: dict[str, Seen] = {}
@@ -99,12 +102,13 @@ class Files:
         self._to_ignore = {project.name for project in served if config.gitignore and project.is_git}
 
     async def open(self, link: RequestChannel, space: str) -> None:
-        """Open all folders for the space to which the link has connected. Raises OSError or
-        StateError if a folder cannot be used.
+        """Open all folders for the space to which the link has connected. Raises OSError,
+        FolderError or StateError if a project's folder cannot be used.
         """
         await self.begin(link, space)
         for folder in self.folders:
-            await self.open_folder(folder)
+            with self._lesser(folder):
+                await self.open_folder(folder)
 
     async def begin(self, link: RequestChannel, space: str) -> None:
         """Prepare for the space to which the link has connected. Folders are opened later, by
@@ -125,8 +129,8 @@ class Files:
         return project in self._opened_projects
 
     async def open_folder(self, folder: Folder) -> None:
-        """Open one folder: create its `Replica`. Raises OSError or StateError if the folder or its
-        ledger cannot be used.
+        """Open one folder: create its `Replica`. Raises OSError, FolderError or StateError if the
+        folder or its ledger cannot be used.
         """
         if folder.root == self._paths.global_folder.absolute():
             await asyncio.to_thread(_make_own, self._paths.global_folder)
@@ -147,10 +151,29 @@ class Files:
     async def compare(self, *, force: bool = False, progress: Callable[[int, int], None] | None = None) -> SyncReport:
         report = SyncReport()
         for replica in list(self._replicas.values()):
-            report.add(await self._compare(replica, force=force, progress=progress))
+            with self._lesser(replica.folder):
+                report.add(await self._compare(replica, force=force, progress=progress))
+        for path, why in self._unusable.items():
+            report.refuse(path, why)
         self.failure_count = report.failed
         self.skipped_files = report.skipped
         return report
+
+    @contextmanager
+    def _lesser(self, folder: Folder) -> Iterator[None]:
+        """Record that the folder of the memory that all projects share cannot be used: the
+        project's own files are synchronized without it.
+        """
+        self._unusable.pop(str(folder.root), None)
+        try:
+            yield
+        except TimeoutError:
+            raise
+        except (FolderError, StateError, OSError) as error:
+            if folder.project in self._projects:
+                raise
+            why = error.problem if isinstance(error, FolderError) else f"cannot be used: {_reason(error)}"
+            self._unusable[str(folder.root)] = why
 
     async def _compare(
         self,
@@ -251,7 +274,8 @@ class Files:
         """Return what keeps files of these folders from being sent or written, as sentences. Blocks
         briefly.
         """
-        return obstacles(self._paths, *self.folders)
+        found = [f"{path} {why}" for path, why in self._unusable.items()]
+        return [*found, *obstacles(self._paths, *self.folders)]
 
     def missing(self) -> dict[str, frozenset[str]]:
         """Return, by project, the files that count as lost and would be restored; only folders that
@@ -410,18 +434,35 @@ def obstacles(paths: ProxyPaths, *folders: Folder) -> list[str]:
     `.confide.toml` that cannot be read, and what the disk refused at the last comparison. Blocks
     briefly.
     """
-    found = [f"{FILE} {problem}" for folder in folders if (problem := folder.narrowing.problem())]
-    return [*found, *(each for one in folders for each in Notice(notice_file(paths.ledgers, one.root)).refusals())]
+    found: list[str] = []
+    for folder in folders:
+        if problem := folder.narrowing.problem():
+            found.append(f"{folder.root / FILE if folder.project == GLOBAL_PROJECT else FILE} {problem}")
+        found += Notice(notice_file(paths.ledgers, folder.root)).refusals()
+    return found
 
 
 def _unknown() -> RequestError:
     return RequestError("unavailable", f"confide {VERSION} {UNKNOWN}", "update confide on that device")
 
 
+def _reason(error: StateError | OSError) -> str:
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
+
+
+def folder_problem(folder: Path) -> str:
+    """Return why a folder cannot be made, as a part of a sentence; "" if it can, or exists."""
+    if not os.path.lexists(folder) or is_folder(folder):
+        return ""
+    return "is a link to a folder that is not there" if is_link(folder) else "is no folder"
+
+
 def _make_own(folder: Path) -> None:
     """Create the folder of the global memory for this user only; restrict one that an earlier
     version left open to others.
     """
+    if problem := folder_problem(folder):
+        raise FolderError(str(folder), problem, hint="mount its disk, or put a folder there")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077 and not folder.is_symlink():  # the user's own symlink stays as it is
         with suppress(PermissionError):

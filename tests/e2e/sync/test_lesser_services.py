@@ -7,12 +7,15 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.deadline import DEADLINE_S
+from tests.support.documents.closed_folders import closed
 from tests.support.network.relay import RecordingRelay
+from tests.support.programs.command import confide
 from tests.support.programs.pair import joined, pair
 from tests.support.programs.processes import CONFIDE, Daemon, running_daemon, wait_until
 from tests.support.programs.watch import Watching
@@ -208,3 +211,45 @@ def test_a_folder_that_goes_and_comes_ends_nothing(tmp_path: Path) -> None:
         assert wire.process.returncode == 0
         assert "Traceback" not in wire.stderr
         assert "RuntimeWarning" not in wire.stderr
+
+
+@pytest.mark.parametrize(
+    ("trick", "why"),
+    [
+        ("link", "is a link to a folder that is not there"),
+        ("file", "is no folder"),
+        ("closed", "cannot be used: Permission denied"),
+    ],
+)
+def test_a_project_goes_on_without_the_memory_of_all_projects(tmp_path: Path, trick: str, why: str) -> None:
+    """Whose folder is a link to a disk that is away, or another user's: it is named, and the project's files are sent."""
+    with pair(tmp_path) as (_daemon, ann, bob):
+        ann.run("store", "- the ibis", "--global", "--path", "memory/birds.md")
+        (note,) = ann.home.rglob("birds.md")
+        shared, aside = note.parent.parent, tmp_path / "aside"
+        ann.write("memory/a.md", "- the heron\n")
+        with ExitStack() as stack:
+            if trick == "closed":
+                stack.enter_context(closed(shared))
+            else:
+                shared.rename(aside)
+                if trick == "link":
+                    shared.symlink_to(tmp_path / "unmounted")
+                else:
+                    shared.write_text("in the way")
+                stack.callback(lambda: (shared.unlink(), aside.rename(shared)))
+            told = ann.run("sync", code=8)
+            assert "1 sent" in told
+            assert f"skipped {shared}: {why}" in told
+            assert "heron" in ann.run("search", "heron")
+            assert "ibis" in ann.run("search", "ibis")
+            ann.run("store", "- the newt", "--path", "memory/b.md")
+            assert (ann.project / "memory/b.md").read_text() == "- the newt\n"
+            if trick != "closed":
+                assert f"{shared} {why}" in ann.run("status")
+            assert f"{shared} {why.replace('used', 'listed')}" in confide(ann, "doctor").out
+        assert "skipped" not in ann.run("sync")
+        assert str(shared) not in ann.run("status")
+        bob.run("sync")
+        assert note.exists()
+        assert (bob.project / "memory/b.md").exists()
