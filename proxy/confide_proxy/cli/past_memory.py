@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, NotRequired, TypedDict
 
-from confide_crypto.errors import RequestError
+from confide_crypto.errors import EXIT_STORAGE, RequestError
 from confide_crypto.transport.task_group import TaskGroup
 from confide_memory.documents import local_time
 from confide_memory.globs import matches
@@ -113,7 +113,7 @@ async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str]
 
         return Output({"project": project, "documents": changed, **rest}, print_plan)
     done, failed = await restore_all(client, project, {each["path"]: each["revision"] for each in changed})
-    report = await restore_output(client, folder, done, failed)
+    report = await restore_output(client, folder, done, failed, [each["path"] for each in then])
 
     def print_text() -> None:
         if done or failed:
@@ -127,7 +127,7 @@ async def restore_at(client: CommandClient, folder: Folder, names: Sequence[str]
                 f"to undo it, the same command with --at {datetime.fromisoformat(past.now).astimezone().isoformat()}"
             )
 
-    return Output({**report.data, **rest}, print_text, exit_code=report.exit_code)
+    return Output({**report.data, **rest}, print_text, report.notes, exit_code=report.exit_code)
 
 
 def _print_rest(newer: list[str], lost: int) -> None:
@@ -196,34 +196,43 @@ async def restore_all(
 
 
 async def restore_output(
-    client: CommandClient, folder: Folder, done: dict[str, Restored], failed: Mapping[str, str]
+    client: CommandClient,
+    folder: Folder,
+    done: dict[str, Restored],
+    failed: Mapping[str, str],
+    unchanged: Collection[str] = (),
 ) -> Output:
     """Sync the folder with the daemon after files were restored there, and report the restored
-    files and those that were not.
+    files and those that were not. `unchanged` are the files that had the wanted texts there already.
     """
     report = await client.files.compare()
     skipped = {item["path"]: item["reason"] for item in report.skipped}
 
     def note_disk() -> None:
         for path, each in done.items():
-            each["onDisk"] = folder.is_memory(path) and not folder.is_missing(path)
+            each["onDisk"] = folder.is_memory(path) and path not in skipped and not folder.is_missing(path)
 
     await asyncio.to_thread(note_disk)
+    unwritten = [path for path in dict.fromkeys((*done, *unchanged)) if path in skipped and folder.is_memory(path)]
 
     def print_text() -> None:
         row(f"restored {count_noun(len(done), 'file')} of {folder.project}: {_some(list(done))}")
         for path, why in failed.items():
             remark(f"not restored: {path}: {why}")
-        missing = [path for path, each in done.items() if not each.get("onDisk")]
+        missing = [path for path, each in done.items() if not each.get("onDisk") and path not in unwritten]
         if missing:
-            why = skipped.get(missing[0], "no file of this folder")
-            note(
-                f"{count_noun(len(missing), 'file is', 'files are')} on the daemon alone: {_some(missing)}; {missing[0]}: {why}"
-            )
+            files = count_noun(len(missing), "file is", "files are")
+            note(f"{files} on the daemon alone: {_some(missing)}; {missing[0]}: no file of this folder")
 
+    notes = []
+    if unwritten:
+        files, them = ("1 file", "it") if len(unwritten) == 1 else (f"{len(unwritten)} files", "them")
+        first = unwritten[0]
+        notes.append(f"{files} could not be written on this device: {_some(unwritten)}; {first}: {skipped[first]}")
+        notes.append(f"hint: confide sync writes {them} once that is possible")
     failures = [{"path": path, "why": why} for path, why in failed.items()]
     data = {"project": folder.project, "restored": list(done.values()), "failed": failures}
-    return Output(data, print_text, exit_code=7 if failed else 0)
+    return Output(data, print_text, notes, exit_code=7 if failed else EXIT_STORAGE if unwritten else 0)
 
 
 def _some(paths: list[str]) -> str:

@@ -144,9 +144,10 @@ async def _one(client: CommandClient, folder: Folder, path: str, revision: int |
     number, is_changed = answer["revision"], answer["changed"]
     report = await client.files.compare()
     local = await asyncio.to_thread(folder.read, path) if folder.is_memory(path) else None
-    if local is None and folder.is_memory(path):
-        why = next((item["reason"] for item in report.skipped if item["path"] == path), "is not here yet")
-        raise FolderError(path, f"was restored, but the file on this device {why}", hint="then: confide sync")
+    why = next((item["reason"] for item in report.skipped if item["path"] == path), None)
+    if folder.is_memory(path) and (local is None or why is not None):
+        problem = f"was restored, but the file on this device {why or 'is not here yet'}"
+        raise FolderError(path, problem, hint="confide sync writes it once that is possible")
 
     def print_text() -> None:
         if is_changed:

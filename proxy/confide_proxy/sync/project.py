@@ -429,7 +429,8 @@ def ignore_memory(root: Path) -> Path | None:
         line = f"/{_GLOB.sub(_ESCAPED, below)}/"
         return info / "exclude" if _add_line(info / "exclude", os.fsencode(line)) else None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        log.warning("could not have git leave out %s/: %s", MEMORY_FOLDER, type(error).__name__)
+        why = getattr(error, "strerror", None) or type(error).__name__
+        log.warning("could not have git leave out %s/: %s", MEMORY_FOLDER, why)
         return None
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,30 @@ def test_a_file_that_is_mounted_alone_is_told_of(tmp_path: Path) -> None:
             assert other.read_text() == "- herons\n"
         bob.run("sync")
         assert (bob.project / "MEMORY.md").read_text() == "- herons\n- ibises\n"
+
+
+def test_what_is_restored_over_a_file_that_cannot_be_written_is_not_said_to_be_here(tmp_path: Path) -> None:
+    """By revision and by time: the daemon has the older text, and the file keeps the newer one until there is room."""
+    with running_daemon(tmp_path) as daemon:
+        _, bob = devices(tmp_path, daemon)
+        shutil.rmtree(bob.project / "memory", ignore_errors=True)
+        with small(bob.project / "memory") as disk:
+            older, newer = "The heron fishes at dawn.\n" * 300, "The heron sleeps.\n"
+            for text in (older, newer):
+                bob.write("memory/a.md", text)
+                bob.write("memory/b.md", text)
+                bob.run("sync")
+                if text == older:
+                    then = datetime.now().astimezone().isoformat()
+            full = fill(disk)
+            told = bob.run("restore", "memory/a.md", "--revision", "1", code=7)
+            assert f"memory/a.md: was restored, but the file on this device {FULL}" in told
+            for _ in range(2):  # the second time the daemon has that text already
+                told = bob.run("restore", "--at", then, "memory/b.md", code=8)
+                assert f"1 file could not be written on this device: memory/b.md; memory/b.md: {FULL}" in told
+            ended = confide(bob, "restore", "--at", then, "memory/b.md", "--json")
+            assert (ended.code, FULL in ended.err) == (8, True)
+            assert texts(bob) == {"memory/a.md": newer, "memory/b.md": newer}
+            full.unlink()
+            bob.run("sync")
+            assert texts(bob) == {"memory/a.md": older, "memory/b.md": older}
