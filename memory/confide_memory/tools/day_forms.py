@@ -50,6 +50,8 @@ _IN: Final = r"(?:in|during|of|for|since|from|im|seit)\s+(?:the\s+)?"
 _ON: Final = r"(?:am|vom|seit|ab|bis|zum|on|since|from|until|dated|du|le|del|el|il|dal)\s+"
 _ENDS: Final = r"(?=\s*(?:[?!,;:)]|\Z)|\s+(?:and|or|we|i|you|he|she|they|at|with|about|did|was|were)\b)"
 """Words behind a day without a month; others are counted too: "the 3rd floor"."""
+_LED: Final = "(?:(?<=before )|(?<=after )|(?<=until )|(?<=till ))"
+"""Before a month or year without another word: `days` reads what these mean."""
 _VERSION: Final = re.compile(r"(?:version|release|released|ver|build|section|chapter|ubuntu|v)\.?\s*\Z", re.IGNORECASE)
 
 
@@ -103,6 +105,8 @@ def leading() -> tuple[Form, ...]:
         form(rf"{_ON}{_DAY}\.(?P<m>[0-9]{{1,2}})\.(?P<year>[0-9]{{2}})", _short_date),
         form(r"(?P<day>[0-3][0-9])\.(?P<m>[01][0-9])\.(?P<year>[0-9]{2})", _short_date),
         form(r"(?P<day>[0-9]{1,2})/(?P<m>[0-9]{1,2})/(?P<year>[0-9]{2})", _short_date),
+        form(rf"{_LED}{month}(?!\.?,?\s+[0-9])", _whole_month),
+        form(rf"(?:{_LED}|(?<=since )){_YEAR}{_ENDS}", _whole_year),
         form(rf"{_YEAR}(?P<m>0[1-9]|1[0-2])(?P<day>[0-2][0-9]|3[01])", _compact),
         form(rf"(?P<m>0?[1-9]|1[0-2])/{_YEAR}|(?P<of>20[0-9]{{2}})[-/](?P<at>0[1-9]|1[0-2])", _numbered_month),
         form(
@@ -146,6 +150,17 @@ def _year(match: re.Match[str]) -> int | None:
     said = match.groupdict()
     found = said.get("year") or said.get("of")
     return int(found) if found else None
+
+
+def _whole_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    number = month_numbers()[" ".join(match["month"].casefold().split())]
+    span = month_of(today.year - (number > today.month), number)
+    return None if span is None else (span.first, span.last)
+
+
+def _whole_year(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    year = int(match["year"])
+    return (date(year, 1, 1), date(year, 12, 31)) if year <= today.year else None
 
 
 def _part_of_month(match: re.Match[str], today: date) -> tuple[date, date] | None:

@@ -32,6 +32,7 @@ from confide_memory.tools.day_names import (
 from confide_memory.tools.written_days import (
     DaySpan,
     dates_in,
+    day_span,
     month_numbers,
     month_of,
     phrase,
@@ -46,6 +47,9 @@ MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
 NUMBERS |= {"eight": 8, "nine": 9, "ten": 10}
 MOST_BACK = 3660  # days
+_FIRST_YEAR: Final = 1970
+_LEAST_LEAP_YEARS: Final = 9
+"""One of so many years in a row has a 29 February: from 1896 to 1904 there was none."""
 MOST_DAYS_NAMED = 31
 """Days whose dates are searched for one by one; a longer time is searched for by its months."""
 MOST_MONTHS_NAMED = 24
@@ -83,6 +87,8 @@ class DayRange:
     @property
     def name(self) -> str:
         """The range as text for a reader."""
+        if self.first == _EARLIEST:
+            return f"the time until {self.last}"
         if self.other is not None:
             return f"{self.first} or {self.other}"
         return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
@@ -158,13 +164,57 @@ def days_of(text: str, today: date) -> DayRange | None:
             return None
         whole = replace(first, end=found[1].end, last=found[1].last)
         return DayRange(whole.first, whole.last, text[whole.start : whole.end], is_all=_is_all(text, [whole]))
-    last = first.last
-    if first.other is None and first.first <= today and _FROM_THEN.search(plain, 0, first.start):
+    if first.other is None and (led := _led(plain, first, found[-1].end, today)) is not None:
+        words = text[led.start : first.start] + words
+        first, found = led, [led, *others]
+    return DayRange(first.first, first.last, words, first.other, _is_all(text, found))
+
+
+_EARLIEST: Final = date(_FIRST_YEAR, 1, 1)
+"""The first day of a time without a beginning, "before May"."""
+_ARTICLE: Final = r"(?:the|dem|den|der|le|la|el|il|o)?"
+# Words before a day that mean another time than this day.
+_SINCE_WORDS = re.compile(rf"\b(?:since|seit|depuis|desde|sinds|sedan)\s+{_ARTICLE}\s*\Z", re.IGNORECASE)
+_AFTER = re.compile(
+    rf"\b(?:after|nach|après|después\s+del?|despues\s+del?|dopo|depois\s+d[eoa]|efter|после|після)\s+{_ARTICLE}\s*\Z",
+    re.IGNORECASE,
+)
+_BEFORE = re.compile(
+    rf"\b(?:before|prior\s+to|vor|avant|antes\s+d(?:el?|[oa])|prima\s+d(?:i|el)|före|przed)\s+{_ARTICLE}\s*\Z",
+    re.IGNORECASE,
+)
+_UNTIL = re.compile(
+    rf"\b(?:until|till|up\s+to|bis(?:\s+zum)?|jusqu['’](?:au|à)|hasta|fino\s+a(?:l)?|até)\s*{_ARTICLE}\s*\Z",
+    re.IGNORECASE,
+)
+_COUNTED_FROM = re.compile(
+    r"\b(?:day|night|morning|evening|week|weekend|month|year|hour|tag|abend|woche|monat|jour|semaine|d[ií]a|giorno)[a-z]*\s+\Z",
+    re.IGNORECASE,
+)
+"""Before such words: "the day before 2026-05-03" is one day, which is near the named one."""
+_OF_AN_EVENT = re.compile(r"['’]s\b", re.IGNORECASE)
+
+
+def _led(text: str, named: _NamedDays, end: int, today: date) -> _NamedDays | None:
+    """Return the time that days mean with the word before them: "since", "after", "before", "until";
+    None without such a word, and for a time that is not over, since "due before Friday" asks for it.
+    """
+    first, last = named.first, named.last
+    # "After yesterday's deploy" may be on the same day.
+    other = timedelta(0) if _OF_AN_EVENT.match(text, end) else timedelta(1)
+    if led := _SINCE_WORDS.search(text, 0, named.start):
         last = max(last, today)
-    return DayRange(first.first, last, words, first.other, _is_all(text, found))
+    elif led := _AFTER.search(text, 0, named.start):
+        first, last = (last if other else first) + other, today
+    elif led := _BEFORE.search(text, 0, named.start):
+        first, last = _EARLIEST, (first if other else last) - other
+    elif led := _UNTIL.search(text, 0, named.start):
+        first = _EARLIEST
+    if led is None or first > last or last > today or _COUNTED_FROM.search(text, 0, led.start()):
+        return None
+    return replace(named, start=led.start(), first=first, last=last)
 
 
-_FROM_THEN = re.compile(r"\b(?:since|seit|depuis|desde|sinds|sedan)\s+(?:the|dem|le|el|o)?\s*\Z", re.IGNORECASE)
 _TO = re.compile(
     r"\s*(?:to|until|till|through|up to|bis|bis zum|al|au|à|a|ao|até|hasta|tot|tot en met|til|do|по|до|"
     r"--?|–|—|~|〜|から|到|至|부터)\s*"
@@ -237,13 +287,11 @@ def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
     """Return the range of a day and a month, in the given year, else the last such day."""
     named = match["month"].casefold().rstrip(".")
     month = month_numbers().get(named) or int("0" + re.sub(r"\D", "", match["month"]))
-    try:
-        day = date(today.year, month, int(match["day"]))
-        if day > today:
-            day = day.replace(year=day.year - 1)
-    except ValueError:
-        return None
-    return day, day
+    for year in range(today.year, today.year - _LEAST_LEAP_YEARS, -1):  # the last 29 February may be long ago
+        span = day_span(year, month, int(match["day"]))
+        if span is not None and span.first <= today:
+            return span.first, span.last
+    return None
 
 
 def _named_month(match: re.Match[str], today: date) -> tuple[date, date] | None:

@@ -159,11 +159,61 @@ def test_words_that_point_to_days(asked: str, days: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "days"),
+    [
+        ("what happened since 2026-05-12", "2026-05-12 to 2026-05-20"),
+        ("what did we do after 2026-05-12?", "2026-05-13 to 2026-05-20"),
+        ("what did we do before 2026-05-12?", "the time until 2026-05-11"),
+        ("what happened until yesterday", "the time until 2026-05-19"),
+        ("what did we use before March", "the time until 2026-02-28"),
+        ("what changed after last week", "2026-05-18 to 2026-05-20"),
+        ("what changed since 2025", "2025-01-01 to 2026-05-20"),
+        ("was war vor dem 12. Mai", "the time until 2026-05-11"),
+        ("nach dem 12. Mai", "2026-05-13 to 2026-05-20"),
+        ("bis gestern", "the time until 2026-05-19"),
+        ("avant hier", "the time until 2026-05-18"),
+        ("antes del 12 de mayo", "the time until 2026-05-11"),
+        ("what broke after yesterday's deploy", "2026-05-19 to 2026-05-20"),
+        ("what worked before yesterday's deploy", "the time until 2026-05-19"),
+        # One day that is near another, and what is still to come: the day that is named.
+        ("what did we do the day before 2026-05-12", "2026-05-12"),
+        ("what is due before 2026-06-12", "2026-06-12"),
+        ("what is closed until tomorrow", "2026-05-21"),
+    ],
+)
+def test_words_before_days_that_mean_another_time(asked: str, days: str) -> None:
+    """Before, after, until and since a day is not on that day."""
+    found = days_of(asked, WEDNESDAY)
+    assert found is not None
+    assert found.name == days
+
+
+@pytest.mark.parametrize("asked", ["what happened since 2026-05-12", "before 2026-05-12?", "was war vor dem 12. Mai?"])
+def test_such_a_word_is_no_other_subject(asked: str) -> None:
+    """A question for all of a time, in which "since" was looked for like a name."""
+    found = days_of(asked, WEDNESDAY)
+    assert found is not None
+    assert found.is_all
+
+
+@pytest.mark.parametrize(
+    ("today", "day"),
+    [(WEDNESDAY, "2024-02-29"), (date(2028, 2, 29), "2028-02-29"), (date(2028, 1, 5), "2024-02-29")],
+)
+def test_the_last_leap_day(today: date, day: str) -> None:
+    """Most years have none."""
+    found = days_of("what happened on 29 February?", today)
+    assert found is not None
+    assert found.name == day
+
+
+@pytest.mark.parametrize(
     "asked",
     [
         "on the 3rd floor", "the 3rd attempt", "on the 3rd of every month", "released 03.05.26", "version 03.05.26", "Ubuntu 20.04.06",
         "3.5.26", "3/5/26", "99999999", "20261399", "the early may be lost", "this Friday", "end of set", "3-5 out of 20",
         "24/2026", "chapter 2. quarter", "a few notes ago", "W99 2026", "by the 5th try", "3-9 of them",
+        "after 2000 requests", "before may I ask",
     ],
 )  # fmt: skip
 def test_words_that_point_to_none(asked: str) -> None:
@@ -258,6 +308,22 @@ async def test_a_day_is_found_where_people_write_it(space: Space, asked: str, fi
     snippets = await found(space, asked)
     assert snippets
     assert first in snippets[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_there", "is_not"),
+    [
+        ("what happened since 2026-11-20", "ferns", "printer"),
+        ("what did we do after 2026-11-19?", "ferns", "printer"),
+        ("what did we do before 2026-11-20?", "printer", "ferns"),
+        ("what happened until 2026-11-19?", "printer", "ferns"),
+    ],
+)
+async def test_a_time_begins_or_ends_at_a_day(space: Space, asked: str, is_there: str, is_not: str) -> None:
+    """What is from then is found, and not what the named day alone holds."""
+    snippets = await found(space, asked, max_results=20)
+    assert any(is_there in text for text in snippets)
+    assert not any(is_not in text for text in snippets)
 
 
 async def test_an_old_diary_is_not_of_today(space: Space) -> None:
