@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -78,10 +79,12 @@ def read_text(path: Path, *, limit: int = MAX_FILE_BYTES) -> str:
 
 
 def head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """Return the first bytes of a regular file; b"" for anything else, and on every error."""
+    """Return the first bytes of a regular file, without a byte order mark; b"" for anything else,
+    and on every error.
+    """
     try:
         with open_plain(path, limit=2**63) as file:
-            return file.read(size)
+            return file.read(size).removeprefix(BOM_UTF8)
     except (UnreadableError, OSError, ValueError):
         return b""
 

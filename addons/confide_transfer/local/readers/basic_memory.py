@@ -54,7 +54,7 @@ class BasicMemory(Reader):
             return False
         first = islice(files_below(path, _is_markdown, Losses()), _LOOKED_AT)
         with suppress(UnreadableError, OSError):
-            return any(re.match(rb"(\xef\xbb\xbf)?---\r?\n(?:.*\n)*?permalink:\s*\S", head(file)) for file in first)
+            return any(re.match(rb"---\r?\n(?:.*\n)*?permalink:\s*\S", head(file)) for file in first)
         return False
 
     def places(self, home: Path) -> list[Path]:

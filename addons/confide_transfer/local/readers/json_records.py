@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,10 @@ class JsonReader(Reader):
         suffix = path.suffix.lower()
         if suffix not in (*_ARRAYS, *_LINES):
             return False
-        begins = head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        first = head(path)
+        if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            return True  # so that the reader says what is wrong with it
+        begins = first.lstrip()[:1]
         return begins in ((b"{", b"[") if suffix in _ARRAYS else (b"{",))
 
     def read(self, path: Path, losses: Losses) -> Iterator[MemoryRecord]:
@@ -68,7 +72,8 @@ def _array(path: Path, losses: Losses) -> list[Any]:
     except ValueError:
         # A file of lines is often named .json.
         try:
-            value = [json.loads(line) for line in text.splitlines() if line.strip()]
+            # `splitlines` would split at U+2028 and the like, which may be in a JSON text.
+            value = [json.loads(line) for line in text.split("\n") if line.strip()]
         except (ValueError, RecursionError):
             raise UnreadableError(path, "is not JSON") from None
     except RecursionError:

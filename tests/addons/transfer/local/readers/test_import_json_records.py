@@ -145,6 +145,22 @@ def test_odd_values_become_metadata_that_can_be_sent(tmp_path: Path) -> None:
     }
 
 
+def test_a_line_goes_on_behind_a_separator_of_another_kind(tmp_path: Path) -> None:
+    """A JSON text may hold U+2028 as it is, in a file of lines by either name."""
+    text = '{"content":"one\u2028and more\u0085"}\n{"content":"two"}\r\n'
+    for name in ("a.json", "a.jsonl"):
+        assert [record.content for record in read(written(tmp_path / name, text))] == ["one\u2028and more\u0085", "two"]
+
+
+def test_another_encoding_is_named(tmp_path: Path) -> None:
+    """As PowerShell writes it: it was said to be of no form that is known."""
+    path = tmp_path / "a.json"
+    path.write_text('[{"content": "one"}]', encoding="utf-16")
+    assert READER.recognises(path)
+    with pytest.raises(UnreadableError, match="is not UTF-8 text"):
+        read(path)
+
+
 def test_only_files_of_its_kind_are_recognised(tmp_path: Path) -> None:
     assert not READER.recognises(written(tmp_path / "a.txt", "[]"))
     assert not READER.recognises(written(tmp_path / "a.json", "SQLite format 3"))

@@ -49,6 +49,14 @@ def test_the_same_ids_again(tmp_path: Path) -> None:
     assert ids(READER, other)[:4] == before
 
 
+def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As an editor on Windows saves it: it was no memory server's, and held no memories."""
+    marked = tmp_path / "memory.jsonl"
+    marked.write_bytes(b"\xef\xbb\xbf" + FILE.read_bytes().replace(b"\n", b"\r\n"))
+    assert READER.recognises(marked)
+    assert list(read(READER, marked)[0]) == list(read(READER, FILE)[0])
+
+
 def test_what_is_broken_is_told(tmp_path: Path) -> None:
     """A broken line costs that line alone."""
     lines = [
