@@ -396,6 +396,23 @@ async def test_letters_that_the_model_does_not_know_match_nothing(tmp_path: Path
     assert not load_minilm(threads=1).embed_documents([asked]).any()
 
 
+@pytest.mark.parametrize("asked", ["?", '""', "...", "。", "\u200b", "---", "=> {}", "€"])
+@pytest.mark.parametrize("is_unasked", [False, True])
+async def test_a_question_without_words_is_near_to_nothing(tmp_path: Path, asked: str, is_unasked: bool) -> None:
+    """The model gives signs a vector, which is that of a short text or of other signs: notes had a score of 0.9 by it."""
+    model = LoadedModel.ready(load_minilm(threads=1))
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), model), space_id="s")
+    await put(space, {"memory/signs.md": "---\n---\n", "memory/tea.md": "- tea\n", "memory/a.md": "A\n"})
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
+    searcher = space.index.searcher
+    result = await searcher.search(SearchQuery(asked, is_unasked=is_unasked))
+    helped = await searcher.search(SearchQuery(asked, keywords=("tea",), is_unasked=is_unasked))
+    await space.close()
+    assert (result.hits, result.mode) == ([], "keyword")
+    assert any("no words" in warning for warning in result.warnings)
+    assert {hit.path for hit in helped.hits} <= {"memory/tea.md"}
+
+
 async def test_a_prompt_that_needs_no_memory_gets_nothing_beside_notes_on_the_like(tmp_path: Path) -> None:
     """What comes unasked has a score of its own; a prompt that a note helps with passes it."""
     model = LoadedModel.ready(load_minilm(threads=1))

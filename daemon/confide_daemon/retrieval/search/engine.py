@@ -92,11 +92,10 @@ TIED = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """The result of `run`. `has_words` is True if the query contained words for the keyword search."""
+    """The result of `run`."""
 
     hits: list[SearchHit]
     warnings: list[str]
-    has_words: bool
     explanation: dict[str, Any] | None = None
 
 
@@ -127,7 +126,7 @@ class SearchResult:
     """The hits of a search, with warnings and data on how they were found."""
 
     hits: list[SearchHit]
-    mode: str  # hybrid, vector, keyword
+    mode: str  # hybrid, keyword
     warnings: list[str]
     index_age_s: float  # how long the oldest piece has waited for its vector; 0 when none waits
     timings: dict[str, float] = field(default_factory=dict)  # milliseconds by step
@@ -689,7 +688,7 @@ class _Search:
         warnings = list(self._warnings)
         if self._days is not None and self._days.words != self._days.name:
             warnings.append(f"'{self._days.words}' was taken for {self._days.name}: what is from then comes first")
-        return SearchOutcome(hits, warnings, bool(self._question.match), self._explanation(groups))
+        return SearchOutcome(hits, warnings, self._explanation(groups))
 
     def _explanation(self, groups: Sequence[HitGroup]) -> dict[str, Any] | None:
         """Return how the hits got their places; None if the query does not ask for it."""

@@ -48,6 +48,7 @@ from confide_daemon.store.database import Damage
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 from confide_daemon.store.threads import StoreThreads
+from confide_memory.tools.question import keyword_query
 from confide_memory.tools.several import parts_of
 
 log = logging.getLogger(__name__)
@@ -406,7 +407,12 @@ class Searcher:
             if choice.is_stale:
                 said = "the embedding model is being changed; found by keywords alone"
                 choice = ModelChoice(warnings=[said], live=choice.live)
-            if choice.vector is not None and self._yardsticks.is_missing(asked.name):
+            if choice.vector is not None and not keyword_query(query.text):
+                # The vector of "?" is near to that of any short text.
+                choice = ModelChoice(
+                    warnings=[f"the query has no words; {ALONE}"], age_s=choice.age_s, live=choice.live
+                )
+            elif choice.vector is not None and self._yardsticks.is_missing(asked.name):
                 said = f"what the cosines of {asked.name} mean is being measured; {ALONE}"
                 choice = ModelChoice(warnings=[said], age_s=choice.age_s, live=choice.live)
             found = search.run(
@@ -426,7 +432,7 @@ class Searcher:
         indexer = self._indexer
         if indexer.failure is not None or indexer.waits_for_room or indexer.uncuttable:
             warnings += indexer.warnings()
-        mode = "keyword" if choice.vector is None else "hybrid" if found.has_words else "vector"
+        mode = "keyword" if choice.vector is None else "hybrid"
         return SearchResult(found.hits, mode, warnings, choice.age_s, timings, found.explanation), choice.live
 
     def _aside(self, choice: ModelChoice, asked: QueryVector) -> Aside | None:
