@@ -21,6 +21,7 @@ from confide_memory.tools.words import (
     fold,
     humps,
     is_hash,
+    join_decimals,
     join_groups,
     parts,
     ungroup,
@@ -85,7 +86,7 @@ class NameCheck:
             is_dated: True if the chunk belongs to the days that the query names.
         """
         folded = join_groups(fold(text))
-        lower = GROUPED.sub(ungroup, folded.lower())
+        lower = GROUPED.sub(ungroup, join_decimals(folded.lower()))
         lacking = 0.0
         for is_identifier, places, share in self._kinds:
             terms = [self.terms[place] for place in places]

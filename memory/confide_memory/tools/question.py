@@ -25,6 +25,7 @@ from confide_memory.tools.words import (
     is_hash,
     is_identifier,
     is_name,
+    join_decimals,
     join_groups,
     may_go_on,
     numbered_things,
@@ -193,7 +194,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         aside: words of the text that a relevant chunk need not contain, such as "last week".
         days: dates that these words mean, as `DayRange.phrases` returns them.
     """
-    raw, text = text, GROUPED.sub(_in_one, join_groups(fold(text)))
+    raw, text = text, GROUPED.sub(_in_one, join_decimals(join_groups(fold(text))))
     forming = _Forming({}, {}, {})
     dates = dates_in(raw)
     stated = [fold(raw[one.start : one.end]) for one in dates]

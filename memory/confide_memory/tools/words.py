@@ -229,6 +229,11 @@ def numbered_things(compounds: Sequence[str]) -> list[tuple[str, str]]:
 
 # A number in groups of three digits, and one with its unit.
 GROUPED = re.compile(r"[0-9](?<![\w.,'][0-9])[0-9]{0,2}(?:[,.'][0-9]{3})+(?!\w|[.,][0-9])")
+# A number with decimals behind a comma, or behind groups.
+_DECIMAL = re.compile(
+    r"[0-9](?<![\w.,'][0-9])(?:[0-9]{0,2}(?:(?:[,'][0-9]{3})+\.|(?:[.'][0-9]{3})+,)[0-9]{1,4}|[0-9]*,[0-9]{2}|[0-9]+,[0-9])"
+    r"(?!\w|[.,][0-9])"
+)
 _UNIT = re.compile(r"[0-9](?<![\w.][0-9])[0-9]*(?!(?:st|nd|rd|th)\b)[A-Za-z]{1,3}\b")
 # Letters that say of what kind a number is: RFC7230, SHOP1234.
 _KIND = re.compile(r"\b([A-Za-z]{2,})([0-9]+)\b")
@@ -267,9 +272,22 @@ def ungroup(number: re.Match[str]) -> str:
     return re.sub("[^0-9]", "", number[0])
 
 
+def join_decimals(text: str) -> str:
+    """Return the text with each number that has decimals in one spelling: 1,299.00, 1.299,00 and
+    1299,00 are 1299.00.
+    """
+    return _DECIMAL.sub(_with_point, text)
+
+
+def _with_point(number: re.Match[str]) -> str:
+    whole, decimals = re.split("[.,](?=[0-9]+$)", number[0])
+    return f"{re.sub('[^0-9]', '', whole)}.{decimals}"
+
+
 def _numbers_in(text: str) -> list[str]:
     """Return the numbers of a text without their groups, and those that have a unit apart from it."""
     found = [ungroup(number) for number in GROUPED.finditer(text)]
+    found += [" ".join(parts(_with_point(number))) for number in _DECIMAL.finditer(text)]
     return found + [_set_apart(number).lower() for number in _UNIT.finditer(text)]
 
 
