@@ -208,6 +208,7 @@ def append_text(text: str, addition: str, *, heading: str | None, read: Reading 
     added = split_keeping_ends(addition.strip("\n"))
     if heading is None:
         return "".join(_append_lines(lines, added))
+    heading = " ".join(heading.split())  # a heading is one line: the rest would be text, and not be found again
     section = _section(read(text), heading, len(lines))
     if section is None:
         return "".join(_append_lines(lines, [_heading_line(heading), "\n", *added]))
@@ -223,7 +224,7 @@ def replace_section(text: str, content: str, *, heading: str, read: Reading = he
     """
     lines = split_keeping_ends(text)
     found = read(text)
-    section = _section(found, heading, len(lines))
+    section = _section(found, " ".join(heading.split()), len(lines))
     if section is None:
         names = [each.title for each in found][:12]
         raise NotFoundError(

@@ -23,6 +23,15 @@ def test_appending_under_a_missing_heading_makes_it() -> None:
     assert markdown_blocks.append_text("", "text", heading="### New") == "### New\n\ntext\n"
 
 
+@pytest.mark.parametrize("heading", ["New\nthings", "## New\n things", " New\r\n\tthings\n"])
+def test_a_heading_of_several_lines_is_one(heading: str) -> None:
+    """Its other lines were text below it, so that each store made another heading of that name."""
+    once = markdown_blocks.append_text("# Log\n", "one", heading=heading)
+    assert once == "# Log\n\n## New things\n\none\n"
+    assert markdown_blocks.append_text(once, "two", heading=heading) == f"{once}\ntwo\n"
+    assert markdown_blocks.replace_section(once, "three", heading=heading) == "# Log\n\n## New things\n\nthree\n"
+
+
 def test_appending_without_a_heading_leaves_one_blank_line() -> None:
     """However the file ended."""
     for text in ("a", "a\n", "a\n\n\n"):
