@@ -54,12 +54,19 @@ def complaint(error: typer.TyperException, name: str) -> tuple[str, str]:
     if hint is None:
         hint = f"{context.command_path.rstrip() if context is not None else name} --help"
         near = _option_meant(error, context) if context is not None else None
-        hint = f"did you mean {near}? {hint}" if near else hint
+        if near:
+            hint = f"did you mean {near}? {hint}"
+        elif context is not None and hasattr(error, "possibilities") and _takes_arguments(context):
+            hint = f"{hint}, or {context.command_path} -- … for a text that begins with -"
     if isinstance(error, typer.BadParameter) and error.message:
         where = _parameter_name(error)
         return (f"{where}: {error.message}" if where else error.message).rstrip("."), hint
     message = error.message or error.format_message()
     return (message[:1].lower() + message[1:]).rstrip("."), hint
+
+
+def _takes_arguments(context: Any) -> bool:
+    return any(param.param_type_name == "argument" for param in context.command.params)
 
 
 def _option_meant(error: typer.TyperException, context: Any) -> str | None:

@@ -225,6 +225,23 @@ def test_what_was_meant_by_what_is_no_option(typed: str, near: str | None, tmp_p
     assert "--help" in hint
 
 
+@pytest.mark.parametrize(
+    ("typed", "way"),
+    [
+        (["search", "--no-verify"], "confide search -- "),
+        (["search", "-O2 or -O3"], "confide search -- "),
+        (["store", "--force is dangerous here"], "confide store -- "),
+        (["status", "--nonsense"], None),  # it takes no text
+    ],
+)
+def test_a_text_that_begins_like_an_option_has_a_way(typed: list[str], way: str | None, tmp_path: Path) -> None:
+    """A search for an option, or a note about one: the help alone does not say how."""
+    with chdir(tmp_path), pytest.raises(typer.TyperException) as caught:
+        app(typed, prog_name="confide", standalone_mode=False)
+    _, hint = complaint(caught.value, "confide")
+    assert way in hint if way else "-- " not in hint
+
+
 def test_a_wrong_word_gets_a_hint_and_code_2(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "ann")
     for arguments in (["serach", "x"], ["delete", "x"], ["search", "--limt", "3", "x"], ["device", "list"]):
