@@ -12,9 +12,19 @@ from typing import Final
 _MOST_CHARS: Final = 8000  # of a line of a shell
 _MOST_COMMANDS: Final = 16  # in one line of a shell
 _PROGRAM: Final = re.compile(r"[a-z][a-z0-9._+-]{0,31}")
-_WRAPPERS: Final = frozenset(
-    {"sudo", "time", "nohup", "nice", "env", "exec", "command", "npx", "bunx", "uvx", "xvfb-run", "stdbuf"}
-)
+_WRAPPERS: Final = {
+    **dict.fromkeys("nohup exec command npx bunx uvx xvfb-run caffeinate setsid unbuffer".split(), ""),  # noqa: SIM905
+    **{"sudo": "ugpCDRTUrth", "doas": "uC", "env": "uC", "nice": "n", "ionice": "cn", "time": "fo", "stdbuf": "ioe"},
+    **{"timeout": "ks", "watch": "n", "strace": "eop"},
+}
+"""Programs that run another one, with the options of each that a value follows."""
+_PART: Final = re.compile(r"(?:\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|\\[\s\S]|(?!&&|(?<=&)&|[|;\n])[\s\S])+")
+"""A command in a line: all up to a mark between two that is not within quotes."""
+_DURATION: Final = re.compile(r"\d+(?:\.\d+)?[smhd]?")
+_WORDS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "("})
+"""What may precede a command in a script."""
+_SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
+_INNER: Final = re.compile(r"-[a-z]*c")
 _RUNNERS: Final = frozenset(
     {("python", "-m"), ("python3", "-m")}
     | {
@@ -53,10 +63,10 @@ def command_words(line: str) -> list[str]:
         words = line[:1000].split()
     while words:
         head = words[0].rsplit("/", 1)[-1]
-        if _ASSIGNED.match(words[0]) or head in _WRAPPERS:
+        if _ASSIGNED.match(words[0]) or words[0] in _WORDS:
             words = words[1:]
-            while words and words[0].startswith("-"):
-                words = words[1:]
+        elif head in _WRAPPERS:
+            words = _unwrapped(head, words[1:])
         elif (head, *words[1:2]) in _RUNNERS:
             words = words[2:]
         else:
@@ -69,11 +79,28 @@ def command_words(line: str) -> list[str]:
     return words
 
 
+def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
+    """Return the words behind a wrapper's own options."""
+    while words and words[0].startswith("-"):
+        option, *words = words
+        if len(option) == 2 and option[1] in _WRAPPERS[wrapper]:
+            words = words[1:]
+    return words[1:] if wrapper == "timeout" and words and _DURATION.fullmatch(words[0]) else words
+
+
 def commands(line: str) -> list[list[str]]:
     """Return the commands in a shell line, each as its words: the parts between `&&`, `;`, `|` and
     line ends.
     """
-    found = [command_words(part) for part in re.split(r"&&|\|\|?|;|\n", line[:_MOST_CHARS])[:_MOST_COMMANDS]]
+    found: list[list[str]] = []
+    for part in _PART.findall(line[:_MOST_CHARS])[:_MOST_COMMANDS]:
+        is_group = part.lstrip().startswith("(")
+        words = command_words(part.strip().strip("()") if is_group else part)
+        if len(words) > 2 and words[0] in _SHELLS and _INNER.fullmatch(words[1]):
+            inner = words[2] if " " in words[2] else " ".join(words[2:])
+            found += commands(inner.strip("\"'"))
+        else:
+            found.append(words)
     return [words for words in found if words and words[0] != "cd"]
 
 
