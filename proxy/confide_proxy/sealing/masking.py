@@ -1,7 +1,7 @@
 """Mask secret values in a stream of bytes, also if they are encoded or arrive in pieces.
 
 A value is found as it is, in base64 at any alignment, in hex, percent encoding, JSON, shell and
-HTML escapes, and with blanks or line breaks anywhere in it. The search ignores blanks. An automaton
+HTML escapes, and with blanks, line breaks or colours anywhere in it. The search ignores these. An automaton
 (Aho-Corasick) searches for the first bytes of all encodings at once, and the rest is compared where
 they occur. Only bytes that may be the beginning of a value are held back.
 """
@@ -60,6 +60,10 @@ _KEPT_IN_ADDRESSES: Final = ("", "/", "!'()*", "!'()*/", "!'()*/:;,?@&=+$#~", "/
 _ADDRESS_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _LETTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _PADDING: Final = 2
+_COLOUR: Final = re.compile(rb"\x1b(?:\Z|\[[0-?]*[ -/]*(?:[@-~]|\Z)|[()](?:[0-9A-Za-z]|\Z))")
+"""What programs write for a terminal within a text, as `grep --color` around what it found, also without
+its end. Others, such as links, have text of their own.
+"""
 _PUBLIC_LINE: Final = re.compile(rb"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 SHOWN: Final = b"(masked)"
 _SPANS = list[tuple[int, int, bytes]]
@@ -341,13 +345,10 @@ class Mask:
         is_cut = not (is_idle or is_end)
         self._take_clear(len(piece))
         whole_words = self._ask_for_more(text, is_cut=is_cut)
-        core = text.translate(None, BLANKS)
-        spans, pending = self._forms.find(core, is_end=is_end, is_idle=is_idle)
-        if not is_end:  # with a letter more, which base64 may share
-            pending = min(pending, self._forms.partial_start(core) if is_idle else max(len(core) - _ANCHOR, 0))
-        places = _Places(text, len(core))
-        raw = [(places.of(start), places.of(end - 1) + 1, shown) for start, end, shown in spans]
-        stop = len(text) if pending >= len(core) else places.of(pending)
+        raw, stop = self._find(text, is_end=is_end, is_idle=is_idle)
+        if b"\x1b" in text:
+            more, earlier = self._find(_uncoloured(text), is_end=is_end, is_idle=is_idle)
+            raw, stop = _merged(raw + more), min(stop, earlier)
         stop = min(stop, whole_words)
         if raw and (inside := next((each for each in raw if each[0] < stop < each[1]), None)):
             # An endless chain of overlapping values is not held back as a whole.
@@ -367,6 +368,16 @@ class Mask:
         out.append(text[at:stop])
         return b"".join(out)
 
+    def _find(self, text: bytes, *, is_end: bool, is_idle: bool) -> tuple[_SPANS, int]:
+        """Return the places of the values in a text, and the place from which it is held back."""
+        core = text.translate(None, BLANKS)
+        spans, pending = self._forms.find(core, is_end=is_end, is_idle=is_idle)
+        if not is_end:  # with a letter more, which base64 may share
+            pending = min(pending, self._forms.partial_start(core) if is_idle else max(len(core) - _ANCHOR, 0))
+        places = _Places(text, len(core))
+        raw = [(places.of(start), places.of(end - 1) + 1, shown) for start, end, shown in spans]
+        return raw, len(text) if pending >= len(core) else places.of(pending)
+
     def _take_clear(self, size: int) -> None:
         forms = self._clear.forms(size) if self._clear is not None else None
         if forms is not None and forms is not self._cleared:
@@ -382,7 +393,9 @@ class Mask:
             tail = text[-_LONGEST_WORD:].rsplit(None, 1)[-1]
             end -= len(tail) if len(tail) < _LONGEST_WORD else 0
         whole = text[:end]
-        asked = self._clear.words(whole) if self._clear is not None and self._cleared is not None else whole.split()
+        texts = [whole, _COLOUR.sub(b"", whole)] if b"\x1b" in whole else [whole]
+        clear = self._clear if self._cleared is not None else None
+        asked = [word for each in texts for word in (each.split() if clear is None else clear.words(each))]
         words = {word for word in set(asked) if len(word) >= _SHORTEST_WORD} - self._seen_words
         if words:
             if len(self._seen_words) + len(words) > _MOST_SEEN:
@@ -399,6 +412,11 @@ def _texts(words: Iterable[bytes]) -> Iterator[str]:
     for word in words:
         with contextlib.suppress(UnicodeDecodeError):
             yield word.decode()
+
+
+def _uncoloured(text: bytes) -> bytes:
+    """Return a text with blanks in place of colours, so that all else stays where it is."""
+    return _COLOUR.sub(lambda found: b" " * len(found[0]), text)
 
 
 class _Places:

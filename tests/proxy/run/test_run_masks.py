@@ -38,6 +38,7 @@ WAYS: dict[str, Callable[[str], bytes]] = {
     "invisible": lambda value: "\u200b".join(value).encode(),
     "full width": lambda value: "".join(chr(ord(letter) + 0xFEE0) for letter in value).encode(),
     "emphasis": lambda value: f"{value[:5]}**{value[5:]}**".encode(),
+    "a colour": lambda value: f"{value[:5]}\x1b[1;31m{value[5:9]}\x1b[0m{value[9:]}".encode(),
     "a tag": lambda value: f"{value[:5]}<b>{value[5:]}</b>".encode(),
 }
 

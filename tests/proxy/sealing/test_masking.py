@@ -85,6 +85,35 @@ def test_each_usual_form_is_masked_in_one_piece_and_in_many(form: Callable[[byte
         assert left.endswith((b" after", b"\0 after"))
 
 
+COLOURS: dict[str, Callable[[bytes], bytes]] = {
+    "what grep found": lambda value: value[:11] + b"\x1b[01;31m\x1b[K" + value[11:13] + b"\x1b[m\x1b[K" + value[13:],
+    "each letter": lambda value: b"".join(b"\x1b[38:2::1:2:3m%c\x1b(B\x1b[0m" % byte for byte in value),
+    "in lines": lambda value: value[:9] + b"\x1b[0m\n\x1b[2K" + value[9:],
+    "base64": lambda value: base64.b64encode(value)[:9] + b"\x1b[1m" + base64.b64encode(value)[9:],
+    "a bracket before it": lambda value: b"\x1b[" + value,
+    "an escape in it": lambda value: value[:9] + b"\x1b" + value[9:],
+}
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 4096])
+@pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
+def test_colours_hide_no_value(colour: Callable[[bytes], bytes], width: int) -> None:
+    """Of a known value, and of one that its word tells; what is coloured beside it stays as it is."""
+    value = PLAIN[:9] + b"\x1b" + PLAIN[9:] if colour is COLOURS["an escape in it"] else PLAIN
+
+    def more(text: str) -> dict[bytes, bytes]:
+        return {PLAIN: SHOWN} if PLAIN.decode() in text else {}
+
+    for one in (mask(value), *([Mask(SecretForms({}), more)] if colour is COLOURS["what grep found"] else [])):
+        text = b"\x1b[32mbefore\x1b[m " + colour(PLAIN) + b" after \x1b[1"
+        shown = b"".join(one.feed(text[at : at + width]) for at in range(0, len(text), width)) + one.end()
+        assert shown.count(SHOWN) == 1
+        assert PLAIN[:5] not in shown.replace(b"\x1b[m", b"")
+        assert shown.startswith(b"\x1b[32mbefore\x1b[m ")
+        assert shown.endswith(b" after \x1b[1")
+        assert len(shown) < 60
+
+
 @pytest.mark.parametrize("width", [1, 7, 4096])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
 def test_no_letter_of_base64_that_has_bits_of_a_value_is_left(encode: Callable[[bytes], bytes], width: int) -> None:
