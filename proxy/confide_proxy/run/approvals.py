@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,8 +32,10 @@ _SHOWN_CHARS: Final = 300
 MOST_ASKED: Final = 4000
 """Characters of the longest command line of an interpreter that a question shows."""
 _INTERPRETERS: Final = re.compile(
-    r"(?:ba|da|z|fi|k|c|tc|a)?sh|env|xargs|sudo|doas|su|nohup|time|timeout|nice|setsid|ssh|busybox"
-    r"|python[\d.]*|node|deno|bun|perl|ruby|php|lua|awk|gawk|npx|uvx|uv|make|just"
+    r"(?:ba|da|z|fi|k|mk|c|tc|a|pw)?sh|env|xargs|parallel|find|fd|watch|entr|sudo|doas|su|runuser|pkexec"
+    r"|nohup|time|timeout|nice|ionice|chrt|taskset|stdbuf|setsid|unshare|nsenter|chroot|flock|script|expect"
+    r"|strace|systemd-run|ssh|busybox|toybox|[gmn]?awk|npx|bunx|uvx|uv|pipx|make|gmake|just|Rscript|julia|osascript"
+    r"|(?:python|pypy|ipython|perl|ruby|php|lua|luajit|tclsh|nodejs|node|deno|bun|tsx)[\d.-]*"
 )
 """Programs that run whatever their arguments say: an approval covers only the same command line."""
 
@@ -131,10 +134,15 @@ class PlannedUse(NamedTuple):
     def marks(self) -> set[str]:
         """Return hashes of each secret together with the command. An approval of this use is stored
         as these.
+
+        A program that was changed since is another one. An interpreter also runs files of its
+        arguments, and what it finds in the working folder.
         """
-        head = os.path.realpath(self.program)
+        path = os.path.realpath(self.program)
+        head = "\0".join((path, *_file_state(path)))
         if self.is_for_one_line:
-            head += "\0" + "\0".join(self.arguments)
+            files = [each for argument in self.arguments[1:] for each in _file_state(argument)]
+            head = "\0".join((head, *self.arguments, str(Path.cwd()), *files))
         marked = {"\0".join((str(one), head, *self.headers.get(one, ()))) for one in self.secrets}
         return {hashlib.sha256(each.encode("utf-8", "surrogateescape")).hexdigest() for each in marked}
 
@@ -182,6 +190,19 @@ def standing(use: PlannedUse, allow: Mapping[str, Sequence[str]], approvals: App
     if use.is_ruled(allow):
         return "proxy.toml"
     return "before" if approvals.has(use) else ""
+
+
+def _file_state(path: str) -> tuple[str, ...]:
+    """Return what tells a file from others and from itself after a change; empty if there is no such
+    file. Unlike the other times, the last one cannot be set back.
+    """
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return ()
+    if not stat.S_ISREG(found.st_mode):
+        return ()
+    return (f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}",)
 
 
 def _session(agent: int) -> str:

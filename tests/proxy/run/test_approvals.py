@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,52 @@ def test_an_approval_holds_for_the_command_and_the_secret_in_its_session(
     assert len(json.loads((tmp_path / "approvals.json").read_text())) == MOST_APPROVALS
     (tmp_path / "approvals.json").write_text("[[1]]")
     assert not kept.has(use("npm"))
+
+
+@pytest.mark.parametrize("line", [("./deploy",), ("bash", "-e", "deploy"), ("timeout", "60", "./deploy")])
+def test_an_approval_ends_when_what_it_runs_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
+) -> None:
+    """Also to the same size and times, or by another file in its place, or another folder."""
+    for folder in ("here", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "deploy").write_text("one")
+    monkeypatch.chdir(tmp_path / "here")
+    kept, used = Approvals(tmp_path / "approvals.json"), use(*line, program=line[0] if "/" in line[0] else "")
+    kept.add(used)
+    assert kept.has(used)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert not kept.has(used)
+    monkeypatch.chdir(tmp_path / "here")
+    assert kept.has(used)
+    before = Path("deploy").stat()
+    Path("deploy").write_text("two")
+    os.utime("deploy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not kept.has(used)
+    kept.add(used)
+    Path("other").write_text("two")
+    Path("other").replace("deploy")
+    assert not kept.has(used)
+
+
+def test_an_approval_of_a_build_tool_holds_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Approvals(tmp_path / "approvals.json")
+    kept.add(use("make", "publish"))
+    kept.add(use("npm", "publish"))
+    monkeypatch.chdir(tmp_path)
+    assert not kept.has(use("make", "publish"))
+    assert kept.has(use("npm", "publish"))
+
+
+@pytest.mark.parametrize(
+    "name", ["perl5.36", "php8.2", "ruby3.1", "lua5.4", "nodejs", "pwsh", "stdbuf", "find", "script"]
+)
+def test_what_runs_any_line_is_asked_about_for_each(tmp_path: Path, name: str) -> None:
+    """By each name that systems give it."""
+    kept = Approvals(tmp_path / "approvals.json")
+    kept.add(use(name, "one"))
+    assert kept.has(use(name, "one"))
+    assert not kept.has(use(name, "two"))
 
 
 def test_a_question_shows_what_runs_and_no_control_character() -> None:

@@ -23,10 +23,10 @@ TOKEN = Placeholder("npm-token", bytes(range(16)))
     ],
 )
 def test_a_mark_is_the_models(kind: str, program: str, line: tuple[str, ...]) -> None:
-    """Of a program its path, of an interpreter the whole line too; each behind a zero byte."""
+    """Of a program its path, of an interpreter the whole line and its folder too; each behind a zero byte. None is on this disk."""
     text = model("mark_whole.pvl", "Mark").partition(f"{kind}(path) = p in hash(")[2]
     fields = term(f"({text}", "(").parts
-    known = {"credential": str(TOKEN), "path": program, "arguments": "\0".join(line)}
+    known = {"credential": str(TOKEN), "path": program, "arguments": "\0".join((*line, str(Path.cwd())))}
     expected = hashlib.sha256("\0".join(known[each.name] for each in fields).encode()).hexdigest()
     assert PlannedUse(program, line, [TOKEN], {}).marks() == {expected}
     assert Path(program).name
