@@ -150,7 +150,7 @@ def _is_own_tool(name: str, server: str) -> bool:
 def _is_elsewhere(path: str, cwd: str, folders: tuple[str, ...]) -> bool:
     """Return True if a path, which may be relative to `cwd`, leads out of all of these folders."""
     is_relative = not path.startswith(("/", "~/"))
-    if is_relative and not cwd:
+    if is_relative and not cwd.startswith("/"):
         return ".." in path.split("/")
     parts: list[str] = []
     for part in f"{cwd if is_relative else ''}/{path}".split("/"):
