@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Self, get_args
 
 from confide_backup.errors import SnapshotError
+from confide_crypto.errors import printable
 from confide_crypto.keys.identity import KEY_LENGTH, SIGNATURE_LENGTH, Identity, verify
 from confide_daemon.datadir.key_state import Custody, KeyName
 from confide_daemon.errors import StorageError
@@ -206,7 +207,7 @@ class BackupManifest:
         if not verify(made.daemon, _LABEL, body, signature):
             raise SnapshotError(name, "has a manifest that was changed: its signature is not good")
         if made.id != name:
-            raise SnapshotError(name, f"has the manifest of another snapshot, {made.id}")
+            raise renamed_error(name, made.id)
         return made
 
 
@@ -338,6 +339,12 @@ def _space_id(found: str) -> str:
     if not _SPACE_ID.fullmatch(found):
         raise ValueError
     return found
+
+
+def renamed_error(name: str, own: str) -> SnapshotError:
+    """Return the error about a snapshot `name` whose manifest says that it is the snapshot `own`."""
+    hint = "if you renamed or copied its folder, give it that name again"
+    return SnapshotError(name, f"has the manifest of another snapshot, {printable(own[:64])}", hint=hint)
 
 
 def _file_name(found: str) -> str:

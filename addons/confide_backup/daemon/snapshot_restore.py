@@ -134,6 +134,7 @@ def restore(
     KeyFileError if a key cannot be read or written.
     """
     _require_empty(data)
+    snapshot = snapshot.resolve()  # by its own name, beside its own `revoked`
     name = snapshot.name
     written = _read(snapshot, MANIFEST, manifest.MOST_BYTES)
     sealed = _read(snapshot, SEALED_KEYS, MOST_BYTES)
@@ -201,15 +202,18 @@ def _read(snapshot: Path, name: str, most: int) -> bytes:
 
 def _daemon(written: bytes, name: str) -> bytes:
     """Return the daemon key that a manifest names, unverified: the signature is checked once its
-    keys are there.
+    keys are there. Raise SnapshotError if the manifest is damaged, or of another snapshot.
     """
     try:
-        daemon = bytes.fromhex(json.loads(written)["daemon"])
-        if len(daemon) == KEY_LENGTH:
-            return daemon
+        found = json.loads(written)
+        daemon, own = bytes.fromhex(found["daemon"]), str(found["id"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise SnapshotError(name, "has a damaged manifest")
+        daemon, own = b"", ""
+    if len(daemon) != KEY_LENGTH:
+        raise SnapshotError(name, "has a damaged manifest")
+    if own != name:  # its keys are sealed for that name, and the right code would seem to be a wrong one
+        raise manifest.renamed_error(name, own)
+    return daemon
 
 
 @contextmanager

@@ -250,8 +250,9 @@ def test_what_is_wrong_with_a_snapshot_is_a_sentence(copy: Taken, here: Here, sp
 
 def test_another_snapshot_s_name_and_no_folder(copy: Taken, here: Here) -> None:
     moved = dataclasses.replace(copy, folder=copy.folder.rename(copy.folder.with_name("2026-01-01T000000Z")))
-    with pytest.raises(SnapshotError, match="does not open"):
+    with pytest.raises(SnapshotError, match=f"of another snapshot, {copy.folder.name}") as caught:
         here.restore(moved)
+    assert "that name again" in str(caught.value.hint)
     with pytest.raises(SnapshotError, match="manifest of another snapshot"):
         here.restore(moved, keys=ByFiles(copy.keys))
     with pytest.raises(SnapshotError, match="is not there"):
@@ -268,7 +269,7 @@ def test_a_newer_version_s_is_refused_with_both(taken: Taken, here: Here, monkey
 
 
 def test_a_stranger_s_line_among_the_revoked_stops_it(copy: Taken, here: Here, tmp_path: Path) -> None:
-    """Nobody can tell whether it takes access away that the snapshot gives."""
+    """Nobody can tell whether it takes access away that the snapshot gives. Also through a link, beside which is no such line."""
     other = DataFolder(tmp_path / "other")
     create(other)
     state = open_state(other)
@@ -276,8 +277,10 @@ def test_a_stranger_s_line_among_the_revoked_stops_it(copy: Taken, here: Here, t
     state.registry.revoke("x")
     Revocations.from_backup_folder(copy.folder.parent, state).keep(state.registry)
     state.close()
-    with pytest.raises(StorageError, match="has not signed"):
-        here.restore(copy)
+    (tmp_path / "latest").symlink_to(copy.folder)
+    for folder in (copy.folder, tmp_path / "latest"):
+        with pytest.raises(StorageError, match="has not signed"):
+            here.restore(dataclasses.replace(copy, folder=folder))
     assert here.is_untouched()
 
 
