@@ -188,7 +188,8 @@ _UNTIL = re.compile(
     re.IGNORECASE,
 )
 _COUNTED_FROM = re.compile(
-    r"\b(?:day|night|morning|evening|week|weekend|month|year|hour|tag|abend|woche|monat|jour|semaine|d[ií]a|giorno)[a-z]*\s+\Z",
+    r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)?day|night|morning|evening|week|weekend|month|year|hour|tag|abend|woche|monat|"
+    r"(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch|jour|semaine|d[ií]a|giorno)[a-z]*\s+\Z",
     re.IGNORECASE,
 )
 """Before such words: "the day before 2026-05-03" is one day, which is near the named one."""

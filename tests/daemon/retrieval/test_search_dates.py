@@ -177,6 +177,7 @@ def test_words_that_point_to_days(asked: str, days: str) -> None:
         ("what worked before yesterday's deploy", "the time until 2026-05-19"),
         # One day that is near another, and what is still to come: the day that is named.
         ("what did we do the day before 2026-05-12", "2026-05-12"),
+        ("what did we do the Tuesday before 2026-05-12", "2026-05-12"),
         ("what is due before 2026-06-12", "2026-06-12"),
         ("what is closed until tomorrow", "2026-05-21"),
     ],
