@@ -66,8 +66,10 @@ def _expected_revision(request: Request) -> int | None:
     """Return the revision that the document must have; 0: it must not exist. Raises RefusalError:
     malformed, or both conditions.
     """
-    expected, is_new = expected_revision(request), request.headers.get("if-none-match") == "*"
-    if request.headers.get("if-match") == "*" or (is_new and expected is not None):
+    expected, absent = expected_revision(request), request.headers.get("if-none-match")
+    is_new = absent is not None and absent.strip() == "*"
+    is_other = absent is not None and not is_new  # a condition that cannot be kept is no wish for none
+    if request.headers.get("if-match") == "*" or is_other or (is_new and expected is not None):
         raise RefusalError(
             400,
             "invalid",

@@ -87,6 +87,7 @@ def test_a_file_is_written_whole(gateway: Gateway, writer: str) -> None:
     assert raw.body == b"# Plan\n\nOne."
     put = {"content": "# Plan\n\nTwo.\n"}
     assert gateway.request("PUT", path, put, token=writer, headers={"If-None-Match": "*"}).status == 412
+    assert gateway.request("PUT", path, put, token=writer, headers={"If-None-Match": '"1"'}).status == 400
     assert gateway.request("PUT", path, put, token=writer, headers={"If-Match": '"5"'}).status == 412
     changed = gateway.request("PUT", path, put, token=writer, headers={"If-Match": '"1"'})
     assert (changed.status, changed.headers["etag"]) == (200, '"2"')
