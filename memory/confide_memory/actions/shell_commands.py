@@ -22,7 +22,7 @@ _PART: Final = re.compile(r"(?:\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|\\[\s\S]|(?!&&|(
 """A command in a line: all up to a mark between two that is not within quotes."""
 _DURATION: Final = re.compile(r"\d+(?:\.\d+)?[smhd]?")
 _WORDS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "("})
-"""What may precede a command in a script."""
+"""Words that may precede a command in a script."""
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
 _INNER: Final = re.compile(r"-[a-z]*c")
 _RUNNERS: Final = frozenset(

@@ -49,7 +49,7 @@ NUMBERS |= {"eight": 8, "nine": 9, "ten": 10}
 MOST_BACK = 3660  # days
 _FIRST_YEAR: Final = 1970
 _LEAST_LEAP_YEARS: Final = 9
-"""One of so many years in a row has a 29 February: from 1896 to 1904 there was none."""
+"""Years in a row of which at least one has a 29 February: 1897 to 1903 had none."""
 MOST_DAYS_NAMED = 31
 """Days whose dates are searched for one by one; a longer time is searched for by its months."""
 MOST_MONTHS_NAMED = 24

@@ -301,7 +301,7 @@ def _below(folder: Path, passed: Passed) -> Iterator[Path]:
             except FileNotFoundError:
                 continue  # deleted since the folder was listed
             except OSError:
-                is_file = True  # reading it tells why not
+                is_file = True  # reading it reports the reason
             if is_file:
                 yield file
 

@@ -42,7 +42,7 @@ _LETTERED: Final = _STRING + r"'(?:\\[^\n]{1,10}?|[^'\\\n])'"
 _LETTERED_ENDINGS: Final = frozenset("rs java kt kts go mod c h cc cpp hpp cs swift scala zig m proto".split())  # noqa: SIM905
 _LIFETIME: Final = re.compile(r"'[A-Za-z_]\w*")
 _UNREAD: Final = re.compile(r"[\"'`]|<<<|^[ \t]*\\\\|#/", re.MULTILINE)
-"""What is left of a string that goes on over several lines in a way of its own language."""
+"""Remains of a string that continues over several lines in a way of its own language."""
 _BEHIND: Final = frozenset("yml yaml toml tf hcl r jl nim ps1 gql graphql cmake sql lua hs elm".split())  # noqa: SIM905
 """Languages in which a `#` or `--` behind a blank and outside of quotes always begins a comment."""
 _AS_TEXT: Final = frozenset("properties ini cfg conf env pl dockerfile".split())  # noqa: SIM905
@@ -368,7 +368,7 @@ _OPEN_WORD: Final = re.compile(
 _BODY: Final = re.compile(
     r"[^;{}=()]{0,200}\{|\s*(?:=>|:(?![:=])|=(?!=)|(?:const|noexcept|override|throws|async|where)\b)|[ \t]+->"
 )
-"""What follows the parameters of a definition, and not those of a call."""
+"""Text that follows the parameters of a definition, and not those of a call."""
 _ABOVE: Final = ("@", "#[", "template", "sig ")
 _TYPED: Final = frozenset("c h cc cpp hpp m cs java".split())  # noqa: SIM905
 _TYPE: Final = re.compile(r"[\w*&<>:, \t\x02()-]*[\w*&>)]")
@@ -387,8 +387,8 @@ _APPLIED: Final = {
     "prisma": r"[ \t]+\w",
     "sql": r"[ \t]+\w",
 }
-"""What follows the name, by languages in which a line that begins with it may define it, without a
-word or a sign of its own.
+"""Text that follows a name, for languages in which a line that begins with the name may define it,
+without a word or a sign of its own.
 """
 _LISTED: Final = frozenset({"yml", "yaml"})
 """Languages in which the items of a list may be as far to the left as its name."""

@@ -43,7 +43,9 @@ MOST_NAMED: Final = 2
 MOST_WAITING: Final = 16
 """Changed files that wait to be compared, each with its contents in memory."""
 MOST_AROUND: Final = 8
-"""Lines on each side of a part that tell it from its twins; if they do not, all of its file counts."""
+"""Most lines on each side of a part that distinguish it from equal lines elsewhere in its file; if they
+are not enough, the whole file counts.
+"""
 AT_ONCE_BYTES: Final = 16 * 1024
 """Size up to which a changed file is compared at once; a larger one in a thread of its own."""
 NO_KEYS: Final = "no keys of the space"
@@ -427,7 +429,7 @@ def _window_alone(part: ProjectPart, code: str) -> list[code_text.CodeLine]:
     first, end = own[0], own[-1] + 1
     for _ in range(MOST_AROUND):
         window = lines[first:end]
-        # The first line's step is to the line before, which is none of the part.
+        # The first line's step is relative to the line before, outside the part.
         said = [(line.text, line.step) for line in window[1:]]
         twins = (
             at

@@ -193,8 +193,8 @@ def standing(use: PlannedUse, allow: Mapping[str, Sequence[str]], approvals: App
 
 
 def _file_state(path: str) -> tuple[str, ...]:
-    """Return what tells a file from others and from itself after a change; empty if there is no such
-    file. Unlike the other times, the last one cannot be set back.
+    """Return the identity of a file, its size and times, which differ after a change; empty if there
+    is no such file. Unlike the other times, the last one cannot be set back.
     """
     try:
         found = Path(path).stat()

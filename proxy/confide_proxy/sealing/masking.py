@@ -61,8 +61,8 @@ _ADDRESS_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _LETTERS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _PADDING: Final = 2
 _COLOUR: Final = re.compile(rb"\x1b(?:\Z|\[[0-?]*[ -/]*(?:[@-~]|\Z)|[()](?:[0-9A-Za-z]|\Z))")
-"""What programs write for a terminal within a text, as `grep --color` around what it found, also without
-its end. Others, such as links, have text of their own.
+"""An escape sequence that programs write within a text, as `grep --color` does around a match; also one
+without its end. Other sequences, such as links, contain text of their own.
 """
 _PUBLIC_LINE: Final = re.compile(rb"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 SHOWN: Final = b"(masked)"

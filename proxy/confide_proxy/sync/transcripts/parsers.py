@@ -183,7 +183,8 @@ def mention(tool: str, arguments: Any) -> str:
     whole = sendable(said)
     line = _line(whole)
     if line.endswith("…") and _FETCHES.search(line) is None and (fetches := _FETCHES.search(whole)):
-        # What was cut off tells that the agent read text of others. An address may be a credential.
+        # The part that was cut off shows that the agent read text of others. An address may be a
+        # credential.
         line += f" {fetches[0].strip()}…" if "/" not in fetches[0] else " http://…"
     name = " ".join(sendable(tool).split())[:64] or "unnamed"
     return f"[tool {name}: {line}]" if line else f"[tool {name}]"
