@@ -185,7 +185,9 @@ async def test_what_is_the_same_as_what_was_proven_is_not_opened_again(filled: B
     assert (filled.folder(first.manifest) / database_of(filled.space())).samefile(
         filled.folder(second.manifest) / database_of(filled.space())
     )
-    assert second.manifest.spaces == first.manifest.spaces  # its canaries are those of then
+    # Its canaries are those of then, also if the daemon wrote to its log in the background, so that they were asked anew.
+    now, then = (replace(one.manifest.spaces[filled.space()], asked_at=None) for one in (second, first))
+    assert now == then
 
 
 async def test_a_locked_space_is_copied_and_proven_once_a_machine_has_brought_its_key(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from tests.support.sealing.rosters import DESKTOP, LAPTOP, NOW, PHONE, SPACE, device, shared
 
 from confide_crypto.keys.identity import Identity
@@ -108,3 +110,23 @@ async def test_what_a_device_forgot_before_its_removal_is_forgotten_on_those_tha
     await late.connect(shown, after)
     assert not late.waits
     assert all(one.is_signed for one in shown.records)
+
+
+async def test_a_briefing_that_a_session_is_writing_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is renamed over the one that was read before; so it must be read under its new name."""
+    machine = Machine(tmp_path, DESKTOP)
+    machine.paths.briefings.mkdir()
+    written = machine.paths.briefings / ".new"
+    written.write_text(json.dumps({"lines": [LINE]}))
+    read = Path.read_bytes
+
+    def read_bytes(file: Path) -> bytes:
+        if file == written:
+            file.rename(machine.paths.briefings / "shop.json")
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    await machine.connect(Shown([record(LAPTOP)]), rosters()[0])
+    assert not list(machine.paths.briefings.iterdir())

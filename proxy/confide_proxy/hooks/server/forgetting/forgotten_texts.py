@@ -44,6 +44,8 @@ TAKE_DEADLINE_S: Final = 600.0
 _LOCK_S: Final = 5.0
 _MOST_ROUNDS: Final = 10_000
 _MOST_CACHE: Final = 1 << 20
+_PASSES: Final = 16
+"""Passes over the files, of which sessions may write some meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,17 +330,27 @@ def scrub(paths: ProxyPaths, guards: list[ForgetGuard]) -> int:
 
 def _scrub_caches(paths: ProxyPaths, is_in: Callable[[str], bool]) -> int:
     removed = 0
+    gone: FileNotFoundError | None = None
     try:
-        files = [file for file in paths.briefings.iterdir() if file.is_file()] if paths.briefings.is_dir() else []
-        for file in files:
-            data = file.read_bytes()
-            is_known = len(data) <= _MOST_CACHE
-            if not is_known or any(map(is_in, _texts(_parse_json(data)))):
-                file.unlink()
-                removed += 1
+        for _ in range(_PASSES):
+            files = [file for file in paths.briefings.iterdir() if file.is_file()] if paths.briefings.is_dir() else []
+            gone = None
+            for file in files:
+                try:
+                    data = file.read_bytes()
+                    is_known = len(data) <= _MOST_CACHE
+                    if not is_known or any(map(is_in, _texts(_parse_json(data)))):
+                        file.unlink()
+                        removed += 1
+                except FileNotFoundError as error:
+                    # A session has just renamed it over a file that may have been read before.
+                    gone = error
+            if gone is None:
+                return removed
     except OSError as error:
         raise StateError(paths.briefings, error) from error
-    return removed
+    assert gone is not None
+    raise StateError(paths.briefings, gone)
 
 
 def _scrub_usage(paths: ProxyPaths, guards: list[ForgetGuard]) -> int:
