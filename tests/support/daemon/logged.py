@@ -132,12 +132,12 @@ def _none() -> HashedEmbedder:
 def held(path: Path, key: bytes) -> dict[str, list[str]]:
     """All truths of a database, with the rows of each; without what says how far derived rows have followed.
 
-    Nor with what a daemon notes of its clock in the background, soon after it has opened a space: one that closes it again at once may
-    not have come to that, and then only the next one has the note.
+    Nor with what a daemon notes of its clock, and of notes that repeat each other, in the background, soon after it has opened a space:
+    one that closes it again at once may not have come to that, and then only the next one has the note. It goes with the next write.
     """
     with closing(connect(path, key, writer=False)) as connection:
         found = {}
-        for table in truths(connection):
+        for table in (one for one in truths(connection) if one != "night_findings"):
             rows = (row for row in rows_of(connection, table) if table != "mark" or row[0] not in CLOCK_NOTES)
             found[table] = sorted(map(repr, rows))
         # What was given out once is never given out again (PROTOCOL.md 9.2).
