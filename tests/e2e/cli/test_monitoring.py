@@ -7,17 +7,17 @@ import os
 import pty
 import re
 import shutil
-import socket
 import subprocess
 import tomllib
 import urllib.request
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 from tests.support.programs.confided import Confided
 from tests.support.programs.processes import CONFIDED, wait_until
 
@@ -155,8 +155,7 @@ def block(language: str) -> str:
 def test_the_page_gets_prometheus_its_figures_step_by_step(confided: Confided) -> None:
     """Its token, its section of daemon.toml and its curl, with a free port; its prometheus.yml, where promtool is installed."""
     make, curl = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     subprocess.run(["/bin/sh", "-c", make], cwd=confided.home, check=True, timeout=DEADLINE_S)
     token = confided.home / "metrics.token"
     assert tomllib.loads(block("toml"))["metrics"].keys() == {"listen", "token_file"}

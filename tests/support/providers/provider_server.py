@@ -20,6 +20,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from tests.support.deadline import DEADLINE_S
+from tests.support.network.ports import free_port
 
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 
@@ -53,7 +54,7 @@ class ProviderServer:
         self._faults: deque[Answer] = deque()
         self._always: Answer | None = None
         self._bad: dict[str, Answer] = {}
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", free_port()), _Handler)
         self._http.provider = self  # type: ignore[attr-defined]
         self._http.daemon_threads = True
         self._scheme = "http" if tls is None else "https"
