@@ -1,8 +1,9 @@
 """Normalized source text: two versions are equal if they differ only in comments, blank space and
 line ends.
 
-Text that may or may not be a comment counts as code. A difference too many only shows a note as
-changed; one too few would show an outdated note as current.
+Text that may or may not be a comment counts as code, and so does a comment that a compiler, a
+build or a generator reads. A difference too many only shows a note as changed; one too few would
+show an outdated note as current.
 """
 
 from __future__ import annotations
@@ -47,8 +48,19 @@ _BEHIND: Final = frozenset("yml yaml toml tf hcl r jl nim ps1 gql graphql cmake 
 """Languages in which a `#` or `--` behind a blank and outside of quotes always begins a comment."""
 _AS_TEXT: Final = frozenset("properties ini cfg conf env pl dockerfile".split())  # noqa: SIM905
 """Files in which a `#` behind other text may belong to it."""
-_COMMENT: Final = r"(?:(?<=[\s;{}(),=])|(?<![\s\S]))(?:/\*[\s\S]*?\*/|//(?!go:)[^\n]*)"
-"""A comment, but not `//` in an address, `/*` in a regular expression, nor what the compiler of Go reads."""
+_COMMENT: Final = r"(?:(?<=[\s;{}(),=])|(?<![\s\S]))(?:/\*[\s\S]*?\*/|//[^\n]*)"
+"""A comment, but not `//` in an address, nor `/*` in a regular expression."""
+_DIRECTIVE: Final = re.compile(
+    r"[-/#\s]*@ ?(?!param|return|see|type|prop|todo|author|class|deprecated)\w"
+    r"|[-/*#\s]*(?:\+[a-z]|'[ \t]*@|\$ -\w|<(?:reference|amd)\b|(?:SBATCH|PBS|BSUB)\b|[a-z]\w*:[a-z]\w|[a-z]+(?:[-_][a-z]+)+:"
+    r"|(?:coding|encoding|cython|distutils)[:=]|name: \w+ :\w|(?:syntax|escape|check) ?=|import [\"'])"
+    r"|/\*(?:[^@]*+@)+?(?:(?<=[*\n]@)|(?<=[*\n]\s@))(?:[A-Z]|jsx|ts-|flow|\w+-environment)"
+)
+"""A comment that programs read, such as `//go:embed`, `# syntax=`, `-- +goose Up`, or annotations of PHP."""
+_SCRIPT: Final = re.compile(r"^# /// \w+(?:\n#(?! ///)[^\n]*)*\n# ///$", re.MULTILINE)
+"""The metadata of a Python script (PEP 723), which names what it needs."""
+_CGO: Final = re.compile(r"^(?:import)?[ \t]*\"C\"", re.MULTILINE)
+"""The import below a comment that is C."""
 _PYTHON: Final = r'(#[^\n]*)|("""(?:\\[\s\S]|[^\\])*?"""|\'\'\'(?:\\[\s\S]|[^\\])*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')'
 _QUOTED: Final = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
 _SPANNING: Final = re.compile(
@@ -95,7 +107,7 @@ def whole(path: str, text: str) -> str:
     """Return the normalized text of a whole file, for comparison."""
     family = family_of(path)
     if family == "python" and len(text) <= MOST_DUMPED and (tree := parse_python(text)) is not None:
-        return dump_tree(tree)
+        return "\n".join((dump_tree(tree), *_directives(text)))
     if family in ("json", "toml"):
         try:
             return canonical(data(path, text))
@@ -104,6 +116,12 @@ def whole(path: str, text: str) -> str:
     if family == "braces" or _ending(path) == "json":
         return _join_words(path, text)
     return "\n".join(f"{line.step} {line.text}" for line in lines(path, text))
+
+
+def _directives(text: str) -> Iterator[str]:
+    """Yield the comments of a Python file that programs read."""
+    yield from (line[0] for line in re.finditer(r"^[ \t]*#[^\n]*", text, re.MULTILINE) if _DIRECTIVE.match(line[0]))
+    yield from (script[0] for script in _SCRIPT.finditer(text))
 
 
 # -- data ---------------------------------------------------------------------------------------------------------
@@ -195,7 +213,7 @@ def lines(path: str, text: str) -> list[CodeLine]:
     before = 0
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
-        is_comment = mark is not None and not is_lexed and not is_exact and stripped.startswith(mark)
+        is_comment = mark is not None and not is_lexed and not is_exact and _is_remark(stripped, mark)
         if not stripped or (is_comment and not (number == 1 and stripped.startswith("#!"))):
             continue
         indent = _width(line)
@@ -208,6 +226,11 @@ def lines(path: str, text: str) -> list[CodeLine]:
         found.append(CodeLine(number, depth - before, said))
         before = depth
     return found
+
+
+def _is_remark(line: str, mark: str) -> bool:
+    """Return True if a line is only a comment, and for people alone."""
+    return line.startswith(mark) and _DIRECTIVE.match(line) is None
 
 
 def _width(line: str) -> int:
@@ -280,7 +303,8 @@ def _blank_comments(path: str, text: str, *, keeps_strings: bool) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match[1] is not None and is_read and _is_certain(path, match, pattern):
             return re.sub(r"[^\n]", " ", match[0])
-        return match[0] if keeps_strings else _blank_out(match[0])
+        is_kept = keeps_strings or (match[1] is not None and _DIRECTIVE.match(match[1]))
+        return match[0] if is_kept else _blank_out(match[0])
 
     return pattern.sub(replaced, text)
 
@@ -292,20 +316,26 @@ def _blank_out(text: str) -> str:
 
 def _is_read(path: str, text: str, pattern: re.Pattern[str]) -> bool:
     """Return False if a text has a string that the pattern does not find, so that what looks like a
-    comment may be within it.
+    comment may be within it, or if comments are code of another language.
     """
     if family_of(path) == "python":
-        return True
+        return _SCRIPT.search(text) is None
+    if _ending(path) == "go" and _CGO.search(text):
+        return False
     bare = pattern.sub("", text)
     return _UNREAD.search(_LIFETIME.sub("", bare) if _ending(path) in _LETTERED_ENDINGS else bare) is None
 
 
 def _is_certain(path: str, comment: re.Match[str], pattern: re.Pattern[str]) -> bool:
-    """Return False if what looks like a comment may be within a string that is not understood."""
+    """Return False if programs read a comment, or if what looks like one may be within a string that
+    is not understood.
+    """
+    if _DIRECTIVE.match(comment[1]):
+        return False
     text = comment.string
     before = text[text.rfind("\n", 0, comment.start()) + 1 : comment.start()]
     if not before.strip():
-        return True
+        return not (_ending(path) in ("jsx", "tsx") and _is_between_tags(comment))
     if family_of(path) == "python":  # a string within another one, as `f"{row["#"]}"`
         return '"' not in comment[0] and "'" not in comment[0]
     if _ending(path) in ("jsx", "tsx") and ("</" in text or "/>" in text):
@@ -316,6 +346,15 @@ def _is_certain(path: str, comment: re.Match[str], pattern: re.Pattern[str]) -> 
         bare = _LIFETIME.sub("", bare)
     # A slash may begin a regular expression, and `url(//` an address.
     return not any(mark in bare for mark in "\"'`/") and not bare.endswith("url(")
+
+
+def _is_between_tags(comment: re.Match[str]) -> bool:
+    """Return True if a line that looks like a comment may be text that a page shows."""
+    before = comment.string[max(0, comment.start() - _MOST_LINE) : comment.start()].rstrip()
+    behind = comment.string[comment.end() : comment.end() + _MOST_LINE].lstrip()
+    return comment[1].startswith("//") and (
+        (before.endswith(">") and not before.endswith("=>")) or behind.startswith(("</", "<>"))
+    )
 
 
 def _join_words(path: str, text: str) -> str:
@@ -514,13 +553,14 @@ def _first_line(path: str, code: str, starts: list[int], at: int, least: int) ->
     while number > max(least, top - _MOST_ABOVE):
         number -= 1
         said = _line(code, starts, number).strip()
-        if not said.strip(_HIDDEN) or said.startswith(mark):
+        if not said.strip(_HIDDEN) or _is_remark(said, mark):
             continue
         depth += sum(said.count(sign) for sign in ")]}") - sum(said.count(sign) for sign in "([{")
         if depth > 0:
             continue
         is_type = _ending(path) in _TYPED and number == top - 1 and _TYPE.fullmatch(said) is not None
-        if depth < 0 or not (said.startswith(_ABOVE) or is_type or (said[0] == "[" and said[-1] != ";")):
+        is_read = said.startswith(mark) or (family == "braces" and said.startswith(("//", "/*", "*")))
+        if depth < 0 or not (is_read or said.startswith(_ABOVE) or is_type or (said[0] == "[" and said[-1] != ";")):
             break
         top = number
     return top

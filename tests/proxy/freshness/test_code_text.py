@@ -18,6 +18,9 @@ SAME = {
     "a quote in a regular expression": ("a.js", "x.split(/['\"]/); // don't\ny();", "x.split(/['\"]/);\ny();"),
     "a comment between tags": ("a.tsx", "x = <p>{/* one */}a</p>;", "x = <p>{}a</p>;"),
     "a comment behind shell": ("run.sh", "if true; then # one\n  a\nfi\n", "if true; then\n  a\nfi\n"),
+    "remarks with a colon": ("a.sh", "# why: one\n# note: a=1\n# http://one.test\nmake\n", "# why: two\nmake\n"),
+    "remarks for readers": ("a.js", "/** @type {A} one */\n// @see one\nx();", "/**\n * @param one\n */\nx();"),
+    "a remark on code with tags": ("a.tsx", "// one\nx = <p>a</p>;\n// two\ny();\n", "x = <p>a</p>;\n// 2\ny();\n"),
     "prose": ("a.md", "# Plan\n\nOne  step.\n", "# Plan\nOne step.\r\n"),
 }
 OTHER = {
@@ -55,6 +58,56 @@ OTHER = {
     "a text below a remark": ("a.yml", "a: | # told\n  # one\n", "a: | # told\n  # two\n"),
     "an interpreter": ("run.sh", "#!/bin/sh\nmake\n", "#!/bin/bash\nmake\n"),
     "an order to the compiler": ("a.go", "//go:embed one.txt\nvar s string\n", "//go:embed two.txt\nvar s string\n"),
+    "a constraint of a build": ("a.go", "// +build linux\n\npackage a\n", "// +build windows\n\npackage a\n"),
+    "C above a line of Go": ("a.go", '/*\n#define A 1\n*/\nimport "C"\n', '/*\n#define A 2\n*/\nimport "C"\n'),
+    "the syntax of an image": (
+        "Dockerfile",
+        "# syntax=docker/dockerfile:1.4\nFROM a\n",
+        "# syntax=docker/dockerfile:1.7\nFROM a\n",
+    ),
+    "a check that is off": ("a.ts", "// @ts-nocheck\nx();\n", "x();\n"),
+    "where JSX goes": ("a.jsx", "/** @jsx h */\nx();\n", "/** @jsx k */\nx();\n"),
+    "a reference to types": ("a.ts", '/// <reference types="node" />\nx();\n', '/// <reference types="bun" />\nx();\n'),
+    "the environment of a test": (
+        "a.test.ts",
+        "// @vitest-environment jsdom\nx();\n",
+        "// @vitest-environment node\nx();\n",
+    ),
+    "what a script needs": (
+        "a.py",
+        '# /// script\n# dependencies = [\n#   "requests<3",\n# ]\n# ///\nx()\n',
+        '# /// script\n# dependencies = [\n#   "requests<4",\n# ]\n# ///\nx()\n',
+    ),
+    "the letters of a file": ("a.py", "# -*- coding: latin-1 -*-\nx()\n", "# -*- coding: utf-8 -*-\nx()\n"),
+    "a language's level": ("a.py", "# cython: language_level=2\nx()\n", "# cython: language_level=3\nx()\n"),
+    "strings that are frozen": (
+        "a.rb",
+        "# frozen_string_literal: true\nx()\n",
+        "# frozen_string_literal: false\nx()\n",
+    ),
+    "an order to a scheduler": (
+        "run.sh",
+        "#!/bin/sh\n#SBATCH --time=1:00\nmake\n",
+        "#!/bin/sh\n#SBATCH --time=2:00\nmake\n",
+    ),
+    "a schema": ("a.yml", "# yaml-language-server: $schema=one\na: 1\n", "# yaml-language-server: $schema=two\na: 1\n"),
+    "a template's order": ("a.yml", '#@ load("one")\na: 1\n', '#@ load("two")\na: 1\n'),
+    "the name of a query": ("a.sql", "-- name: GetUser :one\nSELECT 1;\n", "-- name: GetUser :many\nSELECT 1;\n"),
+    "the way of a migration": ("a.sql", "-- +goose Up\nSELECT 1;\n", "-- +goose Down\nSELECT 1;\n"),
+    "an import": (
+        "a.graphql",
+        '#import "./one.graphql"\ntype A { b: Int }\n',
+        '#import "./two.graphql"\ntype A { b: Int }\n',
+    ),
+    "the version of the tools": (
+        "Package.swift",
+        "// swift-tools-version: 5.7\nx()\n",
+        "// swift-tools-version: 5.9\nx()\n",
+    ),
+    "a route": ("a.php", "/**\n * @Route('/one')\n */\nf();\n", "/**\n * @Route('/two')\n */\nf();\n"),
+    "a remark that is shown": ("a.tsx", "x = <p>\n  // one\n</p>;", "x = <p>\n  // two\n</p>;"),
+    "one behind a text": ("a.tsx", "x = <p>\n  see\n  // one\n</p>;", "x = <p>\n  see\n  // two\n</p>;"),
+    "exports of R": ("a.R", "#' @export\nx()\n", "#' @keywords internal\nx()\n"),
 }
 
 
@@ -150,6 +203,8 @@ PARTS = {
     "a field and its use": ("A.java", "pay", "class A {\n  private int pay = 1;\n  void a() {\n    pay = 3;\n  }\n}\n"),
     "a text of several lines": ("a.js", "pay", "const pay = `\n  a\n  1`;\n"),
     "an assertion of a type": ("a.ts", "pay", "const pay = a\nas B1\n"),
+    "an order above it": ("a.go", "pay", "//go:embed 1.txt\nvar pay string\n"),
+    "an annotation for a query": ("a.sql", "pay", "-- @cached 1\nCREATE VIEW pay AS SELECT 2;\n"),
     "a macro": ("a.h", "PAY", "#define PAY \\\n1\nint PAY = 2;\n"),
 }  # fmt: skip
 
