@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import hmac
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -468,9 +469,10 @@ def _hash(key: bytes, part: ProjectPart, content: bytes) -> str:
 
 
 def _raw(key: bytes, part: ProjectPart, data: bytes) -> str:
-    return hashlib.blake2b(
-        join_parts(part.path.encode(), data), key=key, person=b"confide-file-1", digest_size=8
-    ).hexdigest()
+    # Processors have instructions for SHA-256: with them it takes half of the time of BLAKE2b.
+    hashed = hmac.new(key, join_parts(b"confide-file-2", part.path.encode()), "sha256")
+    hashed.update(data)
+    return hashed.hexdigest()[:16]
 
 
 def _state_label(name: str, state: TieState, why: str) -> str:
