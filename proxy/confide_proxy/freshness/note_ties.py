@@ -51,6 +51,9 @@ AT_ONCE_BYTES: Final = 16 * 1024
 """Size up to which a changed file is compared at once; a larger one in a thread of its own."""
 NO_KEYS: Final = "no keys of the space"
 _LATE: Final = "not in time"
+_ABSENT: Final = "not here"
+_NEVER_SEEN: Final = "- - - -"
+"""A value of `seen` that no part has."""
 _AMID: Final = "git is in the middle of a rebase or a merge"
 _GIT: Final = "git:"
 _LINES: Final = re.compile(r":([1-9]\d{0,6})(?:-([1-9]\d{0,6}))?$")
@@ -252,11 +255,13 @@ class ProjectTies:
 
     # -- checking -------------------------------------------------------------------------------------------------
 
-    def verdict(self, seen: Mapping[str, str], *, until: float) -> TieVerdict | None:
+    def verdict(self, seen: Mapping[str, str], *, until: float, about: Iterable[str] = ()) -> TieVerdict | None:
         """Compare the parts in a note's field `seen` with their present state. Return None if the
-        field has no valid entry.
+        field has no valid entry, and every part in `about` exists.
 
         Args:
+            about: the entries of the note's field `about`. One that is not in `seen`, and names
+                nothing here, is reported as unchecked.
             until: when to stop, on the clock of `time.monotonic`. Parts that take longer are
                 reported as unchecked, and are known at a later call.
         """
@@ -267,16 +272,26 @@ class ProjectTies:
                 state, why = self._state(part, value, until)
                 states.append((name, state, why))
                 days.append(value.rsplit(" ", 1)[1])
+        states += [
+            (name, TieState.UNCHECKED, _ABSENT) for name in about if name not in seen and self._lacks(name, until)
+        ]
         if not states:
             return None
         # Least: one part may have been confirmed later than another.
-        since = min(days)
+        since = min(days, default="")
         if all(state is TieState.GONE for _, state, _ in states):
             return TieVerdict(TieState.GONE, since, tuple(name for name, _, _ in states))
         worst = max((min(state.value, TieState.CHANGED.value) for _, state, _ in states))
         return TieVerdict(
             TieState(worst), since, tuple(_state_label(*each) for each in states if each[1] is not TieState.FRESH)
         )
+
+    def _lacks(self, name: str, until: float) -> bool:
+        """Return True if an entry of `about` has the form of a part of the project, and is not here."""
+        part = part_of(name)
+        if part is None or (part.path and name not in places(name)):
+            return False
+        return self._state(part, _NEVER_SEEN, until)[0] is TieState.GONE
 
     def unchecked(self, seen: Mapping[str, str]) -> dict[str, str]:
         """Return those entries of a field `seen` whose parts cannot be checked here and now."""
@@ -470,7 +485,7 @@ def _hash(key: bytes, part: ProjectPart, content: bytes) -> str:
 
 def _raw(key: bytes, part: ProjectPart, data: bytes) -> str:
     # Processors have instructions for SHA-256: with them it takes half of the time of BLAKE2b.
-    hashed = hmac.new(key, join_parts(b"confide-file-2", part.path.encode()), "sha256")
+    hashed = hmac.new(key=key, msg=join_parts(b"confide-file-2", part.path.encode()), digestmod="sha256")
     hashed.update(data)
     return hashed.hexdigest()[:16]
 

@@ -46,9 +46,14 @@ class _Listing(NamedTuple):
     folders: list[str]
 
 
+class _NoteFields(NamedTuple):
+    seen: dict[str, str]
+    about: list[str]
+
+
 class _KnownTies(NamedTuple):
     stamp: FileStamp
-    seen: dict[str, str]
+    fields: _NoteFields
 
 
 class TiedNotes:
@@ -110,7 +115,7 @@ class TiedNotes:
         text = self.text(path)
         if text is None:
             return None
-        fields, seen = fields_of(text), self._seen_of(path)
+        fields, seen = fields_of(text), self._fields_of(path).seen
         names = about_entries(fields)
         body = content if isinstance(content, str) else "" if seen else front_matter.split(text)[1]
         found = self.ties.seen_for_text(
@@ -124,15 +129,15 @@ class TiedNotes:
 
     def verdict(self, path: str, *, until: float) -> TieVerdict | None:
         """Compare the parts that a note is about with its field `seen`. Return None if the note has
-        no ties.
+        no ties, and names nothing that is not here.
 
         Args:
             path: the path of the note's memory file.
             until: when to stop, on the clock of `time.monotonic`. Parts that take longer are
                 reported as unchecked, and are known at a later call.
         """
-        seen = self._seen_of(path)
-        return self.ties.verdict(seen, until=until) if seen else None
+        seen, about = self._fields_of(path)
+        return self.ties.verdict(seen, until=until, about=about) if seen or about else None
 
     def all(self) -> Iterator[tuple[str, TieVerdict]]:
         """Yield all tied memory files of the project with the state of what they are about, without
@@ -252,23 +257,24 @@ class TiedNotes:
         except (FileNotFoundError, UncheckedError):
             return None
 
-    def _seen_of(self, path: str) -> dict[str, str]:
-        """Return what a memory file says was seen; empty if it is not on this device."""
+    def _fields_of(self, path: str) -> _NoteFields:
+        """Return what a memory file says it is about; empty if it is not on this device."""
         try:
             with OpenedFile(self._root, path, is_memory=True) as file:
                 held = self._cached.get(path)
                 if held is not None and held.stamp == file.stamp:
-                    return held.seen
+                    return held.fields
                 text = file.read().decode("utf-8", "replace")
                 stamp = file.stamp
         except (FileNotFoundError, UncheckedError):
-            return {}
-        seen = seen_in(fields_of(text))
+            return _NoteFields({}, [])
+        fields = fields_of(text)
+        found = _NoteFields(seen_in(fields), about_entries(fields))
         if stamp.is_settled:
             if len(self._cached) >= MOST_HELD:
                 self._cached.clear()
-            self._cached[path] = _KnownTies(stamp, seen)
-        return seen
+            self._cached[path] = _KnownTies(stamp, found)
+        return found
 
 
 def _places(tool: str, lines: list[str]) -> list[int]:

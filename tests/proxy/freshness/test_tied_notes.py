@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -184,6 +185,26 @@ def test_every_memory_file_with_ties_is_listed(shop: Shop) -> None:
     assert CHANGED in shop.marked("memory_search", "1 found.", "", "mem_5abc1 2026-11-20")[2]
     listed = [path for path, verdict in shop.notes.all() if verdict.mark]
     assert listed[-3:] == ["memory/notes/sub/deep/own-5abc1234.md", "MEMORY.md", "memory/decisions.md"]
+
+
+@pytest.mark.parametrize(
+    ("about", "mark"),
+    [
+        ("[kept.py, kpet.py]", "not checked: kpet.py (not here)"),
+        ("src/gone.py:3-9", "not checked: src/gone.py:3-9 (not here)"),
+        ("kept.py#missing", "not checked: kept.py#missing (not here)"),
+        ("git:nowhere", None),  # no repository
+        ("[kept.py, kept.py#x]", None),
+        ("how we pay", None),
+        ("authentication", None),
+    ],
+)
+def test_a_part_that_was_never_here(shop: Shop, about: str, mark: str | None) -> None:
+    """Spelled wrong, or deleted before the note was tied. A subject is no part, and what is here needs no tie to be silent."""
+    path = "memory/notes/typed-4abc1234.md"
+    (shop.root / path).write_text(f"---\nid: mem_typed_17_4abc1234\nabout: {about}\n---\n\nText.\n")
+    verdict = shop.notes.verdict(path, until=monotonic() + 60)
+    assert (verdict.mark if verdict else None) == mark
 
 
 def test_what_cannot_be_checked_is_not_confirmed(shop: Shop) -> None:
