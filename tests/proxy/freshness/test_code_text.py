@@ -49,6 +49,7 @@ OTHER = {
     "a line string": ("a.zig", "const s =\n  \\\\ // one\n;", "const s =\n  \\\\ // two\n;"),
     "an address without quotes": ("a.scss", "a { b: url(//one.test/x); }", "a { b: url(//two.test/x); }"),
     "a class of letters": ("a.js", "x = a.split(b /[ //a]/);", "x = a.split(b /[ //b]/);"),
+    "an expression of Swift": ("a.swift", "let a = /[ //a]/", "let a = /[ //b]/"),
     "a value with a mark": ("a.properties", "a=b #1\n", "a=b #2\n"),
     "a password with a mark": (".env", "A=b #1\n", "A=b #2\n"),
     "a pattern with a mark": ("run.sh", "x=${y# a}\n", "x=${y# b}\n"),
