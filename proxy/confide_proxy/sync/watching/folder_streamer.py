@@ -66,6 +66,9 @@ class _Turn:
         is_over: the connection is closed.
         is_compared: folder and daemon were compared over this connection, and the daemon knows that
             this process watches.
+        comparing: held while folder and daemon are compared.
+        asked: how many comparisons were asked for.
+        answered: how many of them are done: one answers all that were asked for before it began.
     """
 
     folder: Folder
@@ -75,6 +78,9 @@ class _Turn:
     watcher: Watcher | None = None
     is_over: bool = False
     is_compared: bool = False
+    comparing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    asked: int = 0
+    answered: int = 0
 
     @property
     def project(self) -> str:
@@ -147,6 +153,7 @@ class Streamer:
         spawn(self.look_again(attached))
         for turn in self._turns.values():
             if turn.watcher is not None and not turn.is_over:
+                turn.tasks[1:] = (task for task in turn.tasks[1:] if not task.done())
                 turn.tasks.append(spawn(self._begin_again(turn)))
 
     async def look_again(self, attached: Attached | None = None) -> None:
@@ -262,9 +269,23 @@ class Streamer:
         body = self._bodies[turn.project]
         body["watches"] = True
         await ATTACH.ask(self._link, body, timeout_s=ATTACH_DEADLINE_S)
-        await self._files.send_changes(turn.project, None)
-        turn.is_compared = True
-        self._services.well(_comparison(turn))
+        await self._compare(turn)
+        if turn.answered == turn.asked:
+            turn.is_compared = True
+            self._services.well(_comparison(turn))
+
+    async def _compare(self, turn: _Turn) -> None:
+        """Compare the folder with the daemon once more, after a comparison that is under way. Calls
+        that wait for the same one share it: a link that moves again and again, on a busy machine,
+        would otherwise ask for more than get done.
+        """
+        turn.asked += 1
+        own = turn.asked
+        async with turn.comparing:
+            if turn.answered < own:
+                upto = turn.asked
+                await self._files.send_changes(turn.project, None)
+                turn.answered = upto
 
     async def _begin_again(self, turn: _Turn) -> None:
         if not await self._began(turn) and turn.watcher is not None:

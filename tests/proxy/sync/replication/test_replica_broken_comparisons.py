@@ -189,3 +189,36 @@ async def test_a_turn_that_does_not_end_keeps_no_seat(tmp_path: Path, monkeypatc
             finally:
                 goes_on.set()
                 world.streamer.on_down()
+
+
+async def test_moves_of_the_link_do_not_pile_up_comparisons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One runs at a time, and one more begins after the last of the moves, however many there were meanwhile."""
+    async with twelve_files(tmp_path) as (_daemon, _laptop, line):
+        world = World(tmp_path / "here", line)
+        changed = world.files.send_changes
+        goes_on = asyncio.Event()
+        began, now, most = [], 0, 0
+
+        async def slow(project: str, paths: set[str] | None) -> None:
+            nonlocal now, most
+            if project != "shop" or paths is not None:
+                await changed(project, paths)
+                return
+            began.append(moves)
+            now, most = now + 1, max(most, now + 1)
+            await goes_on.wait()
+            await changed(project, paths)
+            now -= 1
+
+        monkeypatch.setattr(world.files, "send_changes", slow)
+        moves = 0
+        async with TaskGroup() as group:
+            await world.streamer.on_up({"space": "s"}, group.create_task)
+            await until(lambda: began)
+            for moves in range(1, 6):  # noqa: B007 - `slow` reads it
+                world.streamer.on_renewed({"space": "s"}, group.create_task)
+                await asyncio.sleep(0.05)
+            goes_on.set()
+            await until(lambda: world.there() == FILES and world.is_well() and not now)
+            assert (began, most) == ([0, 5], 1)
+            world.streamer.on_down()
