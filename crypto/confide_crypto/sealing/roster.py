@@ -184,8 +184,22 @@ class Roster:
     def earlier_keys(self, device: bytes) -> list[bytes]:
         """List the keys that a device had before this one, the latest first.
 
-        A device changes its key by adding the new key with the old one, and then removing the old
-        one with the new one.
+        A device changes its key by adding the new key with the old one, under the same name, and
+        then removing the old one with the new one. With another name it is another device, which
+        has removed the one that added it, such as a lost one: it does not inherit what that one was
+        trusted with.
+        """
+        named = {entry.device.key: entry.device for entry in self.entries if entry.device is not None}
+        found = []
+        for before in self._replaced(device):
+            if named[before].name != named[device].name or named[before].is_paper or named[device].is_paper:
+                break
+            found.append(before)
+        return found
+
+    def _replaced(self, device: bytes) -> list[bytes]:
+        """List the devices that a device replaced, under any names: the one that added it and that
+        it then removed, the one that this one had replaced, and so on.
         """
         added_by, removals = self.added_by, {(entry.signer, entry.removed) for entry in self.entries if entry.removed}
         found: list[bytes] = []
@@ -207,12 +221,14 @@ class Roster:
         """List this device (current or removed), the device that added it, the device that added
         that one, and so on up to the founder of the space.
 
-        Each is given by its first key, since a device that changed its key is still the same.
+        Each is given by its first key, since a device that changed its key is still the same. So may
+        be one that has removed the device that added it, whatever its name: the holder of a device
+        can add another and remove the first.
         """
         added_by = self.added_by
         found: list[bytes] = []
         while True:
-            first = [device, *self.earlier_keys(device)][-1]
+            first = [device, *self._replaced(device)][-1]
             if first in found:
                 return found
             found.append(first)

@@ -489,6 +489,26 @@ def test_who_brought_whom_in_is_told_through_removed_devices_and_new_keys() -> N
     assert len(roster.brought_in_by(LAPTOP.public_key)) == 3
 
 
+def test_a_device_that_removes_the_one_that_added_it_is_another() -> None:
+    """It has neither its keys nor what it added; only a key that was added under the same name is a new one of a device."""
+    first, second, tablet = (Identity(bytes([number]) * 32) for number in (1, 2, 3))
+    roster, keys = founded()
+    for identity, name in ((DESKTOP, "desktop"), (tablet, "tablet")):
+        roster = roster.add(LAPTOP, device(identity, name), keys, now=NOW)
+    lost, _ = roster.remove(DESKTOP, LAPTOP.public_key, keys, now=NOW)
+    assert lost.earlier_keys(DESKTOP.public_key) == []
+    assert lost.brought_in_by(DESKTOP.public_key) == []
+    assert (adder := lost.adder(DESKTOP.public_key)) is not None
+    assert adder.key == LAPTOP.public_key
+    # Whether both are one person's is not known, so of one another they approve nothing.
+    assert lost.above(DESKTOP.public_key) == [LAPTOP.public_key]
+    renewed = roster
+    for old, new in ((LAPTOP, first), (first, second)):
+        renewed = renewed.add(old, device(new, "laptop"), keys, now=NOW)
+        renewed, keys = renewed.remove(new, old.public_key, keys, now=NOW)
+    assert renewed.earlier_keys(second.public_key) == [first.public_key, LAPTOP.public_key]
+
+
 def test_entries_and_bytes_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.OversizedRosterError):
         RosterEntry.parse(bytes(MAX_ENTRY_BYTES + 1))

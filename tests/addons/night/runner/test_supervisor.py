@@ -305,6 +305,29 @@ async def test_whom_runner_toml_does_not_name_approves_nothing(desk: Desk) -> No
     assert await supervisor.work({**slot, "asked_at": time.monotonic()}) == "succeeded"
 
 
+async def test_a_device_that_removed_the_approver_does_not_approve_in_its_place(desk: Desk) -> None:
+    """The desktop is stolen; the laptop, which is named, had added it. A new key of the laptop itself counts."""
+    words = f'approvers = ["{fingerprint_words(LAPTOP.public_key)}"]'
+    both = ROSTER.add(LAPTOP, device(PHONE, "runner"), KEYS, now=NOW)
+    renewed = both.add(LAPTOP, device(STRANGER, "laptop"), KEYS, now=NOW)
+    renewed, _ = renewed.remove(STRANGER, LAPTOP.public_key, KEYS, now=NOW)
+    stolen, keys = both.remove(DESKTOP, LAPTOP.public_key, KEYS, now=NOW)
+    stolen = stolen.add(DESKTOP, device(GHOST, "laptop"), keys, now=NOW)
+    for roster, signer, approver, state in (
+        (stolen, GHOST, DESKTOP, "failed"),
+        (renewed, DESKTOP, STRANGER, "succeeded"),
+    ):
+        desk.roster = roster
+        supervisor = desk.supervisor("true", "push = true", words)
+        supervisor._devices.see(roster.devices, time.time() - 90_000)
+        order = desk.order(signer=signer.public_key.hex())
+        data = order.encode()
+        approved = approve_order(approver, SPACE, data)
+        slot = desk.slot(order, approvals=(approved,), signature=sign_order(signer, SPACE, data))
+        assert await supervisor.work(slot) == state, desk.daemon.ended
+    assert "is not set up to take it" in desk.daemon.of("task-ended")[0]["reason"]
+
+
 def test_who_is_known_is_not_forgotten_and_not_guessed(tmp_path: Path) -> None:
     known, now = KnownDevices(tmp_path), 1_800_000_000.0
     assert known.is_new([b"a"], now)
