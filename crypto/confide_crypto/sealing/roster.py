@@ -208,6 +208,12 @@ class Roster:
             device = before
         return found
 
+    def current(self, device: bytes) -> Device | None:
+        """Return the device on the roster that has this key or had it before; None if it was
+        removed.
+        """
+        return next((one for one in self.devices.values() if device in (one.key, *self.earlier_keys(one.key))), None)
+
     def adder(self, device: bytes) -> Device | None:
         """Return the device that added this current or removed device, with the first key that it
         had; None for the founder of the space.

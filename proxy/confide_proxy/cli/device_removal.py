@@ -39,7 +39,7 @@ from confide_proxy.cli.devices import Name, connect_to_space
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.duties import LostDevices
 from confide_proxy.devices.keyring import Keyring
-from confide_proxy.devices.members import facts, find, remove
+from confide_proxy.devices.members import facts, find, is_called, remove
 from confide_proxy.devices.reseal import Resealing
 from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import DeviceError
@@ -153,7 +153,7 @@ def _once_removed(roster: Roster, name: str) -> Device | None:
     """Return a removed device with this name or these words, if no device of the roster has them:
     its removal may have waited for the daemon, or its answer was lost.
     """
-    if any(name in (each.name, fingerprint_words(each.key)) for each in roster.devices.values()):
+    if any(is_called(roster, each, name) for each in roster.devices.values()):
         return None
     gone = [entry.device for entry in roster.entries if entry.device is not None and entry.device.key in roster.removed]
     return next((each for each in reversed(gone) if name in (each.name, fingerprint_words(each.key))), None)

@@ -161,9 +161,10 @@ class Duties:
         for key in keys:
 
             def make(roster: Roster, held: SpaceKeys | None, key: bytes = key) -> Roster | None:
-                if held is None or key not in roster.devices:
+                device = roster.current(key)  # a thief may have changed its key meanwhile
+                if held is None or device is None:
                     return None
-                return roster.remove(self.identity, key, held, now=int(time.time()))[0]
+                return roster.remove(self.identity, device.key, held, now=int(time.time()))[0]
 
             try:
                 await self.extend(self.link, make)

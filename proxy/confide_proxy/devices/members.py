@@ -64,8 +64,20 @@ def facts(roster: Roster, device: Device) -> dict[str, object]:
     name = printable(device.name)  # another device chose it
     told = {"name": name, "words": fingerprint_words(device.key), "isPaper": device.is_paper, "since": since}
     adder = roster.adder(device.key)
-    by = {"addedBy": adder and printable(adder.name), "addedByWords": adder and fingerprint_words(adder.key)}
-    return {**told, **by, "isAdderRemoved": adder is not None and adder.key not in roster.devices}
+    present = adder and roster.current(adder.key)
+    by = {
+        "addedBy": adder and printable(adder.name),
+        "addedByWords": adder and fingerprint_words((present or adder).key),
+    }
+    return {**told, **by, "isAdderRemoved": adder is not None and present is None}
+
+
+def is_called(roster: Roster, device: Device, name: str) -> bool:
+    """Return True if this is the device's name, or the words of its key or of one that it had
+    before, which the user may have written down then.
+    """
+    keys = (device.key, *roster.earlier_keys(device.key))
+    return name in (device.name, *(fingerprint_words(key) for key in keys))
 
 
 def find(roster: Roster, name: str) -> Device:
@@ -73,7 +85,7 @@ def find(roster: Roster, name: str) -> Device:
     DeviceError if there is none, or if several have the name.
     """
     check_device_name(name)
-    found = [each for each in roster.devices.values() if name in (each.name, fingerprint_words(each.key))]
+    found = [each for each in roster.devices.values() if is_called(roster, each, name)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -166,16 +178,18 @@ async def invite(
 
 
 def remover(identity: Any, key: bytes) -> Any:
-    """Return a function for `Keyring.extend` that removes the device with this key from a roster.
+    """Return a function for `Keyring.extend` that removes the device that has this key, or had it
+    before, from a roster.
 
     Args:
         identity: this device's key pair, which signs the removal.
     """
 
     def make(roster: Roster, keys: SpaceKeys | None) -> Roster | None:
-        if keys is None or key not in roster.devices:
+        device = roster.current(key)  # a thief may have changed its key a moment ago
+        if keys is None or device is None:
             return None
-        return roster.remove(identity, key, keys, now=int(time.time()))[0]
+        return roster.remove(identity, device.key, keys, now=int(time.time()))[0]
 
     return make
 
@@ -190,11 +204,12 @@ async def remove(keyring: Keyring, link: RequestChannel, key: bytes) -> list[End
     """
     keyring.ended_callers = None
     roster = await keyring.extend(link, remover(await keyring.identity(), key))
-    if key in roster.devices:
+    if roster.current(key) is not None:
         require_keys(keyring)
     if keyring.ended_callers is None:
         # It was removed before, maybe by another device just now: ask whether it may connect.
-        entry = next(each for each in reversed(roster.entries) if each.removed == key)
+        removals = [each for each in roster.entries if key in (each.removed, *roster.earlier_keys(each.removed))]
+        entry = removals[-1]
         keyring.ended_callers = await roster_client.extend(link, entry)
     return keyring.ended_callers
 

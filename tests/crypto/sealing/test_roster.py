@@ -496,7 +496,7 @@ def test_a_device_that_removes_the_one_that_added_it_is_another() -> None:
     for identity, name in ((DESKTOP, "desktop"), (tablet, "tablet")):
         roster = roster.add(LAPTOP, device(identity, name), keys, now=NOW)
     lost, _ = roster.remove(DESKTOP, LAPTOP.public_key, keys, now=NOW)
-    assert lost.earlier_keys(DESKTOP.public_key) == []
+    assert (lost.earlier_keys(DESKTOP.public_key), lost.current(LAPTOP.public_key)) == ([], None)
     assert lost.brought_in_by(DESKTOP.public_key) == []
     assert (adder := lost.adder(DESKTOP.public_key)) is not None
     assert adder.key == LAPTOP.public_key
@@ -507,6 +507,9 @@ def test_a_device_that_removes_the_one_that_added_it_is_another() -> None:
         renewed = renewed.add(old, device(new, "laptop"), keys, now=NOW)
         renewed, keys = renewed.remove(new, old.public_key, keys, now=NOW)
     assert renewed.earlier_keys(second.public_key) == [first.public_key, LAPTOP.public_key]
+    for key in (LAPTOP, first, second):
+        assert renewed.current(key.public_key) == renewed.devices[second.public_key]
+    assert renewed.current(bytes(32)) is None
 
 
 def test_entries_and_bytes_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

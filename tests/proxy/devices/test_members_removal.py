@@ -13,14 +13,17 @@ from tests.support.deadline import DEADLINE_S
 from tests.support.sealing.devices import SPACE, Device
 
 from confide_crypto.errors import ConfideError, DeniedError, RequestError
-from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing.pairing import DeviceInvite
+from confide_crypto.sealing.roster import Roster
 from confide_crypto.sealing.roster_entry import Card
+from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open_channel import connect
 from confide_daemon.access.enrolled_callers import Grants
 from confide_proxy.devices import roster_client
+from confide_proxy.devices.device_rotation import prepare_roster
 from confide_proxy.devices.duties import LostDevices
-from confide_proxy.devices.members import remove, require_keys
+from confide_proxy.devices.members import find, remove, require_keys, roster_json
 
 
 @pytest.fixture
@@ -159,3 +162,63 @@ async def test_what_was_declared_lost_while_the_daemon_was_away_is_removed_first
     assert list(keyring.roster.devices) == [ann.identity.public_key]
     assert [one.alias for one in daemon.state.registry.callers()] == ["ann"]
     assert LostDevices(ann.paths.rosters).of(keyring.roster.space) == []
+
+
+async def renew(daemon: Serving, device: Device) -> Identity:
+    """Change a device's key as `confide device key rotate` does; return the old one."""
+    old, new, now = device.identity, Identity.generate(), int(time.time())
+
+    def drop(roster: Roster, keys: SpaceKeys | None) -> Roster:
+        assert keys is not None
+        return roster.remove(new, old.public_key, keys, now=now)[0]
+
+    async with device.connected() as link:
+        await prepare_roster(device.paths.rosters, device.keyring(), link, old, new, now=now)
+        daemon.state.registry.name_successor(old.public_key, new.public_key, session="s")
+    device.paths.identity.unlink()
+    new.save(device.paths.identity)
+    async with device.connected() as link:
+        await device.keyring().extend(link, drop)
+    return old
+
+
+async def test_a_lost_device_that_changed_its_key_before_the_daemon_was_back_is_removed(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    """It was declared lost by the key that this device knew."""
+    ann, laptop = await space_of(daemon, tmp_path, "ann", "laptop")
+    old = await renew(daemon, laptop)
+    keyring = ann.keyring()
+    await keyring.recall()
+    assert keyring.roster is not None
+    LostDevices(ann.paths.rosters).add(keyring.roster.space, old.public_key)
+    keyring = await ann.visit()
+    assert keyring.roster is not None
+    assert list(keyring.roster.devices) == [ann.identity.public_key]
+    assert [one.alias for one in daemon.state.registry.callers()] == ["ann"]
+
+
+async def test_a_device_is_found_by_the_words_of_a_key_that_it_had(daemon: Serving, tmp_path: Path) -> None:
+    """And removed with the key that it has; whom it had added, a device that is still there has added."""
+    ann, laptop, desk = await space_of(daemon, tmp_path, "ann", "laptop", "desk")
+    words = [fingerprint_words((await renew(daemon, device)).public_key) for device in (ann, laptop)]
+    async with ann.connected() as link:
+        keyring = ann.keyring()
+        await keyring.refresh(link)
+        assert keyring.roster is not None
+        listed = roster_json(keyring, ann.identity.public_key)["devices"]
+        assert isinstance(listed, list)
+        for one in listed:
+            if not one["isThis"]:
+                assert not one["isAdderRemoved"]
+                assert one["addedByWords"] == fingerprint_words(ann.identity.public_key) != words[0]
+        found = find(keyring.roster, words[1])
+        assert found.key == laptop.identity.public_key
+        await remove(keyring, link, Card.of(desk.identity).key)
+        # A thief changed the key after the device was found.
+        old = await renew(daemon, laptop)
+        ended = await remove(keyring, link, old.public_key)
+        assert [one["name"] for one in ended or ()] == ["laptop"]
+        # Again, by any key that it had: its access has ended, and the daemon says so.
+        assert await remove(keyring, link, found.key) == await remove(keyring, link, old.public_key) == []
+    assert [one.alias for one in daemon.state.registry.callers()] == ["ann"]

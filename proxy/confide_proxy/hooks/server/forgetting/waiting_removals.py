@@ -114,4 +114,4 @@ def _lost(paths: ProxyPaths, roster: Roster) -> list[str]:
         keys = LostDevices(paths.rosters).of(roster.space)
     except ConfideError:
         return []
-    return [printable(roster.devices[key].name) for key in keys if key in roster.devices]
+    return [printable(device.name) for key in keys if (device := roster.current(key)) is not None]
