@@ -220,7 +220,7 @@ class CallerAuthorization:
                 raise denied_error("disabled", public_key, why)
             case "expired":
                 why = (
-                    f"it expired at {_clock(caller.expires_at)}; the daemon's owner gives it more time with: "
+                    f"it expired on {_clock(caller.expires_at)}; the daemon's owner gives it more time with: "
                     f"confided device edit {caller.alias} --expires 90d"
                 )
                 raise denied_error("expired", public_key, why)
@@ -324,7 +324,7 @@ def denied_error(reason: str, public_key: bytes, why: str | None = None) -> Deni
 def _refusal(refused: Refused) -> str:
     if refused.reason == "used" and refused.used_invite:
         used = refused.used_invite
-        return f"this invite was already used at {_clock(used.used_at)} by {fingerprint_words(used.public_key)} as {used.alias}"
+        return f"this invite was already used on {_clock(used.used_at)} by {fingerprint_words(used.public_key)} as {used.alias}"
     if refused.reason == "taken":
         return "another device has taken this invite's name meanwhile"
     return "this invite has expired"

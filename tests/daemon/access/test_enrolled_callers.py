@@ -47,7 +47,7 @@ async def test_a_used_invite_says_when_and_by_whom(daemon: Serving) -> None:
     with pytest.raises(DeniedError) as refused:
         await daemon.connect(Identity.generate(), invite=invite)
     assert refused.value.reason == "invite"
-    assert "already used at" in (refused.value.hint or "")
+    assert "already used on" in (refused.value.hint or "")
     assert f"by {fingerprint_words(first.public_key)} as laptop" in (refused.value.hint or "")
 
 

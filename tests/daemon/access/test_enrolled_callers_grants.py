@@ -308,7 +308,7 @@ async def test_an_access_that_runs_out_ends_the_session_and_says_when(filled: Se
     with pytest.raises(Exception, match="access has expired") as refused:
         await filled.connect(identity)
     assert getattr(refused.value, "reason", "") == "expired"
-    assert "it expired at " in str(getattr(refused.value, "hint", ""))
+    assert "it expired on " in str(getattr(refused.value, "hint", ""))
     enrollment.grant(filled.state.registry, "laptop", Rights(expires="never"))
     async with Machine(await filled.connect(identity)) as laptop:
         await laptop.attach("app")

@@ -311,7 +311,7 @@ async def test_an_access_ends_where_it_is_connected_and_the_refusal_says_when(re
     with pytest.raises(DeniedError) as refused:
         await ready.connect(identity)
     assert refused.value.reason == "expired"
-    assert re.search(r"it expired at \d", refused.value.hint or "")
+    assert re.search(r"it expired on \d", refused.value.hint or "")
     assert "expired " in ready.run("device").stdout
     ready.run("device", "edit", "laptop", "--expires", "90d")
     async with await ready.connect(identity) as laptop:
