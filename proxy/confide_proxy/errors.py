@@ -299,7 +299,10 @@ class NotADeviceError(SpaceKeysError):
             )
         elif was_invited:
             problem = "the device that invited this one has not added it to the devices of the space yet"
-            hint = "that device does it when it next connects: run confide status there"
+            hint = (
+                "that device does it when it next connects: run confide status there. Once the invite has expired, "
+                f"run confide device approve {name} on a device of the space, and type these words: {words}"
+            )
         else:
             problem = "this device is not among the devices of its space yet"
             hint = f"on a device of the space, run confide device approve {name}, and type these words: {words}"

@@ -92,7 +92,7 @@ def _print_devices(found: dict[str, Any], problem: ConfideError | None) -> None:
         about += [text for key, text in (("isThis", "this device"), ("isPaper", "on paper")) if one[key]]
         row(f"{one['name']:<{width}}  {one['words']}  since {one['since'][:10]}  {', '.join(about)}")
     for one in found["waiting"]:
-        state = "waits; joined by an invite of a device" if one["wasInvited"] else "waits for approval"
+        state = "waits for the device that invited it, or for approval" if one["wasInvited"] else "waits for approval"
         row(f"{one['name']:<{width}}  {one['words']}  {state}")
     if problem is not None:
         remark(f"note: {problem.with_hint}")

@@ -24,7 +24,7 @@ from confide_crypto.errors import (
     WithheldRosterError,
 )
 from confide_crypto.handshake.rotation import sign_rotation
-from confide_crypto.keys.identity import Identity
+from confide_crypto.keys.identity import Identity, fingerprint_words
 from confide_crypto.sealing import roster_entry
 from confide_crypto.sealing.pairing import DeviceInvite
 from confide_crypto.sealing.roster import Pin, Roster
@@ -149,7 +149,14 @@ async def test_a_pair_secret_brings_one_machine_and_only_in_time(daemon: Serving
         await ann.visit()
     assert (await bob.visit()).keys == space.keys
     assert (await eve.visit()).keys is None
-    assert (await late.visit()).keys is None
+    waiting = await late.visit()
+    assert waiting.keys is None
+    assert waiting.problem is not None
+    # Its invite adds it no more: what does is named.
+    assert (
+        f"confide device approve NAME on a device of the space, and type these words: {fingerprint_words(late.identity.public_key)}"
+        in str(waiting.problem.hint)
+    )
     keyring = ann.keyring()
     async with ann.connected() as link:
         await keyring.refresh(link)
