@@ -149,6 +149,8 @@ class CompareAnswer(TypedDict):
     pull: Annotated[list[tuple[str, int, str]], items(_MAX_NAMED, _pull_entry)]
     drop: Placed
     forgotten: NotRequired[Annotated[Sequence[str], optional(list_of(_MAX_NAMED, text), ())]]
+    # those that the daemon would ask for, had the caller the right to write them
+    denied: NotRequired[Annotated[Sequence[str], optional(list_of(_MAX_NAMED, text), ())]]
 
 
 class Upon(TypedDict):

@@ -44,7 +44,7 @@ from confide_proxy.mcp.client import CommandClient
 from confide_proxy.paths import memory_notices
 from confide_proxy.sync.folder import OWN_PROJECT
 from confide_proxy.sync.project import Project
-from confide_proxy.sync.replication.file_transfer import ELSEWHERE, FORGOTTEN
+from confide_proxy.sync.replication.file_transfer import DENIED, ELSEWHERE, FORGOTTEN
 
 _NAMED: Final = 3
 _COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
@@ -139,10 +139,10 @@ async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: b
 def _print_skipped(skipped: list[dict[str, str]]) -> None:
     """Print each skipped file with the reason.
 
-    Files that every sync skips (not memory here, erased, or another project's) are counted in one line with a hint.
+    Files that every sync skips (denied, not memory here, erased, or another project's) are counted in one line with a hint.
     """
     for item in skipped:
-        if item["reason"] not in (ELSEWHERE, FORGOTTEN, OWN_PROJECT):
+        if item["reason"] not in (DENIED, ELSEWHERE, FORGOTTEN, OWN_PROJECT):
             remark(f"skipped {item['path']}: {item['reason']}")
     if others := [item["path"] for item in skipped if item["reason"] == OWN_PROJECT]:
         folders = count_noun(len(others), "folder is a project of its own", "folders are projects of their own")
@@ -152,6 +152,10 @@ def _print_skipped(skipped: list[dict[str, str]]) -> None:
         files = count_noun(len(elsewhere), "file is", "files are")
         note(f"{files} on the daemon, but not memory on this device: {_some(elsewhere)}")
         note("hint: confide forget PATH deletes them there; to have them indexed from here: docs/notes.md")
+    if denied := [item["path"] for item in skipped if item["reason"] == DENIED]:
+        files = count_noun(len(denied), "file is", "files are")
+        note(f"{files} not sent, since this device has no right to write there: {_some(denied)}")
+        note("hint: the daemon's operator gives it with: confided device edit NAME --scope write")
     if forgotten := [item["path"] for item in skipped if item["reason"] == FORGOTTEN]:
         files = count_noun(len(forgotten), "file is", "files are")
         note(f"{files} not sent, because you had them forgotten: {_some(forgotten)}")

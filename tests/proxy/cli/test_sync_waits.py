@@ -1,4 +1,4 @@
-"""`confide sync` waits until all is indexed, for longer than one call of the daemon's does."""
+"""`confide sync` waits until all is indexed, for longer than one call of the daemon's does, and names what was not sent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from confide_proxy.cli.sync import until_indexed
+from confide_proxy.cli.sync import _print_skipped, until_indexed
 from confide_proxy.mcp.client import CommandClient
+from confide_proxy.sync.replication.file_transfer import DENIED
 
 STEP = {"filesSent": 0, "filesPulled": 0, "filesRemoved": 0, "duration": 600.0}
 
@@ -38,3 +39,12 @@ async def test_it_goes_on_while_something_is_done(
     result, status = await until_indexed(cast(CommandClient, Daemon(*steps)), force=False, progress=lambda *_: None)
     assert (result["chunksUpdated"], status["queuedChunks"], result["duration"]) == (updated, left, duration)
     assert bool(result["warnings"]) is bool(left)
+
+
+def test_files_that_this_device_may_not_write_are_named_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the way out, and without a line for each."""
+    _print_skipped([{"path": f"memory/{number}.md", "reason": DENIED} for number in range(40)])
+    told = capsys.readouterr().err
+    assert "40 files are not sent, since this device has no right to write there: memory/0.md, " in told
+    assert "confided device edit NAME --scope write" in told
+    assert "39.md" not in told

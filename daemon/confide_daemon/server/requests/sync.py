@@ -110,13 +110,18 @@ class SyncRequests:
                 # The result does not say which deletions are new; a device without the file, or
                 # with a recreated one, ignores this.
                 self._session.publish(DocumentChange(project, path, dropped[path], "", None, None))
-        return {
+        answer: wire.CompareAnswer = {
             "send": list(result.send) if grants.may_write else [],
             "adopt": list(result.adopt),
             "pull": [item for item in result.pull if grants.reaches(project, item[0])],
             "drop": [item for item in result.drop if grants.reaches(project, item[0])],
             "forgotten": list(result.forgotten),
         }
+        # Not named, they would count as known here with the text that they have there.
+        denied = [path for path, *_ in asked["entries"] if not grants.reaches(project, path)]
+        if denied or not grants.may_write:
+            answer["denied"] = [*denied, *(() if grants.may_write else result.send)]
+        return answer
 
     def check_put(self, params: Carried) -> None:
         """Check the parameters of a `put` before its text arrives.

@@ -61,6 +61,7 @@ _WAITING = {
 _TRIES = 16
 """Attempts to read a file that keeps changing; then it is left to the next comparison."""
 
+DENIED: Final = "is not sent: this device has no right to write it"
 ELSEWHERE: Final = "is not a memory file on this device"
 FORGOTTEN: Final = "was forgotten, and is not sent"
 """Reason for skipping a forgotten file, the same each time: commands report all such files together.

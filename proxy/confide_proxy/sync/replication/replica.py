@@ -23,7 +23,7 @@ from confide_proxy.sealing.context import Deposit
 from confide_proxy.sync.absence.rule import Absence, Meant, Verdict
 from confide_proxy.sync.folder import MAX_FILES, Folder, is_of_memory
 from confide_proxy.sync.ledger import Confirmed, SyncLedger, SyncReport, scan
-from confide_proxy.sync.replication.file_transfer import FORGOTTEN, FileTransfer, Seen
+from confide_proxy.sync.replication.file_transfer import DENIED, FORGOTTEN, FileTransfer, Seen
 from confide_proxy.sync.replication.local_files import Lacking, LocalFiles, WriteObserver
 from confide_proxy.sync.replication.missing_files import MissingFiles
 from confide_proxy.sync.steps import Step, Steps, through
@@ -220,7 +220,7 @@ class Replica:
         """
         buckets, deleted, confirmed = comparison.buckets, comparison.deleted, comparison.confirmed
         if buckets is not None and not buckets:
-            return {"send": [], "adopt": [], "pull": [], "drop": [], "forgotten": []}
+            return {"send": [], "adopt": [], "pull": [], "drop": [], "forgotten": [], "denied": []}
         body: CompareRequest = {
             "project": self.folder.project,
             "entries": comparison.entries,
@@ -246,6 +246,8 @@ class Replica:
         confirmed, deleted = comparison.confirmed, set(comparison.deleted)
         forgotten = frozenset(answer["forgotten"]) & comparison.present
         report.skipped += [{"path": path, "reason": FORGOTTEN} for path in sorted(forgotten)]
+        denied = frozenset(answer["denied"]) & comparison.present
+        report.skipped += [{"path": path, "reason": DENIED} for path in sorted(denied)]
         for path in forgotten & confirmed.keys():
             await self._files.forget(path, confirmed[path])
         await through(self._ledger.note_forgotten, forgotten)
@@ -267,7 +269,7 @@ class Replica:
         text.
         """
         named = {path for path, *_ in (*answer["adopt"], *answer["pull"], *answer["drop"])}
-        named.update(answer["send"])
+        named.update(answer["send"], answer["denied"])
         same = [entry for entry in entries if entry[0] not in named]
         await self._files.adopt([(path, base) for path, _, base in same], same)
 
@@ -290,7 +292,8 @@ class Replica:
             raise FolderError("the daemon's answer", f"names more than {2 * MAX_FILES:,} files")
         await self._steps.run(steps, report, progress)
         self._transfer.is_compared = True
-        unsettled = [path for path in comparison.unsettled if path not in answer["send"]]
+        settled = {*answer["send"], *answer["denied"]}
+        unsettled = [path for path in comparison.unsettled if path not in settled]
         await self._steps.run([(path, self._transfer.send) for path in unsettled], report)
 
     async def send_changes(self, paths: Iterable[str]) -> SyncReport:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from tests.support.daemon.loopback import Machine, machine, serving
 
+from confide_daemon.access.enrollment import Rights, grant
 from confide_proxy.config import ProxyConfig
 from confide_proxy.paths import ProxyPaths
+from confide_proxy.sync.ledger import SyncReport
 from confide_proxy.sync.project import Project
+from confide_proxy.sync.replication.file_transfer import DENIED
 from confide_proxy.sync.watching.folder_streamer import run_logged
 from confide_proxy.sync.workspace import Files
 
@@ -79,3 +82,40 @@ async def test_what_is_skipped_is_named_once(tmp_path: Path, caplog: pytest.LogC
         latin.write_bytes(b"\xe9t\xe9\n")
         await files.send_changes("shop", None)
         assert sum("memory/latin.md" in each for each in caplog.messages) == 2
+
+
+async def test_what_a_device_that_may_only_read_has_changed_is_named_and_waits(tmp_path: Path) -> None:
+    """It passes neither for sent nor for the text of the daemon, so it is sent once the device may write."""
+    root = tmp_path / "shop"
+    (root / "memory").mkdir(parents=True)
+    known, new = root / "memory/known.md", root / "memory/new.md"
+    known.write_text("- one\n")
+    kept = ProxyPaths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon")
+    reports: list[SyncReport] = []
+    async with serving(tmp_path / "data") as daemon:
+        identity = daemon.enroll("laptop")
+
+        async def changes(scope: str) -> list[dict[str, str]]:
+            grant(daemon.state.registry, "laptop", Rights(scope=scope))
+            async with Machine(await daemon.connect_in_time(identity)) as laptop:
+                await laptop.attach("shop")
+                files = Files(
+                    kept,
+                    ProxyConfig(),
+                    Project("shop", root, is_git=False),
+                    on_report=lambda _project, report, _is_all: reports.append(report),
+                )
+                await files.open(laptop.connection, "s")
+                await files.send_changes("shop", None)
+                skipped = reports[-1].skipped
+                assert (await files.on_request("backlog", {}))["pendingUploads"] == len(skipped)
+                return sorted(skipped, key=lambda one: one["path"])
+
+        assert await changes("write") == []
+        known.write_text("- one\n- two\n")
+        new.write_text("- new\n")
+        told = [{"path": path, "reason": DENIED} for path in ("memory/known.md", "memory/new.md")]
+        assert await changes("read") == told
+        assert await changes("read") == told
+        assert await changes("write") == []
+        assert reports[-1].sent == 2
