@@ -337,7 +337,10 @@ class SpaceLockedError(SpaceKeysError):
     exit_code = EXIT_UNREACHABLE
 
     def __init__(self, why: ConfideError | None) -> None:
-        hint = f"connect with a device that can; here, {why}" if why else "confide device ls shows them"
+        hint = "confide device ls shows them"
+        if why is not None:
+            way_out = f": {why.hint}" if why.hint else ""
+            hint = f"connect with a device that can; here, {why}{way_out}"
         super().__init__("this space is locked until one of its devices connects", hint=hint)
 
 

@@ -23,7 +23,6 @@ from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.transport.dial import shown_url
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.versions import WINDOW, is_behind
-from confide_memory.wire.session import ATTACH
 from confide_proxy import VERSION, addons
 from confide_proxy.addons import DoctorFinding
 from confide_proxy.cli import entry_trial, markdown_offer, status_lines
@@ -47,12 +46,13 @@ from confide_proxy.clients.config_entries import ConfigEntry
 from confide_proxy.clients.known_clients import CLIENTS, NAME, KnownClient, program
 from confide_proxy.clients.presence import Presence, Start
 from confide_proxy.devices.space_connection import SpaceConnection
-from confide_proxy.errors import FolderError
+from confide_proxy.errors import FolderError, SpaceLockedError
 from confide_proxy.hooks import counts
 from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
 from confide_proxy.link import daemon, founding, local_process, services
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link.connection_terms import attach_body
+from confide_proxy.link.daemon_link import attach
 from confide_proxy.link.device_identity import Form
 from confide_proxy.offline.journal import Journal
 from confide_proxy.paths import memory_notices
@@ -256,7 +256,8 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
     except ConfideError as error:
         yield problem("link", error)
         return
-    version, out = "", None
+    version = ""
+    out: ConfideError | None = None
     removals: list[str] = []
     more: list[DoctorFinding] = []
     asked = await asyncio.to_thread(addons.each, "doctor")
@@ -265,12 +266,15 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
             began = time.perf_counter()
             async with SpaceConnection.open(paths, here.config) as space:
                 took_ms = (time.perf_counter() - began) * 1000
-                with suppress(RequestError):  # a locked space, or a device with access to some projects only
-                    body = attach_body(GLOBAL_PROJECT, here.config)
-                    answer = await ATTACH.ask(space.connection, body, timeout_s=_LINK_S)
-                    version = answer["daemonVersion"]
-                    await space.keyring.open(space.connection, answer)
-                    out = space.keyring.problem
+                with suppress(RequestError):  # a device with access to some projects only
+                    try:
+                        body = attach_body(GLOBAL_PROJECT, here.config)
+                        answer = await attach(space.connection, body, space.keyring.unlock)
+                        version = answer["daemonVersion"]
+                        await space.keyring.open(space.connection, answer)
+                        out = space.keyring.problem
+                    except SpaceLockedError as error:
+                        out = error
                 for find in asked:
                     more += await find(space.connection)
                 removals = await waiting_removals(paths, space.keyring, space.connection)

@@ -303,6 +303,10 @@ def test_a_locked_space_opens_for_its_devices_alone(tmp_path: Path) -> None:
         refused = bob.run("status", code=5)
         assert LOCKED in refused
         assert "not among the devices" in refused
+        assert "run confide device approve bob" in refused
+        told = bob.run("doctor", code=1)
+        assert f"problem devices        {LOCKED}" in told
+        assert "run confide device approve bob" in told
         assert "Whitby" in ann.run("search", "harbour")
         assert "Whitby" in bob.run("search", "harbour")
         assert bob.json("status")["sealing"]["canSeal"] is False
