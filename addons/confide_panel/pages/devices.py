@@ -103,8 +103,10 @@ async def remove(desk: PageContext) -> Response:
     ended = await remove_device(keyring, link, device.key)
     told = f"{printable(device.name)} is removed. Change the secrets that it could open at their source: see Secrets."
     if ended is None and not device.is_paper:
+        # Never by its name, which may be another device's on the server.
         told += (
-            f" It can still read and write your memory. On the server, run: confided device rm {printable(device.name)}"
+            " It can still read and write your memory. On the server, run: confided device rm NAME, with the name "
+            f"that confided device ls shows beside {fingerprint_words(device.key)}."
         )
     if brought:
         told += f" It approved {', '.join(brought)}: remove them too, if they are not yours."
