@@ -165,10 +165,11 @@ class SignInRoutes:
             return JSONResponse({"error": "invalid_target"}, status_code=400)
         with self._places.place(TOKEN):
             answer: Response = await self._tokens.handle(Request(request.scope, replay_body(body, request.receive)))
-        if answer.status_code >= 400:
-            self._guesses.count()
+        # Before it is counted: a flood of wrong codes must not hide that a used one came again.
         if answer.status_code == 400 and said.get("grant_type") == "authorization_code":
             await self._revoke_code(said)
+        if answer.status_code >= 400:
+            self._guesses.count()
         return answer
 
     async def _revoke_code(self, said: Mapping[str, str]) -> None:

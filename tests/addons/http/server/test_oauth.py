@@ -543,11 +543,14 @@ def test_bodies_that_do_not_come_keep_nobody_from_signing_in(house: House, chat:
 
 
 def test_wrong_codes_are_few(house: House, chat: Program) -> None:
-    """And shut nobody out."""
+    """They shut nobody out, and whoever has a used code is noticed among them."""
     page = chat.page()
     house.approve(chat.words(page))
     code = chat.code(page)
     statuses = [chat.exchange(f"{number:043}").status for number in range(40)]
     assert set(statuses) == {400, 429}
     assert statuses[-1] == 429
-    assert chat.exchange(code).status == 200
+    answer = chat.exchange(code)
+    assert answer.status == 200
+    assert chat.exchange(code, code_verifier="x" * 43).status == 429
+    assert not house.is_let_in(answer.json["access_token"])
