@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +32,7 @@ from confide_proxy.link.daemon import KnownDaemon
 from confide_proxy.link.daemon_link import CONNECT_DEADLINE_S, end
 from confide_proxy.link.key_rotation import MachineKeys
 from confide_proxy.paths import ProxyPaths
+from confide_transfer.move.shared.moved import MOVE_STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +106,32 @@ async def connect_to_daemon(
 ) -> AsyncIterator[Connection]:
     """Connect to a daemon without opening a space.
 
-    The invite is used only if the daemon does not know this device yet. Raise the errors of
-    `open_connection`.
+    The invite is not used if a move of this device has begun there, which then goes on. A device
+    that the daemon knows otherwise, as by an invite into another space, or that was removed, uses
+    it. Raise the errors of `open_connection`.
     """
     dial = partial(_dial, place, paths, config)
-    try:
-        connection = await machine.connect(partial(dial, None))
-    except DeniedError as error:
-        if error.reason != "unknown" or invite is None:
-            raise
-        connection = await machine.connect(partial(dial, invite))
+    if invite is not None and await _has_begun(machine, partial(dial, None)):
+        invite = None
+    connection = await machine.connect(partial(dial, invite))
     serving = asyncio.create_task(connection.serve(on_request=_answer_daemon))
     try:
         yield connection
+    finally:
+        await end(connection, serving)
+
+
+async def _has_begun(machine: MachineKeys, dial: Callable[[Identity, bool], Awaitable[Connection]]) -> bool:
+    """Return True if the daemon knows this device, and its space there waits for the rest of a move."""
+    try:
+        connection = await machine.connect(dial)
+    except DeniedError:
+        return False
+    serving = asyncio.create_task(connection.serve(on_request=_answer_daemon))
+    try:
+        return (await MOVE_STATE.ask(connection, {}, timeout_s=CONNECT_DEADLINE_S))["state"] == "arriving"
+    except RequestError:  # a locked space has begun long ago
+        return False
     finally:
         await end(connection, serving)
 

@@ -104,6 +104,23 @@ def test_a_memory_goes_to_a_server_and_back_whole(ann: Machine, tmp_path: Path) 
     assert TOKEN in ann.run("secrets", "show", placeholder, "--raw")
 
 
+def test_an_invite_into_another_memory_does_not_stand_in_the_way(ann: Machine, tmp_path: Path) -> None:
+    """Nothing is moved with it; the right one works after it, and after the operator has removed the device."""
+    with running_daemon(tmp_path) as daemon:
+        joined(tmp_path, daemon, "bob")
+        ann.run("quickstart")
+        ann.write("memory/heron.md", "They fish at dawn.\n")
+        ann.run("sync")
+        wrong = daemon.invite("ann-1", "--space", "bob")
+        assert "a move goes into a new one" in ann.run("move", "--to", wrong, "--yes", code=7)
+        ann.run("move", "--to", daemon.invite("ann-2"), "--yes")
+        assert "dawn" in ann.run("read", "memory/heron.md")
+        ann.run("move", "--to", "local", "--yes")
+        daemon.run("device", "rm", "ann-2", "--yes")
+        ann.run("move", "--to", daemon.invite("ann-3"), "--yes")
+        assert "dawn" in ann.run("read", "memory/heron.md")
+
+
 @pytest.mark.timeout(180)
 async def test_a_session_goes_over_with_its_machine(ann: Machine, tmp_path: Path) -> None:
     """An agent's session that runs on through a move stores at the new daemon from then on, and nothing at the old one."""
