@@ -48,7 +48,7 @@ from confide_proxy.clients.presence import Presence, Start
 from confide_proxy.devices.space_connection import SpaceConnection
 from confide_proxy.errors import FolderError, SpaceLockedError
 from confide_proxy.hooks import counts
-from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
+from confide_proxy.hooks.server.forgetting.waiting_removals import STUCK, waiting_removals
 from confide_proxy.link import daemon, founding, local_process, services
 from confide_proxy.link import device_identity as identities
 from confide_proxy.link.connection_terms import attach_body
@@ -290,11 +290,16 @@ async def _link(here: CommandContext) -> AsyncIterator[DoctorFinding]:
     yield _versions(version)
     if out is not None:
         yield problem("devices", out)
-    if removals:
-        hint = "it goes on by itself; confide forget --verify RECEIPT shows how far what was forgotten is"
-        yield DoctorFinding("removals", "hint", "; ".join(removals), hint)
-    for each in more:
+    for each in (*_removals(removals), *more):
         yield each
+
+
+def _removals(waiting: list[str]) -> Iterator[DoctorFinding]:
+    if stuck := [each for each in waiting if STUCK in each]:
+        yield DoctorFinding("removals", "problem", "; ".join(stuck))
+    if others := [each for each in waiting if STUCK not in each]:
+        hint = "it goes on by itself; confide forget --verify RECEIPT shows how far what was forgotten is"
+        yield DoctorFinding("removals", "hint", "; ".join(others), hint)
 
 
 def _versions(of_daemon: str) -> DoctorFinding:

@@ -20,10 +20,13 @@ from confide_crypto.sealing.roster_entry import Card
 from confide_crypto.sealing.space_keys import SpaceKeys
 from confide_crypto.transport.open_channel import connect
 from confide_daemon.access.enrolled_callers import Grants
+from confide_daemon.access.enrollment import Rights, grant
+from confide_proxy.cli.doctor import _removals
 from confide_proxy.devices import roster_client
 from confide_proxy.devices.device_rotation import prepare_roster
 from confide_proxy.devices.duties import LostDevices
 from confide_proxy.devices.members import find, remove, require_keys, roster_json
+from confide_proxy.hooks.server.forgetting.waiting_removals import waiting_removals
 
 
 @pytest.fixture
@@ -222,3 +225,26 @@ async def test_a_device_is_found_by_the_words_of_a_key_that_it_had(daemon: Servi
         # Again, by any key that it had: its access has ended, and the daemon says so.
         assert await remove(keyring, link, found.key) == await remove(keyring, link, old.public_key) == []
     assert [one.alias for one in daemon.state.registry.callers()] == ["ann"]
+
+
+async def test_a_removal_that_this_device_may_not_make_is_not_said_to_wait_for_the_daemon(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    """It was declared lost while the daemon was away; where it is there, nothing goes on by itself."""
+    ann, laptop = await space_of(daemon, tmp_path, "ann", "laptop")
+    keyring = ann.keyring()
+    await keyring.recall()
+    assert keyring.roster is not None
+    LostDevices(ann.paths.rosters).add(keyring.roster.space, laptop.identity.public_key)
+    (told,) = await waiting_removals(ann.paths, keyring, None)
+    assert told == "laptop is declared lost, and has access until this device reaches the daemon"
+    (found,) = _removals([told])
+    assert found.state == "hint"
+    grant(daemon.state.registry, "ann", Rights(scope="read"))
+    async with ann.connected() as link:
+        await keyring.refresh(link)
+        (told,) = await waiting_removals(ann.paths, keyring, link)
+    assert told.startswith("laptop is declared lost, and still has access")
+    assert told.endswith("confide device lost laptop says why")
+    (found,) = _removals([told])
+    assert (found.state, found.hint) == ("problem", "")

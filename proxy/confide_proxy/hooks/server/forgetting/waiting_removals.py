@@ -27,6 +27,8 @@ _ASKED_S: Final = 5.0
 _MOST_BYTES: Final = 8 << 20
 _PENDING: Final = "pending"
 _WHEN_IT_CONNECTS: Final = "gone when it connects"
+STUCK: Final = "still has access, which this device could not end"
+"""In the sentence about a removal that does not go on by itself."""
 
 
 async def waiting_removals(paths: ProxyPaths, keyring: Keyring, link: RequestChannel | None) -> list[str]:
@@ -50,8 +52,12 @@ async def waiting_removals(paths: ProxyPaths, keyring: Keyring, link: RequestCha
         else:
             found.append(f"the daemon has not removed everything yet that was forgotten since {day}")
     if roster is not None:
-        lost = await asyncio.to_thread(_lost, paths, roster)
-        found += [f"{name} is declared lost, and has access until this device reaches the daemon" for name in lost]
+        for name in await asyncio.to_thread(_lost, paths, roster):
+            # A connection removes it first, before anything else is asked.
+            state = "has access until this device reaches the daemon"
+            if link is not None:
+                state = f"{STUCK}: confide device lost {name} says why"
+            found.append(f"{name} is declared lost, and {state}")
     shown = keyring.daemon_roster
     if link is not None and keyring.custody == "caller" and shown is not None and shown.needs:
         found.append(
