@@ -164,7 +164,10 @@ class Invites:
             others = _select(database, open_ones, now, alias, inviter.public_key)
             spaces = {one.space for one in (named, *others) if one is not None}
             if number == 1 and inviter.space in spaces:
-                raise TakenError(f"a device of this space is named {wanted} already", hint="choose another name")
+                problem = f"a device of this space is named {wanted} already"
+                if named is None or named.space != inviter.space:
+                    problem = f"an invite into this space for {wanted} is open already"
+                raise TakenError(problem, hint="choose another name")
             if not spaces:
                 return alias
         raise AssertionError

@@ -174,6 +174,20 @@ def test_a_folder_that_is_not_writable(tmp_path: Path) -> None:
         Registry.open(tmp_path / "registry.db", KEY)
 
 
+def test_a_name_that_is_taken_by_a_device_or_by_an_open_invite_is_refused_as_that(registry: Registry) -> None:
+    """Of the space of the device that invites; of an invite it is not said that the device is there."""
+    registry.add_caller(ALICE, Grants("alice"), space="home", added_by="line")
+    registry.add_caller(BOB, Grants("bob"), space="home", added_by="line")
+    invites = Invites(registry)
+    invites.add(b"i" * 16, b"p" * 32, Grants("tablet"), space="home", ttl_s=900)
+    for name, problem in (
+        ("bob", "a device of this space is named bob"),
+        ("tablet", "an invite into this space for tablet is open"),
+    ):
+        with pytest.raises(TakenError, match=problem):
+            invites.add_for(ALICE, b"j" * 16, b"q" * 32, alias=name, scope="write", ttl_s=900)
+
+
 def test_an_invite_of_last_week_is_unknown_although_no_other_was_made_since(registry: Registry, clock: Clock) -> None:
     """Nobody has to clear it away first: neither a used one nor one that nobody used."""
     invites, unused = Invites(registry), b"u" * 16
