@@ -455,3 +455,18 @@ async def test_a_worktree_stands_where_its_own_head_does(home: Repository, tmp_p
     await home.look(is_watched=False)
     assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
     assert (home.root / PLAN).read_text() == MONDAY
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_files_outside_of_a_sparse_checkout_are_not_deleted(home: Repository, is_watched: bool) -> None:
+    """Git takes them from the disk, keeps them in its index, and brings them back."""
+    home.git("sparse-checkout", "set", "--no-cone", "/*", f"!/{LATER}")
+    await home.look(is_watched=is_watched)
+    assert (home.here(), await home.elsewhere()) == (sorted({*NOW} - {LATER}), NOW)
+    home.remove(KEPT)
+    await home.replica.send_changes([KEPT])
+    await home.replica.compare()
+    assert await home.elsewhere() == sorted({*NOW} - {KEPT})
+    home.git("sparse-checkout", "disable")
+    await home.look(is_watched=is_watched)
+    assert (LATER in home.here(), LATER in await home.elsewhere()) == (True, True)

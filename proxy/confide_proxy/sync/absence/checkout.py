@@ -2,8 +2,8 @@
 devices.
 
 Checking out a commit that does not descend from the previous one sets files back to older texts or
-removes them. A stash, `git checkout .` and `git reset --hard` replace texts that are not committed
-by the committed ones. A merge writes its conflicts into files.
+removes them. A sparse checkout removes files too. A stash, `git checkout .` and `git reset --hard`
+replace texts that are not committed by the committed ones. A merge writes its conflicts into files.
 
 Only git's objects and refs are read; no filter, hook or fetch that an untrusted repository
 configures runs.
@@ -15,12 +15,12 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from confide_memory.documents import MEMORY_FILES, MEMORY_FOLDER
+from confide_memory.documents import MEMORY_FILES, MEMORY_FOLDER, to_nfc
 from confide_proxy.sync.project import git_says
 from confide_proxy.sync.walk import plain_file
 
@@ -113,6 +113,15 @@ class Checkout:
         with suppress(UnicodeDecodeError):
             return said.decode() if code == 0 else None
         return None
+
+    def sparse_files(self, tops: Collection[str]) -> frozenset[str]:
+        """Return the files, in the folders or at the paths `tops`, that git tracks and a sparse
+        checkout leaves out of the working tree.
+        """
+        asked = ("--literal-pathspecs", "ls-files", "-t", "-z", "--", *sorted(tops))
+        code, said = git_says(self._root, *asked)
+        told = _names(said) if code == 0 else []
+        return frozenset(to_nfc(name[2:]) for name in told if name.startswith("S "))
 
     def indexed(self, path: str) -> IndexEntry | None:
         """Return the entry of a file in git's index; None if git does not track the file, or if it

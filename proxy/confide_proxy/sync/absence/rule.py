@@ -16,11 +16,12 @@ So missing files count as *lost*, not deleted, in each of these cases:
 A file whose text is in the folder under another name was renamed, and counts in none of these
 cases.
 
-Files that git removed (`checkout`) wait until git restores them, and so do texts that git has set
-back: a revision from the daemon, written in between, would prevent git from restoring them. If git
-replaced a text by the committed one and keeps no copy, as `git checkout .` does, the daemon's text
-comes back after `LONGEST_HOLD_S`: programs such as pre-commit put changes aside by themselves, and
-apply them again. So do the texts of files that are empty all at once, as after a power cut.
+Files that git removed (`checkout`, also a sparse one) wait until git restores them, and so do texts
+that git has set back: a revision from the daemon, written in between, would prevent git from
+restoring them. If git replaced a text by the committed one and keeps no copy, as `git checkout .`
+does, the daemon's text comes back after `LONGEST_HOLD_S`: programs such as pre-commit put changes
+aside by themselves, and apply them again. So do the texts of files that are empty all at once, as
+after a power cut.
 
 Lost files are restored from the daemon, or wait. A watching process waits for `HOLD_S` first, and
 longer while the project around is being removed: a file that is restored into a folder during its
@@ -68,7 +69,7 @@ _ROOT: Final = "."
 _GIT: Final = ".git"
 _HEAD: Final = "HEAD"
 _STASH: Final = "stash"
-_TAKEN: Final = "git has another commit checked out, or has them in its stash"
+_TAKEN: Final = "git has another commit checked out, has them in its stash, or leaves them out of a sparse checkout"
 
 
 def is_wholesale(missing: int, of: int) -> bool:
@@ -414,8 +415,9 @@ class Absence:
                     yield file.path, content.hash
 
     def _removed_by_git(self, gone: frozenset[str]) -> frozenset[str]:
-        """Return those missing files that git removed, by a checkout or a stash."""
-        taken = frozenset(path for path in gone if self.is_set_back(path))
+        """Return those missing files that git removed, by a checkout, a sparse one or a stash."""
+        taken = gone & self._checkout.sparse_files({path.partition("/")[0] for path in gone})
+        taken |= {path for path in gone - taken if self.is_set_back(path)}
         stash = self._checkout.stash()
         if taken == gone or not stash or stash == self._ledger.folder().get(_STASH):
             return taken
