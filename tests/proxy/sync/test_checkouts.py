@@ -470,3 +470,59 @@ async def test_files_outside_of_a_sparse_checkout_are_not_deleted(home: Reposito
     home.git("sparse-checkout", "disable")
     await home.look(is_watched=is_watched)
     assert (LATER in home.here(), LATER in await home.elsewhere()) == (True, True)
+
+
+def with_windows_ends(home: Repository) -> None:
+    """No file here is its blob."""
+    home.git("config", "core.autocrlf", "true")
+    home.git("config", "core.safecrlf", "false")
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_an_old_commit_with_other_line_ends_changes_nothing_elsewhere(home: Repository, is_watched: bool) -> None:
+    with_windows_ends(home)
+    home.git("checkout", "-q", "old")
+    assert "\r\n" in (home.root / PLAN).read_bytes().decode()
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
+    home.git("checkout", "-q", "main")
+    await home.look(is_watched=is_watched)
+    assert (await home.elsewhere(), await home.plan()) == (NOW, FRIDAY)
+    assert (home.here(), home.git("diff", "--name-only")) == (NOW, "")
+
+
+@pytest.mark.parametrize("how", [["checkout", "-q", "."], ["stash", "-q"]])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+async def test_a_text_that_git_throws_away_comes_back_whatever_its_line_ends(
+    home: Repository, how: list[str], ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_windows_ends(home)
+    text = WITH_ANN.replace("\n", ends)
+    (home.root / PLAN).write_bytes(text.encode())
+    await home.look(is_watched=True)
+    assert await home.plan() == text
+    home.git(*how)
+    await home.look(is_watched=False)
+    assert await home.plan() == text
+    if how[0] == "stash":
+        home.git("stash", "drop", "-q")
+    monkeypatch.setattr(rule, "LONGEST_HOLD_S", 0.0)
+    await home.look(is_watched=False)
+    assert (home.root / PLAN).read_bytes().decode() == await home.plan() == text
+
+
+async def test_a_conflict_of_git_with_windows_line_ends_goes_nowhere(home: Repository) -> None:
+    with_windows_ends(home)
+    home.git("checkout", "-q", "-b", "theirs")
+    (home.root / PLAN).write_text(FRIDAY.replace("friday", "sunday"))
+    home.commit("theirs")
+    home.git("checkout", "-q", "main")
+    (home.root / PLAN).write_text(FRIDAY.replace("friday", "tuesday"))
+    home.commit("ours")
+    await home.look(is_watched=True)
+    before = await home.plan()
+    with pytest.raises(subprocess.CalledProcessError):
+        home.git("merge", "theirs")
+    assert "=======\r\n" in (home.root / PLAN).read_bytes().decode()
+    await home.look(is_watched=True)
+    assert await home.plan() == before

@@ -35,7 +35,7 @@ files, then the index, and `HEAD` last.
 _REFS: Final = "ref: "
 _ENTRY: Final = re.compile(rb"\A\d+ ([0-9a-f]+) 0\t.*?\n +mtime: (\d+):(\d+)\n.*?\bsize: (\d+)\t", re.DOTALL)
 """An entry of the index, as `git ls-files --stage --debug` prints it, of a file that has no conflict."""
-_MARKERS: Final = re.compile(r"^<{7} .*^={7}$.*^>{7} ", re.DOTALL | re.MULTILINE)
+_MARKERS: Final = re.compile(r"^<{7} .*^={7}\r?$.*^>{7} ", re.DOTALL | re.MULTILINE)
 _AMID: Final = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 
 
@@ -148,9 +148,12 @@ class Checkout:
         """Return True if the file had this text in `HEAD` or in one of its ancestors. `like` is any
         blob id of the repository, which shows its hash algorithm.
         """
-        asked = ("log", "-1", "--format=%H", f"--find-object={blob_of(text, like)}", "HEAD", "--", path)
-        code, said = git_says(self._root, "--literal-pathspecs", *asked)
-        return code == 0 and bool(said.strip())
+        for blob in _blobs_of(text, like):
+            asked = ("log", "-1", "--format=%H", f"--find-object={blob}", "HEAD", "--", path)
+            code, said = git_says(self._root, "--literal-pathspecs", *asked)
+            if code == 0 and said.strip():
+                return True
+        return False
 
     def is_in_conflict(self, path: str, text: str) -> bool:
         """Return True if git has written conflict markers into a file, and the conflict is not
@@ -218,13 +221,26 @@ class Checkout:
         return None
 
 
-def blob_of(text: str, like: str) -> str:
-    """Return the id that git gives to a blob with this text: SHA-1 or SHA-256, whichever the blob
-    id `like` is.
+def is_written_from(blob: str, text: str) -> bool:
+    """Return True if git writes a file with this text from a blob of this id, with the blob's line
+    ends or with others (`core.autocrlf`, or `eol` in `.gitattributes`).
     """
-    data = text.encode()
+    return blob in _blobs_of(text, blob)
+
+
+def forms_of(text: str) -> set[str]:
+    r"""Return a text with the line ends that it has, with "\n" and with "\r\n"."""
+    unix = text.replace("\r\n", "\n")
+    return {text, unix, unix.replace("\n", "\r\n")}
+
+
+def _blobs_of(text: str, like: str) -> set[str]:
+    """Return the ids that git may give to a blob with this text: SHA-1 or SHA-256, whichever the
+    blob id `like` is.
+    """
     kind = hashlib.sha256 if len(like) == 64 else hashlib.sha1
-    return kind(b"blob %d\0" % len(data) + data).hexdigest()
+    forms = [form.encode() for form in forms_of(text)]
+    return {kind(b"blob %d\0" % len(data) + data).hexdigest() for data in forms}
 
 
 def _names(said: bytes) -> list[str]:

@@ -41,7 +41,7 @@ from typing import Final, NamedTuple
 
 from confide_memory.documents import MEMORY_FOLDER, text_hash
 from confide_proxy.errors import FolderError
-from confide_proxy.sync.absence.checkout import Checkout, blob_of
+from confide_proxy.sync.absence.checkout import Checkout, forms_of, is_written_from
 from confide_proxy.sync.absence.folder_identity import born_after, identity_of
 from confide_proxy.sync.absence.notice import Notice
 from confide_proxy.sync.folder import Folder
@@ -287,7 +287,7 @@ class Absence:
         except FolderError:
             return GitChange.NONE
         moved = self._checkout_changes().get(path)
-        if moved is not None and (blob_of(text, moved) if text is not None else "") == moved:
+        if moved is not None and (not moved if text is None else is_written_from(moved, text)):
             return GitChange.SET_BACK
         if text is None:
             return GitChange.NONE
@@ -299,7 +299,7 @@ class Absence:
             return GitChange.NONE
         # A user who types the committed text again leaves a file that is newer than git's index.
         entry = self._checkout.indexed(spelled)
-        if entry is None or blob_of(text, entry.blob) != entry.blob:
+        if entry is None or not is_written_from(entry.blob, text):
             return GitChange.NONE
         try:
             state = os.lstat(self._folder.root / spelled)
@@ -374,7 +374,7 @@ class Absence:
             return self._checkout.text(blob) if blob else None
         known, spelled = self._ledger.get(path), self._folder.spelling_of(path)
         stashed = self._checkout.text(self._checkout.blob_in("refs/stash", spelled)) if known else None
-        if known is None or stashed is None or text_hash(stashed) != known.hash:
+        if known is None or stashed is None or known.hash not in map(text_hash, forms_of(stashed)):
             return None
         entry = self._checkout.indexed(spelled)
         return self._checkout.text(entry.blob) if entry else None

@@ -21,6 +21,7 @@ from confide_memory.wire.files import MAX_OTHERS, PULL, PUT, REMOVE, PullRequest
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.link.daemon_link import RetryingLink
 from confide_proxy.sealing.context import Deposit
+from confide_proxy.sync.absence.checkout import forms_of
 from confide_proxy.sync.absence.rule import GitChange, ReportedDeletion
 from confide_proxy.sync.commits import Commits, Lines, is_whole
 from confide_proxy.sync.folder import Content
@@ -51,6 +52,7 @@ _STASHED = "is older here, since git has its text in the stash: it is neither se
 _JUST_PUT_BACK = "is older here, since git has just put back the committed text: the newest comes back in two minutes"
 _IN_CONFLICT = "has a merge conflict of git: it is neither sent nor written until you have resolved that"
 _PUT_BACK = "git had put back the committed one"
+_LINE_ENDS = "git had written it with other line ends"
 _EMPTIED = "many files were empty at once"
 _WAITING = {
     GitChange.SET_BACK: _SET_BACK,
@@ -181,7 +183,8 @@ class FileTransfer:
                 why = await self._unmeant(path, content, known, report)
                 if why and await self._fetch_over(path, content, report):
                     self._absence.note_agreed(path)
-                    self._absence.note_came_back(why)
+                    if why != _LINE_ENDS:
+                        self._absence.note_came_back(why)
                     return
                 if await asyncio.to_thread(self._has_tied, path, content):
                     continue  # it is read again
@@ -313,14 +316,16 @@ class FileTransfer:
         Raises FolderError: git will give the file its text back, or its user has a conflict to resolve.
         """
         by_git = await asyncio.to_thread(self._absence.change_by_git, path)
+        is_gits = by_git not in (GitChange.NONE, GitChange.CONFLICT) and known is not None
+        before = await self._text_of(path, known.revision, known.hash) if is_gits and known else None
+        if before is not None and content.text in forms_of(before):
+            return _LINE_ENDS  # `core.autocrlf` here is no reason to change the file on other devices
         if by_git is GitChange.SET_BACK:
-            found = await self._revision_with(path, content.hash)
+            found, _digest = await self._revision_like(path, content.text)
             if not found or (known is not None and found >= known.revision):
                 return ""
-        elif by_git not in (GitChange.NONE, GitChange.CONFLICT) and known is not None:
-            before = await self._text_of(path, known.revision, known.hash)
-            if before is None or await asyncio.to_thread(self._absence.is_committed, path, before):
-                return ""
+        elif is_gits and (before is None or await asyncio.to_thread(self._absence.is_committed, path, before)):
+            return ""
         report.is_held |= by_git is GitChange.JUST_PUT_BACK
         if by_git in _WAITING:
             raise FolderError(path, _WAITING[by_git])
@@ -387,10 +392,9 @@ class FileTransfer:
         confirmed state is the base.
         """
         text = await asyncio.to_thread(self._absence.made_from, path)
-        digest = text_hash(text) if text is not None else ""
-        if not digest or (known and known.hash == digest):
+        if text is None or (known and known.hash in map(text_hash, forms_of(text))):
             return None
-        found = await self._revision_with(path, digest)
+        found, digest = await self._revision_like(path, text)
         return {"base": found, "baseHash": digest} if found else None
 
     def _place(self, path: str) -> Path:
@@ -492,6 +496,13 @@ class FileTransfer:
                 raise
             return 0
         return answer["revision"] if answer["hash"] == digest else 0
+
+    async def _revision_like(self, path: str, text: str) -> tuple[int, str]:
+        """Return the newest revision of a document with this text, whatever its line ends, and the
+        hash that it has there; (0, "") if there is none.
+        """
+        digests = [text_hash(form) for form in forms_of(text)]
+        return max([(await self._revision_with(path, digest), digest) for digest in digests] + [(0, "")])
 
     async def _is_alive(self, path: str) -> bool:
         try:
