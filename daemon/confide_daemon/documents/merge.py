@@ -136,7 +136,8 @@ def merge_texts(
         return Merge(ours, clash=False)
     if ours == base:
         return Merge(theirs, clash=False)
-    style = merged_style(base or "", ours, theirs)
+    # Without a common version no side has changed line ends: git chose those of a new clone, say.
+    style = merged_style(theirs if base is None else base, ours, theirs)
     mine, incoming = split_keeping_ends(plain(ours)), split_keeping_ends(plain(theirs))
     is_known = base is not None or is_log
     known = split_keeping_ends(plain(base or "")) if is_known else common_lines(mine, incoming)

@@ -292,3 +292,12 @@ def test_two_times_of_the_last_change_are_no_clash() -> None:
     )
     assert "# theirs\n" in merged.text
     assert "# ours\n" in merged.text
+
+
+@pytest.mark.parametrize("added", ["", "- three\n"])
+@pytest.mark.parametrize(("here", "there"), [("\n", "\r\n"), ("\r\n", "\n")])
+def test_a_clone_with_other_line_ends_changes_those_of_nobody(added: str, here: str, there: str) -> None:
+    """A new one has no version in common, and git with `core.autocrlf` wrote its files."""
+    ours = "# Plan\n\n- one\n- two\n".replace("\n", here)
+    theirs = f"# Plan\n\n- one\n- two\n{added}".replace("\n", there)
+    assert merge_texts(None, ours, theirs).text == ours + added.replace("\n", here)
