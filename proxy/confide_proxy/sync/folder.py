@@ -19,6 +19,7 @@ import errno
 import functools
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +52,11 @@ OWN_PROJECT = "is a project of its own"
 """The reason why a folder is left out that `extra` would cover: a yes to the files of one project
 does not hold for another's, which may exclude files itself.
 """
+_POINTER = re.compile(
+    r"(?P<lfs>version https://(?:git-lfs|hawser)\.github\.com/spec/v1\r?\n(?:[a-z0-9.-]+ [^\n]*\n)+)\Z|/annex/objects/[^\n]*\n?\Z"
+)
+"""The whole of a file that a tool puts in place of a text that it has not fetched."""
+_FETCH = {"Git LFS": "git lfs pull", "git-annex": "git annex get"}
 _SAVING_S = 0.1
 """Longest time in seconds to wait for a program that is saving a file; after that it is read as it
 is, and again at the next event.
@@ -417,6 +423,9 @@ class Folder:
             raise FolderError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
         if "\0" in text:
             raise FolderError(path, "holds NUL bytes, so it is not markdown")
+        if (of := _POINTER.match(text)) is not None:
+            tool = "Git LFS" if of["lfs"] else "git-annex"
+            raise FolderError(path, f"is a pointer of {tool}, not its text, which {_FETCH[tool]} fetches")
         return text, len(data), mtime_ns
 
     def own_text(self, path: str) -> str | None:

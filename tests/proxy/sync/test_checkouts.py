@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -526,3 +527,13 @@ async def test_a_conflict_of_git_with_windows_line_ends_goes_nowhere(home: Repos
     assert "=======\r\n" in (home.root / PLAN).read_bytes().decode()
     await home.look(is_watched=True)
     assert await home.plan() == before
+
+
+def test_a_text_of_git_lfs_is_that_of_its_pointer(home: Repository) -> None:
+    """The blob in the repository is the pointer; the filter that would write the text need not be installed here."""
+    data = FRIDAY.encode()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(data).hexdigest()}\nsize {len(data)}\n"
+    (home.root / "pointer").write_text(pointer)
+    blob = home.git("hash-object", "pointer").strip()
+    assert checkout.is_written_from(blob, FRIDAY)
+    assert not checkout.is_written_from(blob, MONDAY)

@@ -16,6 +16,7 @@ from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.sync.folder import Content, Folder, is_spelled_so
 
 SOME = Content("", "", 0, 0)
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0\nsize 12345\n"
 
 
 @pytest.fixture
@@ -166,13 +167,27 @@ def test_a_missing_file_is_none(folder: Folder) -> None:
 
 @pytest.mark.parametrize(
     ("data", "problem"),
-    [(b"\xff\xfe", "UTF-8"), (b"a\0b", "NUL"), (b"x" * 1025, "larger")],
+    [
+        (b"\xff\xfe", "UTF-8"),
+        (b"a\0b", "NUL"),
+        (b"x" * 1025, "larger"),
+        (LFS_POINTER, "pointer of Git LFS"),
+        (LFS_POINTER.replace(b"\n", b"\r\n"), "pointer of Git LFS"),
+        (b"/annex/objects/SHA256E-s12--4d7a214614ab2935.md\n", "pointer of git-annex"),
+    ],
 )
 def test_unreadable_contents_are_named(folder: Folder, data: bytes, problem: str) -> None:
-    """Binary, wrongly encoded and huge files are refused with a reason."""
+    """Binary, wrongly encoded and huge files are refused with a reason, and so is what stands for a text that a tool has not fetched."""
     (folder.root / "memory/a.md").write_bytes(data)
     with pytest.raises(FolderError, match=problem):
         folder.read("memory/a.md")
+    assert not folder.is_missing("memory/a.md")
+
+
+def test_a_note_about_pointers_is_one_like_any_other(folder: Folder) -> None:
+    text = f"A pointer of Git LFS:\n\n{LFS_POINTER.decode()}"
+    (folder.root / "memory/a.md").write_text(text)
+    assert folder.own_text("memory/a.md") == text
 
 
 def test_a_fifo_does_not_hang_the_reader(folder: Folder) -> None:

@@ -36,6 +36,7 @@ _REFS: Final = "ref: "
 _ENTRY: Final = re.compile(rb"\A\d+ ([0-9a-f]+) 0\t.*?\n +mtime: (\d+):(\d+)\n.*?\bsize: (\d+)\t", re.DOTALL)
 """An entry of the index, as `git ls-files --stage --debug` prints it, of a file that has no conflict."""
 _MARKERS: Final = re.compile(r"^<{7} .*^={7}\r?$.*^>{7} ", re.DOTALL | re.MULTILINE)
+_LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize %d\n"
 _AMID: Final = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 
 
@@ -223,7 +224,8 @@ class Checkout:
 
 def is_written_from(blob: str, text: str) -> bool:
     """Return True if git writes a file with this text from a blob of this id, with the blob's line
-    ends or with others (`core.autocrlf`, or `eol` in `.gitattributes`).
+    ends or with others (`core.autocrlf`, or `eol` in `.gitattributes`). The blob may be a pointer of
+    Git LFS to the text.
     """
     return blob in _blobs_of(text, blob)
 
@@ -240,6 +242,7 @@ def _blobs_of(text: str, like: str) -> set[str]:
     """
     kind = hashlib.sha256 if len(like) == 64 else hashlib.sha1
     forms = [form.encode() for form in forms_of(text)]
+    forms += [_LFS_POINTER % (hashlib.sha256(data).hexdigest().encode(), len(data)) for data in forms]
     return {kind(b"blob %d\0" % len(data) + data).hexdigest() for data in forms}
 
 
