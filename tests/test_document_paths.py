@@ -66,7 +66,12 @@ def test_globs_do_not_widen_the_rule(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "why"), [("memory/.hidden.md", "hidden"), ("memory/api/CLAUDE.md", "as instructions")]
+    ("path", "why"),
+    [
+        ("memory/.hidden.md", "hidden"),
+        ("memory/api/CLAUDE.md", "as instructions"),
+        ("memory/a_LOCAL_12.md", "copies of a conflict"),
+    ],
 )
 async def test_what_an_earlier_version_took_stays_of_use(
     path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,13 @@ _PASSED_OVER: Final = re.compile(
 )
 """Unicode's default-ignorable characters: ext4 and HFS+ also find a file by its name without them.
 """
+_COPY: Final = re.compile(
+    r"(?:_(?:BACKUP|BASE|LOCAL|REMOTE)_\d+"  # git mergetool
+    r"|\.sync-conflict-\d{8}-\d{6}(?:-\w{7})?"  # Syncthing
+    r"|_conflict-\d{8}-\d{6}"  # ownCloud, older Nextcloud
+    r"|\((?:[^()]*\b[Cc]onflicted copy\b[^()]*|SFConflict [^()]*)\))\.md$"  # Dropbox, Nextcloud, Obsidian; Seafile
+)
+"""The end of a file's name that a program gives to its copy of one side of a conflict."""
 EXAMPLE = "memory/notes/decisions.md"
 GLOBAL_PROJECT = "global"
 """The project of notes that apply everywhere; every device has it."""
@@ -203,6 +210,8 @@ def unkept(path: str) -> str | None:
             return f"{folder}/ is left out as a folder of tools"
         if folder.endswith(".md"):
             return "a folder in it ends in .md, as files do"
+    if _COPY.search(path):
+        return "programs give it to their copies of a conflict: move what is right into the file itself, or rename this one"
     if is_in_memory(path) and loads_as_instructions(path):
         return "programs of agents load files of that name as instructions"
     return None
