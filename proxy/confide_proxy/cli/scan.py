@@ -9,18 +9,19 @@ to `proxy.toml`, and keeps the user's text in that file otherwise.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from confide_crypto import portable
-from confide_crypto.errors import printable
+from confide_crypto.errors import EXIT_INPUT, printable
 from confide_memory.documents import GLOBAL_PROJECT
 from confide_proxy.cli import own_config
 from confide_proxy.cli.console import (
@@ -56,8 +57,22 @@ _SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__"})
 _SECTION: Final = re.compile(r"^[ \t]*\[[ \t]*secrets[ \t]*\][ \t]*(?:#[^\n]*)?(?:\n|\Z)", re.MULTILINE)
 _NEXT: Final = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _LIST: Final = re.compile(r"^[ \t]*allow[ \t]*=[ \t]*\[", re.MULTILINE)
-Passed = list[tuple[str, str]]
-"""Skipped files: (path, reason)."""
+_NO_TEXT: Final = "is not text"
+
+
+class SkippedFile(NamedTuple):
+    """A file or folder that was not searched, with the reason for users.
+
+    Attributes:
+        is_unknown: True if it may hold a text, so that "no credentials" is not known of it.
+    """
+
+    path: str
+    reason: str
+    is_unknown: bool = True
+
+
+Passed = list[SkippedFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +153,7 @@ def _scan_outgoing(here: CommandContext, paths: list[Path], project: Path, *, sh
         seen += _sights(text, here.config.secrets, prints)
     held = [sight for sight in seen if sight["action"] != "allow"]
     shown = seen if shows_all else held
+    unknown = sum(skipped.is_unknown for skipped in passed)
 
     def print_text() -> None:
         for sight in shown:
@@ -145,8 +161,8 @@ def _scan_outgoing(here: CommandContext, paths: list[Path], project: Path, *, sh
                 f"{printable(sight['path'])}:{sight['line']}  {sight['kind']}  {sight['confidence']:.2f}  {sight['action']}  "
                 f"{sight['prefix']}… ({sight['length']:,} characters)  {sight['fingerprint']}"
             )
-        for path, reason in passed:
-            remark(f"skipped {printable(path)}: {reason}")
+        for skipped in passed:
+            remark(f"skipped {printable(skipped.path)}: {skipped.reason}")
         more = len(seen) - len(shown)
         are, them = ("is", "it") if more == 1 else ("are", "them")
         rest = f"; {more:,} more {are} let through (--all shows {them})" if more else ""
@@ -154,17 +170,17 @@ def _scan_outgoing(here: CommandContext, paths: list[Path], project: Path, *, sh
             note(
                 "--allow needs fingerprints, which exist once this device is set up: confide quickstart or confide join"
             )
-        remark(
-            f"{count_noun(len(held), 'credential') if held else 'no credentials'} in {count_noun(count, 'text')}{rest}"
-        )
+        found = count_noun(len(held), "credential") if held else "no credentials"
+        not_known = f"; {count_noun(unknown, 'path')} not searched" if unknown else ""
+        remark(f"{found} in {count_noun(count, 'text')}{rest}{not_known}")
 
     data = {
         "texts": count,
         "findings": shown,
         "letThrough": len(seen) - len(held),
-        "skipped": [{"path": path, "reason": reason} for path, reason in passed],
+        "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in passed],
     }
-    return Output(data, print_text, exit_code=FOUND if held else 0)
+    return Output(data, print_text, exit_code=FOUND if held else EXIT_INPUT if unknown else 0)
 
 
 def _allow(here: CommandContext, given: list[str]) -> Output:
@@ -214,16 +230,18 @@ def of_project(paths: ProxyPaths, config: ProxyConfig, project: Project, passed:
         folders.append(Folder(GLOBAL_PROJECT, paths.global_folder.absolute(), (), limit))
     for folder in folders:
         if problem := folder_problem(folder.root):
-            passed.append((str(folder.root), problem))
+            passed.append(SkippedFile(str(folder.root), problem))
         listing = folder.look()
-        left_out = [*listing.unread.items(), *((FILE, notice) for notice in folder.narrowing.notices())]
-        passed += [(_shown(folder, project, path), why) for path, why in left_out]
+        passed += [SkippedFile(_shown(folder, project, path), why) for path, why in listing.unread.items()]
+        broken = folder.narrowing.problem()  # other notices are about one line of the file
+        notices = [(_shown(folder, project, FILE), notice) for notice in folder.narrowing.notices()]
+        passed += [SkippedFile(path, notice, notice == broken) for path, notice in notices]
         for found in listing.found:
             shown = _shown(folder, project, found.path)
             try:
                 content = folder.read(found.path)
             except FolderError as error:
-                passed.append((shown, error.problem))
+                passed.append(SkippedFile(shown, error.problem))
                 continue
             if content is not None:
                 yield OutgoingText("files", shown, content.text)
@@ -257,7 +275,7 @@ def _transcripts(agent: str, config: ProxyConfig, passed: Passed) -> Iterator[Ou
                         # credential there.
                         yield OutgoingText("transcripts", str(file.path), entry.text, number, is_one_line=True)
         except OSError as error:
-            passed.append((str(file.path), f"cannot be read: {error.strerror or type(error).__name__}"))
+            passed.append(SkippedFile(str(file.path), f"cannot be read: {error.strerror or type(error).__name__}"))
 
 
 def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator[OutgoingText]:
@@ -282,15 +300,15 @@ def of_files(named: list[Path], config: ProxyConfig, passed: Passed) -> Iterator
             try:
                 yield OutgoingText("files", str(file), _read(file, config.max_file_kib * 1024))
             except ValueError as error:
-                passed.append((str(file), str(error)))
+                passed.append(SkippedFile(str(file), str(error), str(error) != _NO_TEXT or file == path))
             except OSError as error:
-                passed.append((str(file), f"cannot be read: {error.strerror or type(error).__name__}"))
+                passed.append(SkippedFile(str(file), f"cannot be read: {error.strerror or type(error).__name__}"))
 
 
 def _below(folder: Path, passed: Passed) -> Iterator[Path]:
     def note(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
-            passed.append((str(error.filename), f"cannot be listed: {error.strerror}"))
+            passed.append(SkippedFile(str(error.filename), f"cannot be listed: {error.strerror}"))
 
     for inner, folders, files in os.walk(folder, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
@@ -314,8 +332,8 @@ def _read(file: Path, limit: int) -> str:
         data = opened.read(limit + 1)
     if len(data) > limit:
         raise ValueError(f"is larger than {limit // 1024:,} KiB")
-    if b"\0" in data:
-        raise ValueError("is not text")
+    if b"\0" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(_NO_TEXT)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

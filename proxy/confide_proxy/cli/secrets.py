@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
-from confide_crypto.errors import ConfideError, printable
+from confide_crypto.errors import EXIT_INPUT, ConfideError, printable
 from confide_memory.commands.progress import Progress
 from confide_memory.documents import MAX_TEXT_BYTES, local_time
 from confide_proxy.cli.console import (
@@ -65,7 +65,8 @@ async def scan_stored(here: CommandContext, project: Path, *, dry_run: bool, yes
             remark("nothing was sealed; --yes seals without asking")
 
     is_left = _remaining(outcome, is_dry=is_dry) or not outcome.is_clean
-    return Output(_as_json(outcome, is_dry=is_dry), print_text, exit_code=LEFT if is_left else 0)
+    code = LEFT if is_left else EXIT_INPUT if outcome.unreadable else 0
+    return Output(_as_json(outcome, is_dry=is_dry), print_text, exit_code=code)
 
 
 async def _rescan(

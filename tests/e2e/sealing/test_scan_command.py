@@ -14,6 +14,7 @@ from tests.support.programs.forked import run
 from tests.support.programs.processes import COMMAND_DEADLINE_S, CONFIDE, Machine
 
 FOUND = 9
+NOT_SEARCHED = 7
 TOKEN = "gh" + "p_" + "Zk81LqWm4TxC0bVn7RsD2yHf9GpJ3eUa5KiQ"
 PASSWORD = "Canary7!kestrel"
 PLANTED = (TOKEN[4:], PASSWORD, "Canary7", "Zk81Lq")
@@ -77,8 +78,31 @@ def test_a_named_folder_that_may_not_be_read_is_skipped_aloud(machine: Machine) 
         assert [each["path"] for each in skipped] == [path]
 
 
+def test_what_could_not_be_searched_is_no_success(machine: Machine, tmp_path: Path) -> None:
+    """A script that asks for the exit code learns that nothing is known of it; an image in a folder is none of that."""
+    machine.write("memory/deploy.md", "# Deploy\n")
+    answer = scanned(machine, code=NOT_SEARCHED)
+    assert [each["path"] for each in answer["skipped"]] == ["memory/odd.md"]
+    assert "no credentials in 3 texts" in (said := machine.run("scan", code=NOT_SEARCHED))
+    assert "1 path not searched" in said
+    (machine.project / "memory" / "odd.md").unlink()
+    assert scanned(machine, code=0)["skipped"] == []
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    (folder / "image.png").write_bytes(b"\x89PNG\0\0")
+    assert scanned(machine, str(folder), code=0)["texts"] == 0
+    scanned(machine, str(folder / "image.png"), code=NOT_SEARCHED)
+    (folder / "windows.txt").write_bytes(f"token={TOKEN}".encode("utf-16"))
+    scanned(machine, str(folder), code=NOT_SEARCHED)
+    machine.write(".confide.toml", "exclude = [\n")
+    assert "1 path not searched" in machine.run("scan", code=NOT_SEARCHED)
+    machine.write(".confide.toml", 'exclude = ["/memory"]\n')
+    scanned(machine, code=0)
+
+
 def test_what_is_sealed_or_redacted_already_is_no_finding(machine: Machine) -> None:
     """A hook that runs it would refuse every memory in which an agent has ever sealed something."""
+    (machine.project / "memory" / "odd.md").unlink()
     (machine.project / "memory/deploy.md").write_text(
         f"token=(sealed:token:{'7c' * 16})\npassword: (redacted:password:{'a1' * 12})\n"
     )
@@ -97,6 +121,7 @@ def test_no_daemon_is_asked_and_nothing_is_written_to_the_project(machine: Machi
 
 def test_what_is_allowed_is_let_through(machine: Machine) -> None:
     """By its fingerprint, which is the same wherever the value stands; with none left the command ends with 0."""
+    (machine.project / "memory" / "odd.md").unlink()
     for finding in scanned(machine)["findings"]:
         machine.run("scan", "--allow", finding["fingerprint"])
     machine.write("memory/again.md", f"password: {PASSWORD}\n")
