@@ -331,7 +331,7 @@ def load(path: Path, *, must_exist: bool = False) -> DaemonConfig:
     an unknown option or invalid value.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         check_strict_modes(path)
     except FileNotFoundError:
         if must_exist:

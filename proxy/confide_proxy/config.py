@@ -256,7 +256,7 @@ def load(path: Path) -> ProxyConfig:
     except KeyFileError as error:
         raise ConfigError(path, f"is not used, since {error}", hint=error.hint) from None
     try:
-        table = tomllib.loads(raw.decode("utf-8"))
+        table = tomllib.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(path, f"is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:

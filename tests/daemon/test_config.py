@@ -31,6 +31,11 @@ def test_no_file_means_the_defaults(tmp_path: Path) -> None:
     assert config.load(tmp_path / "absent.toml") == config.DaemonConfig()
 
 
+def test_a_byte_order_mark_is_none_of_the_options(tmp_path: Path) -> None:
+    """Editors on Windows write one."""
+    assert config.load(written(tmp_path, "\ufeff[server]\nidle_exit_s = 12\n")).server.idle_exit_s == 12
+
+
 def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist") as caught:
         config.load(tmp_path / "absent.toml", must_exist=True)

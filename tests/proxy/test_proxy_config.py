@@ -23,6 +23,13 @@ def test_the_example_shows_every_option_at_its_default(tmp_path: Path) -> None:
     assert list(tomllib.loads(EXAMPLE.read_text())) == [field.name for field in dataclasses.fields(ProxyConfig)]
 
 
+def test_a_byte_order_mark_is_none_of_the_options(tmp_path: Path) -> None:
+    """Editors on Windows write one."""
+    path = tmp_path / "proxy.toml"
+    path.write_text("\ufeffon_demand = false\n", encoding="utf-8")
+    assert not load(path).on_demand
+
+
 def test_no_file_means_defaults(tmp_path: Path) -> None:
     """Most users have none."""
     assert load(tmp_path / "none.toml") == ProxyConfig()

@@ -17,7 +17,7 @@ def read(file: Path) -> tuple[str, dict[str, Any]]:
     Raises ConfigError if it cannot be parsed.
     """
     try:
-        text = file.read_bytes().decode("utf-8") if file.exists() else ""
+        text = file.read_bytes().decode("utf-8-sig") if file.exists() else ""
         return text, tomllib.loads(text)
     except (OSError, ValueError) as error:
         raise ConfigError(file, f"cannot be read: {type(error).__name__}", hint="fix it, and try again") from None

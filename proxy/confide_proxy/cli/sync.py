@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from confide_crypto.errors import (
+    EXIT_CONFIG,
     EXIT_STORAGE,
     RequestError,
 )
@@ -45,6 +46,7 @@ from confide_proxy.paths import memory_notices
 from confide_proxy.sync.folder import OWN_PROJECT
 from confide_proxy.sync.project import Project
 from confide_proxy.sync.replication.file_transfer import DENIED, ELSEWHERE, FORGOTTEN
+from confide_proxy.sync.walk import Narrowing
 
 _NAMED: Final = 3
 _COUNTED: Final = ("filesSent", "filesPulled", "filesRemoved", "chunksUpdated", "duration")
@@ -117,7 +119,8 @@ def _of_queue(here: CommandContext, names: list[str], *, show: bool, retry: bool
 
 
 async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: bool) -> Output:
-    result = await _compare(here, await project_of(here, project), force=force, is_meant=is_meant)
+    this = await project_of(here, project)
+    result = await _compare(here, this, force=force, is_meant=is_meant)
 
     def print_text() -> None:
         say(
@@ -133,7 +136,9 @@ async def _sync(here: CommandContext, project: Path, *, force: bool, is_meant: b
         note(*result["notices"], *result["warnings"])
 
     code = RequestError(result["notCompared"], "").exit_code if "notCompared" in result else 0
-    return Output(result, print_text, exit_code=code or (EXIT_STORAGE if result["filesFailed"] else 0))
+    code = code or (EXIT_STORAGE if result["filesFailed"] else 0)
+    is_broken = not code and Narrowing(this.root).problem()  # then nothing was compared
+    return Output(result, print_text, exit_code=EXIT_CONFIG if is_broken else code)
 
 
 def _print_skipped(skipped: list[dict[str, str]]) -> None:

@@ -141,7 +141,7 @@ def _says_off(path: str, option: str, *, is_ours: bool) -> bool:
     import tomllib  # doubles a hook's import time, so only if needed
 
     try:
-        table: dict[str, object] = tomllib.loads(data.decode("utf-8")) if len(data) <= MOST_CONFIG else {}
+        table: dict[str, object] = tomllib.loads(data.decode("utf-8-sig")) if len(data) <= MOST_CONFIG else {}
     except (ValueError, RecursionError):
         return True  # unreadable counts as off
     return table.get(option) is False

@@ -66,7 +66,7 @@ def learns(config: str | os.PathLike[str]) -> bool:
     import tomllib  # half of a hook's time, so only if needed
 
     try:
-        section = tomllib.loads(data.decode("utf-8")).get("learn", {})
+        section = tomllib.loads(data.decode("utf-8-sig")).get("learn", {})
     except (ValueError, RecursionError):
         return False
     if not isinstance(section, dict):

@@ -236,7 +236,7 @@ def load_project_file(root: Path) -> ProjectFile:
     import tomllib  # few folders have such a file
 
     try:
-        table = tomllib.loads(data.decode("utf-8"))
+        table = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         return _broken_project(f"is not TOML ({error})")
     name = table.pop("name", None)
@@ -253,6 +253,8 @@ def load_project_file(root: Path) -> ProjectFile:
         said = f'takes a list of at most {MAX_GLOBS} globs as in exclude = ["memory/private/*.md"]'
         broken = _broken_project(said)
         return ProjectFile(name, None, (*notices, *broken.notices))
+    # No file of memory has these characters in its name, and what its author excludes must not go out.
+    globs = [glob.strip().replace("\\", "/") for glob in globs]
     # "!" includes files again in other programs' files.
     idle = [glob for glob in globs if glob.startswith(("!", "/")) or ".." in glob.split("/")]
     notices += [

@@ -173,8 +173,9 @@ def test_a_project_file_that_cannot_be_read_is_told_of_everywhere(daemon: Daemon
     machine.write("memory/newt.md", "The newt is in the pond.\n")
     machine.write(".confide.toml", 'exclude = ["memory/private\n')
     machine.run("join", daemon.invite("broken"))
-    for command in ("sync", "status", "search newt", "secrets scan"):
+    for command, code in (("sync", 3), ("status", 0), ("search newt", 0), ("secrets scan", 7)):
         ended = confide(machine, *command.split())
+        assert ended.code == code
         assert ".confide.toml" in ended.out + ended.err
         assert "nothing of this project is sent or received until it is right" in ended.out + ended.err
     check = _check(confide(machine, "doctor", "--json"))

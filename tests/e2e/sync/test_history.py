@@ -221,7 +221,7 @@ def test_a_project_can_keep_files_back_and_nothing_more(machines: Pair) -> None:
     assert text_of(ann, "memory/excluded.md") == TEXT
     settings.write_text("exclude = [\n")
     ann.write("memory/secret.md", "The lynx waits.\n")
-    assert "nothing of this project is sent" in ann.run("sync")
+    assert "nothing of this project is sent" in ann.run("sync", code=3)
     settings.write_text('name = "shop"\n')
     ann.run("sync")
     assert "lynx" in bob.run("search", "where is the lynx")

@@ -80,6 +80,8 @@ def test_what_switches_hooks_off(tmp_path: Path) -> None:
     assert not off("[other]\nhooks = false\n")
     assert off("hooks = \n")  # whatever it was meant to say
     assert off(None, "hooks = false\n")
+    assert not off("\ufeffhooks = true\n")
+    assert off(None, "\ufeffhooks = false\n")
     assert not off(None, "hooks = true\n")
     assert off("hooks = true\n", "hooks = false\n")
     assert off("hooks = false\n", "hooks = true\n")

@@ -33,14 +33,17 @@ def watched(root: Path) -> list[str]:
         ('["./memory/private"]', ["MEMORY.md", "memory/a.md", "docs/d.md"]),
         ('["memory/Private/B.md"]', ["MEMORY.md", "memory/a.md", "memory/private/deep/c.md", "docs/d.md"]),
         ('["MEMORY.md", "docs"]', ["memory/a.md", "memory/private/b.md", "memory/private/deep/c.md"]),
+        (r"['memory\private']", ["MEMORY.md", "memory/a.md", "docs/d.md"]),
+        (r"['.\memory\private\*.md ']", ["MEMORY.md", "memory/a.md", "docs/d.md"]),
         ('["*"]', []),
         ("[]", ["MEMORY.md", "memory/a.md", "memory/private/b.md", "memory/private/deep/c.md", "docs/d.md"]),
     ],
 )
 def test_excluded_files_are_left_out(root: Path, exclude: str, left: list[str]) -> None:
-    """By globs or by folder, whatever case a file system makes of them; what the user's own globs add can be left out too."""
-    (root / FILE).write_text(f"exclude = {exclude}\n")
-    assert watched(root) == left
+    """By globs or by folder, whatever case a file system, or an editor on Windows, makes of them; what the user's own globs add too."""
+    for mark in ("", "\ufeff"):
+        (root / FILE).write_text(f"{mark}exclude = {exclude}\r\n", encoding="utf-8", newline="")
+        assert watched(root) == left
 
 
 @pytest.mark.parametrize("glob", ["memory/gr\u00f6\u00dfe", "memory/gro\u0308\u00dfe", "memory/GRO\u0308*"])
