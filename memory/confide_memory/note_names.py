@@ -175,7 +175,7 @@ def first_words(body: str, *, besides: str) -> str:
 
 def _strip_marks(line: str) -> str:
     """Return a line without the marks that make it a heading, an item or a quotation."""
-    return re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line).strip().strip("*_`# ").strip()
+    return re.sub(r"^\s*(#{1,6}|[-*+>]|\d+[.)])\s+", "", line.removeprefix("\ufeff")).strip().strip("*_`# ").strip()
 
 
 def _says_something(words: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from confide_memory.note_names import LEAST_DIGITS, is_id, is_named, may_mean, path_of, short_of
+from confide_memory.note_names import LEAST_DIGITS, first_words, is_id, is_named, may_mean, path_of, short_of, title_of
 
 ID = "mem_auth-service_1795258800_3f9a2c1b"
 
@@ -56,3 +56,10 @@ def test_a_short_id_means_what_begins_so() -> None:
     assert is_named(path, "mem_3f9a2")
     assert is_named(path, ID)
     assert not is_named(path, "mem_9a2c")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_title() -> None:
+    """Lists showed it as a question mark, with the mark of the heading behind it."""
+    text = "\ufeff# Plan\n\nWe begin on Monday.\n"
+    assert (title_of(text), first_words(text, besides="Plan")) == ("Plan", "We begin on Monday.")
+    assert title_of("\ufeffMonday\n") == "Monday"
