@@ -445,16 +445,21 @@ def _versions(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return the versions between the marks, with their names; empty if the lines are not one
     conflict from the first mark to the last.
     """
-    if len(lines) < 3 or not lines[0].startswith(_OURS) or lines[-1] != _END or _END in lines[:-1]:
+    if len(lines) < 3 or not lines[0].startswith(_OURS) or [line for line in lines if _is_end(line)] != [lines[-1]]:
         return []
     found: list[tuple[str, list[str]]] = []
     for line in lines[:-1]:
         mark = next((mark for mark in (_OURS, _THEIRS) if line.startswith(mark)), None)
         if mark is not None:
-            found.append((line.removeprefix(mark).rstrip("\n"), []))
+            found.append((line.removeprefix(mark).rstrip("\r\n"), []))
         else:
             found[-1][1].append(line)
     return found
+
+
+def _is_end(line: str) -> bool:
+    """Return True if the line ends a conflict, whatever its line end is: the last one may have none."""
+    return line.rstrip("\r\n") == _END.rstrip("\n")
 
 
 def clash_comments(lines: Sequence[str], name: str) -> list[str]:
@@ -488,7 +493,7 @@ def conflict_lines(text: str) -> list[str]:
         is_open = is_open or line.startswith(_OURS)
         if is_open or line.startswith(_COMMENT):
             found.append(line)
-        if f"{line}\n" == _END:
+        if _is_end(line):
             is_open = False
     return found
 
@@ -527,7 +532,7 @@ def _clashes(text: str) -> Iterator[str | list[tuple[str, list[str]]]]:
             yield line
             continue
         block.append(line)
-        if line == _END:
+        if _is_end(line):
             versions = _versions(block)
             if versions:
                 yield versions

@@ -92,3 +92,17 @@ def test_as_the_document_says() -> None:
     line = b"memory/\xc3\xa9.md\0" + b"ab" * 32 + b"\x003\n"
     assert told[bucket] == hashlib.blake2b(line, digest_size=16).hexdigest()
     assert told.count("") == documents.BUCKETS - 1
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("after", ["", "\n", "\nand on thursday"])
+def test_a_conflict_ends_where_its_marks_do_whatever_the_line_ends(ends: str, after: str) -> None:
+    """A client asks which version holds, and the panel shows the lines: not the rest of the file with them."""
+    ours, theirs = ["start on tuesday\n"], ["start on friday\n"]
+    marked = documents.marked_clash(ours, theirs, ("ann, revision 2", "bob, revision 3"))
+    text = f"# Plan\n\n{''.join(marked)[:-1]}{after}".replace("\n", ends)
+    assert documents.clash_origins(text) == ("ann, revision 2", "bob, revision 3")
+    assert documents.clash_version(text, "bob, revision 3") == f"start on friday{ends}"
+    kept = documents.clash_kept(text, "bob, revision 3")
+    assert kept.split() == f"# Plan start on friday {after}".split()
+    assert [line.rstrip() for line in documents.conflict_lines(text)] == [line.rstrip() for line in marked]
