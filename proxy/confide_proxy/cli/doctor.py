@@ -22,6 +22,7 @@ from confide_crypto.errors import ConfideError, LinkError, RequestError
 from confide_crypto.keys.identity import fingerprint_words
 from confide_crypto.transport.dial import shown_url
 from confide_memory.documents import GLOBAL_PROJECT
+from confide_memory.globs import matches
 from confide_memory.versions import WINDOW, is_behind
 from confide_proxy import VERSION, addons
 from confide_proxy.addons import DoctorFinding
@@ -338,6 +339,9 @@ def _files(here: CommandContext, folder: Path) -> DoctorFinding:
         state = "holds here, where files of it went up before" if extra else "does not hold here"
         message += f"; extra at the top of {here.paths.config} is of an earlier version, and {state}"
         return DoctorFinding("files", "hint", message, markdown_offer.advice(project.root, here.config.extra))
+    if idle := [glob for glob in extra if not any(matches(file.path, glob) for file in listing.found)]:
+        told = f"{message}; extra names no markdown file by {', '.join(idle)}"
+        return DoctorFinding("files", "hint", told, "globs are relative to this folder, with / between names")
     return ok("files", message)
 
 

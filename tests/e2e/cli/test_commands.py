@@ -185,6 +185,16 @@ def test_a_project_file_that_cannot_be_read_is_told_of_everywhere(daemon: Daemon
     assert ".confide.toml" not in machine.run("status")
 
 
+def test_a_glob_that_finds_nothing_is_no_success(daemon: Daemon, machine: Machine) -> None:
+    """The doctor said of it that all files are well."""
+    machine.write("docs/newt.md", "The newt is in the pond.\n")
+    machine.run("join", daemon.invite("idle"))
+    for globs, state in ((["docs/*.md"], "ok"), (["docs/*.md", "dcos"], "hint")):
+        (machine.home / "proxy.toml").write_text(f'[folders."{machine.project}"]\nextra = {globs}\n')
+        check = _check(confide(machine, "doctor", "--json"))
+        assert (check["state"], "by dcos" in check["detail"]) == (state, state == "hint")
+
+
 def _check(doctor: Ended) -> dict[str, str]:
     """What the doctor found of the files."""
     [found] = [each for each in json.loads(doctor.out) if each["check"] == "files"]
