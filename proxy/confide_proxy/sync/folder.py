@@ -36,7 +36,17 @@ from confide_memory.globs import fixed_part, matches
 from confide_proxy import folder_access
 from confide_proxy.errors import ChangedMeanwhileError, DiskRefusalError, FolderError
 from confide_proxy.folder_access import OpenFolder
-from confide_proxy.sync.walk import FILE, Narrowing, Unread, is_link, is_project, list_entries, open_descending, tree
+from confide_proxy.sync.walk import (
+    FILE,
+    Narrowing,
+    Unread,
+    is_folder,
+    is_link,
+    is_project,
+    list_entries,
+    open_descending,
+    tree,
+)
 
 if TYPE_CHECKING:
     from confide_proxy.sealing.context import FileSealer
@@ -45,6 +55,7 @@ if TYPE_CHECKING:
 _PART = "confide-part"
 _SYMLINK = "is a symlink"
 _NO_FILE = "is not a regular file"
+_NO_FOLDER = "is not a folder"
 _TWIN = "has the name of another file, spelled otherwise in Unicode, or spelled in a mixture: rename it"
 _SUFFIX = "does not end in .md: rename it"
 _SPELLING = f"is not spelled {MEMORY_FOLDER} or {MEMORY_FILES[0]}, so it is no memory: rename it"
@@ -246,7 +257,7 @@ class Folder:
         linked: set[str] = set()
         rules = self._rules(self.narrowing.now())
         found: list[ScannedFile] = []
-        passed_by = [(MEMORY_FOLDER, _SYMLINK)] if is_link(self.root / MEMORY_FOLDER) else []
+        passed_by = [(MEMORY_FOLDER, problem)] if (problem := self.memory_problem()) else []
         others: list[str] = []
         unread: Unread = {}
         for spelled, entry in self._entries(rules, unread, others):
@@ -265,6 +276,15 @@ class Folder:
         passed_by += [(spelled, _SPELLING) for spelled in self._misspelled()]
         unread = {path: why for path, why in unread.items() if path == "." or self._could_hold(path, rules)}
         return FolderListing(found, passed_by, unread)
+
+    def memory_problem(self) -> str:
+        """Return why `memory` is not a folder of memory files, as a part of a sentence; "" if it is
+        one, or does not exist.
+        """
+        place = self.root / MEMORY_FOLDER
+        if is_link(place):
+            return _SYMLINK
+        return _NO_FOLDER if os.path.lexists(place) and not is_folder(place) else ""
 
     def _misspelled(self) -> Iterator[str]:
         """Yield files and folders with a name of memory in another case, where the disk distinguishes

@@ -14,7 +14,7 @@ from typing import Any
 
 from confide_crypto.errors import RequestError, printable
 from confide_crypto.transport.inbox import Body
-from confide_memory.documents import GLOBAL_PROJECT, RequestChannel, is_memory, receive_text
+from confide_memory.documents import GLOBAL_PROJECT, MEMORY_FOLDER, RequestChannel, is_memory, receive_text
 from confide_memory.versions import UNKNOWN
 from confide_proxy import VERSION
 from confide_proxy.config import ProxyConfig
@@ -431,13 +431,15 @@ def notices(paths: ProxyPaths, *folders: Folder) -> list[str]:
 
 def obstacles(paths: ProxyPaths, *folders: Folder) -> list[str]:
     """Return what keeps files of these folders from being sent or written, as sentences: a
-    `.confide.toml` that cannot be read, and what the disk refused at the last comparison. Blocks
-    briefly.
+    `.confide.toml` that cannot be read, a `memory` that is no folder, and what the disk refused at
+    the last comparison. Blocks briefly.
     """
     found: list[str] = []
     for folder in folders:
         if problem := folder.narrowing.problem():
             found.append(f"{folder.root / FILE if folder.project == GLOBAL_PROJECT else FILE} {problem}")
+        if why := folder.memory_problem():
+            found.append(f"{folder.root / MEMORY_FOLDER} {why}, so nothing in it is memory: put a folder there")
         found += Notice(notice_file(paths.ledgers, folder.root)).refusals()
     return found
 

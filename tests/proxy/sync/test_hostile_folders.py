@@ -3,6 +3,7 @@ name is taken, and everything comes to an end."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -31,9 +32,11 @@ from confide_memory.documents import GLOBAL_PROJECT
 from confide_memory.tools.question import question
 from confide_proxy.errors import ChangedMeanwhileError, FolderError
 from confide_proxy.offline.local_corpus import LocalMemory
+from confide_proxy.paths import ProxyPaths
 from confide_proxy.sync.folder import Content, Folder
 from confide_proxy.sync.project import MAX_NAME_BYTES, Basis, git_says, identify, ignore_memory
 from confide_proxy.sync.walk import load_project_file
+from confide_proxy.sync.workspace import obstacles
 
 MOST_KEPT = 4 * 2**20
 
@@ -197,3 +200,23 @@ def test_no_program_is_started_for_what_a_repository_lacks(tmp_path: Path) -> No
     code, _said = git_says(root, "cat-file", "blob", "1" * 40)
     assert code != 0
     assert not ran.exists()
+
+
+@pytest.mark.parametrize(("what", "why"), [("link", "is a symlink"), ("file", "is not a folder"), ("pipe", "is not")])
+def test_a_memory_that_is_no_folder_is_told_of_everywhere(tmp_path: Path, what: str, why: str) -> None:
+    """The doctor and the status said that all is well, and that there are no files."""
+    memory = tmp_path / "project/memory"
+    (tmp_path / "elsewhere").mkdir()
+    memory.parent.mkdir()
+    paths = ProxyPaths(tmp_path / "proxy.toml", tmp_path / "proxy", tmp_path / "global", tmp_path / "daemon")
+    folder = Folder("p", memory.parent)
+    assert (folder.passed_by(), obstacles(paths, folder)) == ([], [])
+    if what == "link":
+        memory.symlink_to(tmp_path / "elsewhere")
+    elif what == "pipe":
+        os.mkfifo(memory)
+    else:
+        memory.write_text("- a note\n")
+    [(path, reason)] = folder.passed_by()
+    [told] = obstacles(paths, folder)
+    assert (path, why in reason, why in told, "put a folder there" in told) == ("memory", True, True, True)
