@@ -417,7 +417,12 @@ class Folder:
             raise FolderError(path, self.why_not(path))
         try:
             with self._parent(path) as (parent, name):
-                fd = folder_access.open_file(parent, name, os.O_RDONLY | portable.NO_WAIT)
+                try:
+                    fd = folder_access.open_file(parent, name, os.O_RDONLY | portable.NO_WAIT)
+                except FileNotFoundError:
+                    if _is_evicted(name, parent):
+                        raise FolderError(path, "is in iCloud alone: open it once, and it comes back") from None
+                    raise
                 if not is_spelled_so(name, parent, fd):
                     os.close(fd)
                     return None
@@ -738,6 +743,14 @@ def _check_unchanged(name: str, parent: OpenFolder, path: str, over: Content) ->
         os.close(fd)
     if over.own_hash and hashlib.blake2b(data, digest_size=32).hexdigest() != over.own_hash:
         raise ChangedMeanwhileError(path)
+
+
+def _is_evicted(name: str, parent: OpenFolder) -> bool:
+    """Return True if macOS has taken a file from the disk and left a hidden one in its place."""
+    try:
+        return stat.S_ISREG(folder_access.status(parent, f".{name}.icloud").st_mode)
+    except OSError:
+        return False
 
 
 def is_spelled_so(name: str, parent: OpenFolder, fd: int) -> bool:

@@ -485,3 +485,17 @@ async def test_a_clone_of_an_old_commit_puts_nothing_back(home: Home) -> None:
     (home.root / "memory/gone.md").write_text("- written again\n")
     await home.replica.send_changes(["memory/gone.md"])
     assert "memory/gone.md" in await home.elsewhere()
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_file_that_is_in_a_cloud_alone_is_not_deleted(home: Home, is_watched: bool) -> None:
+    """Where a disk is nearly full, iCloud leaves a hidden file in its place; one that is written beside it would be a conflict."""
+    await home.begin(*ALL)
+    (home.root / NOTES[0]).rename(home.root / "memory/.n0.md.icloud")
+    report = await (home.replica.send_changes([NOTES[0]]) if is_watched else home.replica.compare())
+    assert (report.removed, await home.elsewhere()) == (0, ALL)
+    report = await home.replica.compare()
+    assert [(item["path"], "iCloud alone" in item["reason"]) for item in report.skipped] == [(NOTES[0], True)]
+    assert NOTES[0] not in home.here()
+    (home.root / "memory/.n0.md.icloud").rename(home.root / NOTES[0])
+    assert (await home.replica.compare()).skipped == []
