@@ -15,6 +15,8 @@ from confide_proxy import VERSION
 from confide_proxy.addons import AddonMessage
 
 _LABEL: Final = 9
+_MOST_LISTED: Final = 20
+"""Conflicts that a daemon lists. If there are more, those of one project may be missing."""
 _SIZES: Final = frozenset({"dbSize", "pendingTranscriptBytes"})
 _SECONDS: Final = frozenset({"indexAge", "retryIn"})
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -111,8 +113,11 @@ def _project(facts: Mapping[str, Any]) -> str:
         parts.append("not compared yet: confide sync")
     if facts["pendingUploads"]:
         parts.append(f"{count_noun(facts['pendingUploads'], 'change')} not sent")
-    clashes = len(facts.get("clashes", ()))
-    return ", ".join([*parts, count_noun(clashes, "conflict") if clashes else "no conflict"])
+    listed = facts.get("clashes", ())
+    clashes = sum(each["project"] == facts["project"] for each in listed)
+    if clashes or len(listed) < _MOST_LISTED:
+        parts.append(count_noun(clashes, "conflict") if clashes else "no conflict")
+    return ", ".join(parts)
 
 
 def _index(facts: Mapping[str, Any]) -> str:

@@ -62,6 +62,17 @@ def test_details_hold_no_json() -> None:
     assert len(local_time("2026-11-20T10:00:00Z").split()) == 3
 
 
+@pytest.mark.parametrize(
+    ("here", "elsewhere", "told"),
+    [(0, 0, "no conflict"), (0, 1, "no conflict"), (2, 1, "2 conflicts"), (0, 20, "not compared yet: confide sync")],
+)
+def test_a_conflict_is_of_its_project(here: int, elsewhere: int, told: str) -> None:
+    """The daemon lists those of the whole space, the first of very many."""
+    clashes = [{"project": "shop"}] * here + [{"project": "blog"}] * elsewhere
+    facts = {"project": "shop", "filesHere": 3, "lastSync": None, "pendingUploads": 0, "clashes": clashes}
+    assert status_lines._project(facts).endswith(f", {told}")
+
+
 @pytest.mark.parametrize(("of_daemon", "is_far"), [("0.1.0", True), ("0.2.0", False), ("0.9.0", False)])
 def test_a_daemon_that_is_too_old_is_a_problem(monkeypatch: pytest.MonkeyPatch, of_daemon: str, is_far: bool) -> None:
     """In the six lines too. Of a machine that is too old, the daemon's own warning tells."""
