@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -499,3 +500,53 @@ async def test_a_file_that_is_in_a_cloud_alone_is_not_deleted(home: Home, is_wat
     assert NOTES[0] not in home.here()
     (home.root / "memory/.n0.md.icloud").rename(home.root / NOTES[0])
     assert (await home.replica.compare()).skipped == []
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+@pytest.mark.parametrize("is_in_another", [True, False])
+async def test_an_old_commit_of_a_memory_that_is_a_repository_changes_nothing_elsewhere(
+    home: Home, is_in_another: bool, is_watched: bool
+) -> None:
+    """Somebody keeps notes in a repository of their own, in the folder of a project that ignores them."""
+
+    def git(*arguments: str, folder: Path = home.root / "memory") -> str:
+        command = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+    async def look() -> None:
+        if is_watched:
+            await home.replica.send_changes(NOTES)
+        else:
+            home.restart()
+        await home.replica.compare()
+
+    async def first() -> str:
+        return str((await home._desktop.request("pull", {"project": "proj", "path": NOTES[0]}))["text"])
+
+    if is_in_another:
+        git("init", "-q", folder=home.root.parent)
+        git("init", "-q", folder=home.root)
+    home.write(*ALL)
+    git("init", "-q", "-b", "main")
+    git("add", *(note.removeprefix("memory/") for note in NOTES[1:]))
+    git("commit", "-q", "-m", "old")
+    (home.root / NOTES[1]).write_text("- newer\n")
+    git("add", ".")
+    git("commit", "-q", "-m", "new")
+    home.restart()
+    await home.replica.compare()
+    (home.root / NOTES[0]).write_text("- newest\n")
+    await home.replica.compare()
+    for way, back in ((["stash"], ["stash", "pop"]), (["checkout", "HEAD~1"], ["checkout", "main"])):
+        if way == ["checkout", "HEAD~1"]:
+            git("commit", "-q", "-a", "-m", "newest")
+            git("tag", "oldest", "HEAD~2")
+            way = ["checkout", "oldest"]
+            await look()
+        git(*way)
+        before = home.here()
+        await look()
+        assert (await home.elsewhere(), await first(), home.here()) == (ALL, "- newest\n", before)
+        git(*back)
+        await look()
+        assert (await home.elsewhere(), await first(), home.here()) == (ALL, "- newest\n", ALL)

@@ -51,10 +51,16 @@ class IndexEntry(NamedTuple):
 
 
 class Checkout:
-    """The git working tree that contains a folder, if there is one. Methods block briefly."""
+    """The git working tree that contains a folder, if there is one. Methods block briefly.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    Paths are relative to the project's folder, also where memory is a repository by itself.
+    """
+
+    def __init__(self, root: Path, within: str = "") -> None:
+        """`within`: the folder below `root` whose working tree is meant, and whose files are."""
+        self._root = root / within
+        self._prefix = f"{within}/" if within else ""
+        self._places = (".",) if within else (*MEMORY_FILES, MEMORY_FOLDER)
         self._last_commits: tuple[str, str] = ("", "")
         self._changed_files: Mapping[str, str] = {}
 
@@ -115,20 +121,23 @@ class Checkout:
             return said.decode() if code == 0 else None
         return None
 
-    def sparse_files(self, tops: Collection[str]) -> frozenset[str]:
-        """Return the files, in the folders or at the paths `tops`, that git tracks and a sparse
+    def sparse_files(self, paths: Collection[str]) -> frozenset[str]:
+        """Return the files, below the top folders of these paths, that git tracks and a sparse
         checkout leaves out of the working tree.
         """
+        tops = {"."} if self._prefix else {path.partition("/")[0] for path in paths}
         asked = ("--literal-pathspecs", "ls-files", "-t", "-z", "--", *sorted(tops))
         code, said = git_says(self._root, *asked)
         told = _names(said) if code == 0 else []
-        return frozenset(to_nfc(name[2:]) for name in told if name.startswith("S "))
+        return frozenset(to_nfc(self._prefix + name[2:]) for name in told if name.startswith("S "))
 
     def indexed(self, path: str) -> IndexEntry | None:
         """Return the entry of a file in git's index; None if git does not track the file, or if it
         is in conflict.
         """
-        code, said = git_says(self._root, "--literal-pathspecs", "ls-files", "--stage", "--debug", "--", path)
+        code, said = git_says(
+            self._root, "--literal-pathspecs", "ls-files", "--stage", "--debug", "--", self._own(path)
+        )
         entry = _ENTRY.search(said) if code == 0 else None
         if entry is None:
             return None
@@ -137,7 +146,7 @@ class Checkout:
 
     def blob_in(self, commit: str, path: str) -> str:
         """Return the id of a file's blob in a commit; "" if the commit does not contain the file."""
-        code, said = git_says(self._root, "--literal-pathspecs", "ls-tree", "-z", commit, "--", path)
+        code, said = git_says(self._root, "--literal-pathspecs", "ls-tree", "-z", commit, "--", self._own(path))
         parts = said.split(b"\t")[0].split(b" ")
         return parts[2].decode() if code == 0 and len(parts) == 3 else ""
 
@@ -150,7 +159,7 @@ class Checkout:
         blob id of the repository, which shows its hash algorithm.
         """
         for blob in _blobs_of(text, like):
-            asked = ("log", "-1", "--format=%H", f"--find-object={blob}", "HEAD", "--", path)
+            asked = ("log", "-1", "--format=%H", f"--find-object={blob}", "HEAD", "--", self._own(path))
             code, said = git_says(self._root, "--literal-pathspecs", *asked)
             if code == 0 and said.strip():
                 return True
@@ -162,7 +171,7 @@ class Checkout:
         """
         if not _MARKERS.search(text):
             return False
-        code, said = git_says(self._root, "--literal-pathspecs", "ls-files", "--unmerged", "-z", "--", path)
+        code, said = git_says(self._root, "--literal-pathspecs", "ls-files", "--unmerged", "-z", "--", self._own(path))
         return code == 0 and bool(said)
 
     def is_busy(self) -> bool:
@@ -178,9 +187,9 @@ class Checkout:
 
     def _memory_in(self, commit: str) -> list[str]:
         """Return the memory files in a commit."""
-        names = ("ls-tree", "-r", "-z", "--name-only", commit, "--", *MEMORY_FILES, MEMORY_FOLDER)
+        names = ("ls-tree", "-r", "-z", "--name-only", commit, "--", *self._places)
         code, said = git_says(self._root, *names)
-        return _names(said) if code == 0 else []
+        return [self._prefix + name for name in _names(said)] if code == 0 else []
 
     def _unborn(self) -> str:
         """Return the name of the branch that is checked out and has no commit yet; "" for any other."""
@@ -194,15 +203,18 @@ class Checkout:
         if git_says(self._root, "merge-base", "--is-ancestor", before, now)[0] == 0:
             return {}  # a commit or a pull: its changes are meant
         asked = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--relative", before, now)
-        code, said = git_says(self._root, *asked, "--", *MEMORY_FILES, MEMORY_FOLDER)
+        code, said = git_says(self._root, *asked, "--", *self._places)
         if code:
             return {}
         parts = _names(said)
         found = {}
         for told, path in zip(parts[::2], parts[1::2], strict=False):
             blob = told.split(" ")[3] if told.count(" ") == 4 else ""
-            found[path] = blob if blob.strip("0") else ""
+            found[self._prefix + path] = blob if blob.strip("0") else ""
         return found
+
+    def _own(self, path: str) -> str:
+        return path.removeprefix(self._prefix)
 
     def _commit_of(self, name: str) -> str:
         kept = self._git_folder()

@@ -69,6 +69,8 @@ _ROOT: Final = "."
 _GIT: Final = ".git"
 _HEAD: Final = "HEAD"
 _STASH: Final = "stash"
+_INNER: Final = f"{MEMORY_FOLDER}/.git/"
+"""Begins the names of what is recorded of a repository that memory is by itself."""
 _TAKEN: Final = "git has another commit checked out, has them in its stash, or leaves them out of a sparse checkout"
 
 
@@ -161,7 +163,7 @@ class Absence:
         """When a possible loss was first seen, on the instance's clock; None if none is open."""
         self._names: frozenset[str] = frozenset()
         """Names of the other entries in the folder at the last look."""
-        self._checkout = Checkout(folder.root)
+        self._checkouts = {"": Checkout(folder.root), _INNER: Checkout(folder.root, MEMORY_FOLDER)}
         self._removal_times: deque[float] = deque(maxlen=_MOST_TOLD)
         self._came_back: deque[float] = deque(maxlen=_MOST_TOLD)
         self._emptied: dict[str, float] = {}
@@ -199,7 +201,8 @@ class Absence:
         before = self._ledger.folder()
         now = self._identities(path for path in self._ledger.all() if path not in waiting)
         if waiting:
-            now |= {name: identity for name, identity in before.items() if name not in (_HEAD, _STASH)}
+            commits = {key + name for key in self._checkouts for name in (_HEAD, _STASH)}
+            now |= {name: identity for name, identity in before.items() if name not in commits}
         self._ledger.note_folder({**now, **self._commits(before, is_waiting=bool(waiting))})
         self._names = self._other_entries()
         if not waiting:
@@ -217,7 +220,9 @@ class Absence:
         """Return `HEAD` and the stash to record: the previous ones while a file waits for git to
         restore it.
         """
-        now = {_HEAD: self._checkout.head(), _STASH: self._checkout.stash()}
+        now: dict[str, str] = {}
+        for key, checkout in self._present():
+            now |= {key + _HEAD: checkout.head(), key + _STASH: checkout.stash()}
         if is_waiting or self._is_set_back_anywhere():
             return {name: before[name] for name in now if name in before}
         return now
@@ -271,7 +276,7 @@ class Absence:
 
     def is_busy(self) -> bool:
         """Return True while git is changing the folder."""
-        return self._checkout.is_busy()
+        return any(checkout.is_busy() for _key, checkout in self._present())
 
     def change_by_git(self, path: str) -> GitChange:
         """Return what git did to a file whose text differs from the one that the daemon last
@@ -292,13 +297,14 @@ class Absence:
         if text is None:
             return GitChange.NONE
         spelled = self._folder.spelling_of(path)
-        if self._checkout.is_in_conflict(spelled, text):
+        key, checkout = self._of(path)
+        if checkout.is_in_conflict(spelled, text):
             return GitChange.CONFLICT
-        commit = self._ledger.folder().get(_HEAD, "")
+        commit = self._ledger.folder().get(key + _HEAD, "")
         if not commit or self._ledger.get(path) is None:
             return GitChange.NONE
         # A user who types the committed text again leaves a file that is newer than git's index.
-        entry = self._checkout.indexed(spelled)
+        entry = checkout.indexed(spelled)
         if entry is None or not is_written_from(entry.blob, text):
             return GitChange.NONE
         try:
@@ -307,20 +313,20 @@ class Absence:
             return GitChange.NONE  # removed since, which has an event of its own
         is_of_git = (entry.mtime_ns, entry.size) == (state.st_mtime_ns, state.st_size)
         # What a commit or a pull since the last look changed is meant.
-        if not is_of_git or self._checkout.blob_in(commit, spelled) != entry.blob:
+        if not is_of_git or checkout.blob_in(commit, spelled) != entry.blob:
             return GitChange.NONE
         self._put_back[path] = entry.blob
-        if self._checkout.has_stashed(spelled, entry.blob):
+        if checkout.has_stashed(spelled, entry.blob):
             return GitChange.STASHED
         is_recent = 0 <= time.time() - state.st_mtime < LONGEST_HOLD_S
-        return GitChange.JUST_PUT_BACK if is_recent or self._checkout.is_amid() else GitChange.PUT_BACK
+        return GitChange.JUST_PUT_BACK if is_recent or checkout.is_amid() else GitChange.PUT_BACK
 
     def is_committed(self, path: str, text: str) -> bool:
         """Return True if git replaced a file's text although that text is also in the present
         commit or in an earlier one. Then no text is lost, and the user meant the change.
         """
         like = self._put_back.get(path, "")
-        return bool(like) and self._checkout.has_committed(self._folder.spelling_of(path), text, like)
+        return bool(like) and self._of(path)[1].has_committed(self._folder.spelling_of(path), text, like)
 
     def note_agreed(self, path: str) -> None:
         """Record that this device and the daemon have the same text of a file again, so that git's
@@ -369,18 +375,35 @@ class Absence:
         """Return the text that git wrote into a file when it set the text back or stashed it. It is
         the base of the user's later edits. None if git wrote no text.
         """
+        checkout = self._of(path)[1]
         blob = self._checkout_changes().get(path, self._put_back.get(path))
-        if blob is not None or not self._checkout.stash():
-            return self._checkout.text(blob) if blob else None
+        if blob is not None or not checkout.stash():
+            return checkout.text(blob) if blob else None
         known, spelled = self._ledger.get(path), self._folder.spelling_of(path)
-        stashed = self._checkout.text(self._checkout.blob_in("refs/stash", spelled)) if known else None
+        stashed = checkout.text(checkout.blob_in("refs/stash", spelled)) if known else None
         if known is None or stashed is None or known.hash not in map(text_hash, forms_of(stashed)):
             return None
-        entry = self._checkout.indexed(spelled)
-        return self._checkout.text(entry.blob) if entry else None
+        entry = checkout.indexed(spelled)
+        return checkout.text(entry.blob) if entry else None
 
     def _checkout_changes(self) -> Mapping[str, str]:
-        return self._checkout.changed_files(self._ledger.folder().get(_HEAD, ""))
+        before = self._ledger.folder()
+        found: dict[str, str] = {}
+        for key, checkout in self._present():
+            found |= checkout.changed_files(before.get(key + _HEAD, ""))
+        return found
+
+    def _present(self) -> list[tuple[str, Checkout]]:
+        """Return the working trees that memory files are in: the project's, and one that memory is by
+        itself; each after the beginning of the names of its records.
+        """
+        inner = self._folder.root / MEMORY_FOLDER
+        is_inner = os.path.lexists(inner / _GIT) and not inner.is_symlink()
+        return [(key, checkout) for key, checkout in self._checkouts.items() if is_inner or not key]
+
+    def _of(self, path: str) -> tuple[str, Checkout]:
+        """Return the working tree that a file is in, after the beginning of the names of its records."""
+        return self._present()[-1 if path.startswith(f"{MEMORY_FOLDER}/") else 0]
 
     def _find_renamed(self, gone: frozenset[str]) -> frozenset[str]:
         """Return those missing files whose text exists here under another name. Each present file
@@ -416,12 +439,13 @@ class Absence:
 
     def _removed_by_git(self, gone: frozenset[str]) -> frozenset[str]:
         """Return those missing files that git removed, by a checkout, a sparse one or a stash."""
-        taken = gone & self._checkout.sparse_files({path.partition("/")[0] for path in gone})
-        taken |= {path for path in gone - taken if self.is_set_back(path)}
-        stash = self._checkout.stash()
-        if taken == gone or not stash or stash == self._ledger.folder().get(_STASH):
-            return taken
-        return taken | (gone & self._checkout.stashed_files())
+        taken = frozenset(path for path in gone if self.is_set_back(path))
+        for key, checkout in self._present():
+            taken |= gone & checkout.sparse_files(gone)
+            stash = checkout.stash()
+            if taken != gone and stash and stash != self._ledger.folder().get(key + _STASH):
+                taken |= gone & checkout.stashed_files()
+        return taken
 
     def _is_set_back_anywhere(self) -> bool:
         """Return True if git has set back any file to a text that is not the confirmed one."""
