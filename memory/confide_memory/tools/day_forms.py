@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from functools import cache
 from typing import Final
 
+from confide_memory.tools.day_names import SEASONS
 from confide_memory.tools.written_days import (
     SHORT_MONTHS,
     day_span,
@@ -23,7 +24,10 @@ from confide_memory.tools.written_days import (
     weekday_numbers,
 )
 
-Reading = Callable[[re.Match[str], date], tuple[date, date] | None]
+Reading = Callable[[re.Match[str], date], tuple[date, date] | tuple[date, date, date] | None]
+"""The function that interprets a match: it returns the first and the last day, and perhaps another day
+that the words can mean.
+"""
 Form = tuple[re.Pattern[str], Reading]
 
 _NEAR_YEARS: Final = 10
@@ -50,6 +54,18 @@ _IN: Final = r"(?:in|during|of|for|since|from|im|seit)\s+(?:the\s+)?"
 _ON: Final = r"(?:am|vom|seit|ab|bis|zum|on|since|from|until|dated|du|le|del|el|il|dal)\s+"
 _ENDS: Final = r"(?=\s*(?:[?!,;:)]|\Z)|\s+(?:and|or|we|i|you|he|she|they|at|with|about|did|was|were)\b)"
 """Words behind a day without a month; others are counted too: "the 3rd floor"."""
+_AFTER_SEASON: Final = r"derni[eè]re?|pasad[oa]|passad[oa]|scors[oa]|الماضي|last\s+year"
+_BEFORE_SEASON: Final = (
+    r"last|(?:this\s+)?past|previous|letzte[nrsm]?|vergangene[nrsm]?|vorige[nrsm]?|afgelopen|scors[oa]|förra|sidste|forrige|geçen|"
+    r"прошл(?:ым|ой|ую|ого|ое)|минул(?:ого|ої|ого)|zeszłe(?:go|j)"
+)
+_IN_SEASON: Final = (
+    r"(?:in|during|over|since|of|until|before|after|im|seit|nel|nella|in|no|na|en|au|à|depuis|desde)\s+"
+    r"(?:the\s+|el\s+|la\s+|l['’]|le\s+)?|nell['’]|dell['’]|dans\s+l['’]|diese[nrsm]?\s+|this\s+"
+)
+_NO_SEASON: Final = r"(?!(?<=spring)|(?<=fall))"
+"""Behind a name that other things have too: Spring Boot, to fall back."""
+_IN_THE: Final = re.compile(r"\b(?:in|the|of|during|since)\s+\Z", re.IGNORECASE)
 _LED: Final = "(?:(?<=before )|(?<=after )|(?<=until )|(?<=till ))"
 """Before a month or year without another word: `days` reads what these mean."""
 _VERSION: Final = re.compile(r"(?:version|release|released|ver|build|section|chapter|ubuntu|v)\.?\s*\Z", re.IGNORECASE)
@@ -60,6 +76,19 @@ def form(pattern: str, read: Reading) -> Form:
     together with the function that interprets it.
     """
     return re.compile(rf"(?<![\w/.-])(?:{pattern})(?![\w/-]|\.\w)", re.IGNORECASE), read
+
+
+PART_OF_DAY: Final = (
+    r"(?:morning|afternoon|evening|night|noon|früh|vormittag|mittag|nachmittag|abend|nacht|matin|après-midi|soir|"
+    r"por\s+la\s+(?:mañana|tarde|noche)|mattina|pomeriggio|sera|à\s+tarde|à\s+noite|ochtend|middag|avond)\b"
+)
+"""Words that may stand behind a day: "yesterday evening"."""
+
+
+@cache
+def _seasons() -> dict[str, int]:
+    """Return the names of the seasons, each with the number of its first month."""
+    return {name: 3 * number for number, names in enumerate(SEASONS, 1) for name in names.split()}
 
 
 @cache
@@ -74,6 +103,8 @@ def leading() -> tuple[Form, ...]:
     part = rf"(?P<part>{alternatives(word for words in _PARTS for word in words.split('|'))})"
     number = rf"(?P<number>{alternatives(word for words in _ORDINALS for word in words.split('|'))})"
     days = rf"(?P<from>[0-9]{{1,2}}){_TH}{_TO}(?P<to>[0-9]{{1,2}}){_TH}"
+    season = rf"(?P<season>{alternatives(_seasons())})"
+    short_weekday = r"(?P<weekday>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
     return (
         form(rf"{part}[\s-]+(?:de\s+|di\s+)?{month}{_IN_YEAR}(?!\s+[0-9])", _part_of_month),
         form(rf"{part}[\s-]+(?:de\s+|di\s+)?{_YEAR}(?![\s,.:]*[0-9])", _part_of_year),
@@ -107,6 +138,28 @@ def leading() -> tuple[Form, ...]:
         form(r"(?P<day>[0-9]{1,2})/(?P<m>[0-9]{1,2})/(?P<year>[0-9]{2})", _short_date),
         form(rf"{_LED}{month}(?!\.?,?\s+[0-9])", _whole_month),
         form(rf"(?:{_LED}|(?<=since )){_YEAR}{_ENDS}", _whole_year),
+        form(
+            rf"(?:(?:in|during|since|of)\s+(?:the\s+)?|im\s+)?{season}\s+(?:of\s+|de\s+|del\s+|di\s+)?{_YEAR}(?:/[0-9]{{2,4}})?"
+            rf"(?![0-9.-])",
+            _season,
+        ),
+        form(rf"(?:{_BEFORE_SEASON})\s+{season}(?!\s+[0-9])", _season),
+        form(rf"(?:l['’]|l[ae]\s+|el\s+)?{season}\s+(?P<ago>{_AFTER_SEASON})", _season),
+        form(rf"(?:{_IN_SEASON}){season}(?:{_NO_SEASON}|{_ENDS})", _season),
+        (
+            re.compile(rf"(?P<year_word>去年|昨年|今年|작년|지난해|올해|지난)\s?[の的]?\s?{season}"),
+            _season,
+        ),
+        form(rf"(?:on|last)\s+{short_weekday}\.?{_ENDS}", _last_weekday),
+        form(rf"next\s+{weekday}", _next_weekday),
+        form(
+            rf"(?:on\s+)?{weekday}\s+next\s+week|next\s+week\s+(?:on\s+)?{weekday.replace('weekday', 'on')}",
+            _weekday_of_next_week,
+        ),
+        form(rf"{weekday}\s+{PART_OF_DAY}", _last_weekday),
+        form(r"since\s+(?:the|last)\s+weekend", _since_weekend),
+        form(rf"(?:{_ON}){_DAY}/(?P<m>[0-3]?[0-9]){_ENDS}", _day_and_month),
+        form(rf"{month}\s+the\s+{_DAY}(?:st|nd|rd|th){_IN_YEAR}", _day_of_month),
         form(rf"{_YEAR}(?P<m>0[1-9]|1[0-2])(?P<day>[0-2][0-9]|3[01])", _compact),
         form(rf"(?P<m>0?[1-9]|1[0-2])/{_YEAR}|(?P<of>20[0-9]{{2}})[-/](?P<at>0[1-9]|1[0-2])", _numbered_month),
         form(
@@ -239,17 +292,102 @@ def _last_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
     return None if span is None else (span.first, span.last)
 
 
-def _short_date(match: re.Match[str], today: date) -> tuple[date, date] | None:
+def _season(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return a season of the given year; else the last that is over, or that has begun where no
+    word says that it is over. A winter is of the year in which it begins.
+    """
+    said = match.groupdict()
+    month, word = _seasons()[match["season"].casefold()], said.get("year_word")
+    if (
+        said.get("ago")
+        and match[0].casefold().startswith("fall ")
+        and not _IN_THE.search(match.string, 0, match.start())
+    ):
+        return None  # "did sales fall last year?"
+    if named := said.get("year"):
+        return _months_from(int(named), month)
+    if (word and word != "지난") or "year" in (said.get("ago") or ""):
+        return _months_from(today.year - (word not in ("今年", "올해")), month)
+    # With a word such as "last" it is over: this form alone has neither "in" nor a year.
+    is_over = re.match(_BEFORE_SEASON, match[0], re.IGNORECASE) or said.get("ago") or word
+    for year in (today.year, today.year - 1, today.year - 2):
+        first, last = _months_from(year, month)
+        if (last if is_over else first) < today or (not is_over and first == today):
+            return first, last
+    return None
+
+
+def _months_from(year: int, month: int) -> tuple[date, date]:
+    """Return three months, the first of them in this year."""
+    end = month_of(year + (month + 2) // 13, (month + 1) % 12 + 1)
+    assert end is not None
+    return date(year, month, 1), end.last
+
+
+def _last_weekday(match: re.Match[str], today: date) -> tuple[date, date]:
+    back = (today.weekday() - weekday_numbers()[_whole_weekday(match["weekday"])]) % 7 or 7
+    return today - timedelta(back), today - timedelta(back)
+
+
+def _whole_weekday(said: str) -> str:
+    """Return a weekday as the table has it, which knows one short form of each."""
+    return said.casefold() if len(said) > len("thurs") else said[:3].casefold()
+
+
+def _next_weekday(match: re.Match[str], today: date) -> tuple[date, date, date]:
+    """Return the next such day, and the one after it, which some people mean."""
+    day = today + timedelta((weekday_numbers()[match["weekday"].casefold()] - today.weekday()) % 7 or 7)
+    return day, day, day + timedelta(7)
+
+
+def _weekday_of_next_week(match: re.Match[str], today: date) -> tuple[date, date]:
+    said = match["weekday"] or match["on"]
+    day = today + timedelta(7 - today.weekday() + weekday_numbers()[said.casefold()])
+    return day, day
+
+
+def _since_weekend(_match: re.Match[str], today: date) -> tuple[date, date]:
+    return today - timedelta((today.weekday() - 5) % 7 or 7), today
+
+
+def _day_of_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    year, number = _month(match, today)
+    span = day_span(year, number, int(match["day"]))
+    return (span.first, span.last) if span else None
+
+
+def _day_and_month(match: re.Match[str], today: date) -> tuple[date, date] | tuple[date, date, date] | None:
+    """Return the last day of these two numbers that has come, in either order."""
+    one, other = int(match["day"]), int(match["m"])
+    if (one, other) == (24, 7):
+        return None
+    found = [
+        next(
+            (span for year in (today.year, today.year - 1) if (span := day_span(year, *pair)) and span.first <= today),
+            None,
+        )
+        for pair in ((other, one), (one, other))
+    ]
+    return _either(span.first for span in found if span)
+
+
+def _either(days: Iterable[date]) -> tuple[date, date] | tuple[date, date, date] | None:
+    """Return the one or two days that words can mean, as a form's result."""
+    found = list(dict.fromkeys(days))
+    if not found:
+        return None
+    return (found[0], found[0], found[1]) if len(found) > 1 else (found[0], found[0])
+
+
+def _short_date(match: re.Match[str], today: date) -> tuple[date, date] | tuple[date, date, date] | None:
     """Return the day of numbers with a year of two digits: with points the day is first everywhere,
-    and with slashes only numbers that leave no doubt are read.
+    and with slashes either may be.
     """
     year, day, month = 2000 + int(match["year"]), int(match["day"]), int(match["m"])
     if not today.year - _NEAR_YEARS < year <= today.year + 1 or _VERSION.search(match.string, 0, match.start()):
         return None
-    spans = [day_span(year, month, day)]
-    if "/" in match[0]:
-        spans = [span for span in dict.fromkeys((*spans, day_span(year, day, month))) if span]
-    return (spans[0].first, spans[0].last) if len(spans) == 1 and spans[0] else None
+    spans = [day_span(year, month, day), day_span(year, day, month) if "/" in match[0] else None]
+    return _either(span.first for span in spans if span)
 
 
 def _compact(match: re.Match[str], today: date) -> tuple[date, date] | None:

@@ -128,9 +128,10 @@ RELATIVE_DAYS: Final = (
         """
         the_day_before_yesterday day_before_yesterday vorgestern anteayer antes_de_ayer avant-hier
         l'altro_ieri l’altro_ieri anteontem eergisteren förrgår i_förrgår przedwczoraj předevčírem позавчора
-        позавчера evvelsi_gün परसों পরশু پرسوں أول_أمس 前天 一昨日 おととい 그저께 그제
+        позавчера evvelsi_gün परसों পরশু پرسوں أول_أمس 前天 一昨日 おととい 그저께 그제 이틀_전
         """,
     ),
+    (-3, "vorvorgestern 사흘_전 그끄저께 大前天 一昨々日 さきおととい"),
     (
         1,
         """
@@ -201,10 +202,93 @@ SPANS: Final = (
         bu_yıl bu_sene इस_साल এই_বছর اس_سال هذا_العام هذه_السنة 今年 올해
         """,
     ),
+    (
+        "week",
+        -2,
+        """
+        week_before_last vorletzte_woche vorletzter_woche vorletzten_woche avant-dernière_semaine semana_antepasada
+        semana_retrasada eervorige_week позапрошлой_неделе позаминулого_тижня الأسبوع_قبل_الماضي 上上周 上上週
+        上上星期 上上个星期 上上個星期 先々週 先先週 지지난주 지지난_주
+        """,
+    ),
+    (
+        "month",
+        -2,
+        """
+        month_before_last vorletzten_monat vorletztem_monat avant-dernier_mois mes_antepasado mês_retrasado
+        eervorige_maand позапрошлом_месяце позаминулого_місяця الشهر_قبل_الماضي 上上个月 上上個月 上上月 先々月 先先月
+        지지난달 지지난_달
+        """,
+    ),
+    (
+        "year",
+        -2,
+        """
+        year_before_last vorletztes_jahr vorletzten_jahr vorletztem_jahr avant-dernière_année año_antepasado
+        ano_retrasado eervorig_jaar позапрошлом_году позаминулого_року العام_قبل_الماضي 一昨年 おととし 재작년
+        """,
+    ),
+    (
+        "week",
+        1,
+        """
+        next_week nächste_woche nächster_woche nächsten_woche kommende_woche kommender_woche kommenden_woche
+        próxima_semana semana_que_viene semaine_prochaine prossima_settimana settimana_prossima semana_que_vem
+        volgende_week komende_week nästa_vecka næste_uge neste_uke przyszłym_tygodniu следующей_неделе
+        наступного_тижня gelecek_hafta önümüzdeki_hafta अगले_सप्ताह अगले_हफ्ते আগামী_সপ্তাহে اگلے_ہفتے
+        الأسبوع_القادم الأسبوع_المقبل 下周 下週 下星期 下个星期 下個星期 来週 다음_주 다음주
+        """,
+    ),
+    (
+        "month",
+        1,
+        """
+        next_month nächsten_monat nächstem_monat kommenden_monat próximo_mes mes_que_viene mois_prochain
+        prossimo_mese mese_prossimo próximo_mês mês_que_vem volgende_maand komende_maand nästa_månad næste_måned
+        neste_måned przyszłym_miesiącu следующем_месяце наступного_місяця gelecek_ay önümüzdeki_ay अगले_महीने
+        আগামী_মাসে اگلے_مہینے الشهر_القادم الشهر_المقبل 下个月 下個月 来月 다음_달 다음달
+        """,
+    ),
+    (
+        "year",
+        1,
+        """
+        next_year nächstes_jahr nächsten_jahr nächstem_jahr kommendes_jahr próximo_año año_que_viene année_prochaine
+        l'an_prochain prossimo_anno anno_prossimo próximo_ano ano_que_vem volgend_jaar nästa_år næste_år neste_år
+        przyszłym_roku следующем_году наступного_року gelecek_yıl अगले_साल আগামী_বছর اگلے_سال العام_القادم
+        السنة_القادمة 明年 来年 내년
+        """,
+    ),
 )
-"""Calendar weeks, months and years: this one (0) or the one before (-1)."""
+"""Calendar weeks, months and years: this one (0), those before it (-1, -2), or the next (1)."""
+
+SEASONS: Final = (
+    """
+        spring springtime frühling frühjahr fruehling fruehjahr primavera printemps lente voorjaar vår forår wiosna
+        wiosną wiosnę весна весной весну весні навесні ilkbahar bahar الربيع ربيع 春天 春 봄
+    """,
+    """
+        summer summertime sommer verano été estate verão zomer sommar sommeren lato latem лето летом літо влітку
+        літом yaz الصيف صيف 夏天 夏 여름
+    """,
+    """
+        autumn fall herbst otoño automne autunno outono herfst höst efterår høst jesień jesienią осень осенью осінь
+        восени sonbahar güz الخريف خريف 秋天 秋 가을
+    """,
+    """
+        winter wintertime invierno hiver inverno vinter zima zimą zimę зима зимой зиму взимку kış الشتاء شتاء 冬天 冬 겨울
+    """,
+)
+"""Names of the seasons. They are those of the northern half of the earth: spring begins in March."""
 
 UNITS: Final = (
+    (
+        "hour",
+        """
+        stunde stunden hora horas heure heures ora ore uur uren timme timmar time timer godzinę godzina godziny
+        godzin час часа часов годину години годин saat घंटे ঘণ্টা گھنٹے ساعة ساعات 小时 小時 時間 시간
+        """,
+    ),
     (
         "day",
         """
@@ -217,7 +301,7 @@ UNITS: Final = (
         """
         woche wochen semana semanas semaine semaines settimana settimane week weken vecka veckor uge uger uke
         uker tydzień tygodnie tygodni неделю недели недель тиждень тижні тижнів hafta सप्ताह हफ्ते সপ্তাহ ہفتے
-        أسبوع أسابيع 周 週 星期 个星期 個星期 週間 주
+        أسبوع أسابيع 周 週 星期 个星期 個星期 週間 주 주일
         """,
     ),
     (
@@ -228,21 +312,39 @@ UNITS: Final = (
         か月 ヶ月 カ月 개월 달
         """,
     ),
+    (
+        "year",
+        """
+        jahr jahre jahren año años an ans année années anno anni ano anos jaar år rok lata lat год года лет рік роки
+        років yıl sene साल বছর سال سنة سنوات عام أعوام 年 년
+        """,
+    ),
 )
 """Units of a distance in time, of languages other than English."""
 
 COUNTS: Final = (
-    """
-        ein eine einem einer einen un une una um uma een én en ett et jeden jedną один одну
-    """,
-    "zwei deux dos due dois duas twee två tva to dwa dwie два две дві",
-    "drei trois tres tre três drie trzy три",
-    "vier quatre cuatro quattro quatro fyra fire cztery четыре чотири",
-    "fünf fuenf cinq cinco cinque vijf fem pięć пять пʼять",
-    "sechs six seis sei zes sex seks sześć шесть шість",
-    "sieben sept siete sette sete zeven sju syv siedem семь сім",
+    (
+        1,
+        """
+        ein eine einem einer einen un une una um uma een én en ett et jeden jedną один одну bir एक এক ایک 一 한 일
+        """,
+    ),
+    (2, "zwei deux dos due dois duas twee två tva to dwa dwie два две дві iki दो দুই دو 二 两 兩 두"),
+    (3, "drei trois tres tre três drie trzy три üç तीन তিন تین ثلاثة ثلاث 三 세"),
+    (4, "vier quatre cuatro quattro quatro fyra fire cztery четыре чотири dört चार চার چار أربعة أربع 四 네"),
+    (5, "fünf fuenf cinq cinco cinque vijf fem pięć пять пʼять beş पाँच पांच পাঁচ پانچ خمسة خمس 五"),
+    (6, "sechs six seis sei zes sex seks sześć шесть шість altı छह ছয় چھ ستة ست 六"),
+    (7, "sieben sept siete sette sete zeven sju syv siedem семь сім yedi सात সাত سات سبعة سبع 七"),
+    (8, "acht huit ocho otto oito åtta otte åtte osiem восемь вісім sekiz ثمانية ثماني 八"),
+    (9, "neun neuf nueve nove negen nio ni dziewięć девять дев'ять dokuz تسعة تسع 九"),
+    (10, "zehn dix diez dieci dez tien tio ti dziesięć десять on عشرة عشر 十"),
+    (14, "vierzehn quatorze catorce quattordici catorze veertien fjorton fjorten"),
+    (15, "quinze quince quindici"),
 )
-"""Words for the numbers from one to seven before a unit of time, in languages other than English."""
+"""Words for the numbers before a unit of time, in languages other than English."""
+
+TWO: Final = (("day", "يومين"), ("week", "أسبوعين"), ("month", "شهرين"), ("year", "سنتين عامين"), ("hour", "ساعتين"))
+"""Words that mean two of a unit of time."""
 
 IN_MONTH: Final = """
     in im en em nel nell' w v i au в у во في dans seit desde since depuis dal

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Final
 
 from confide_memory.documents import STOP_WORDS
-from confide_memory.tools.day_forms import Form, Reading, alternatives, form, leading
+from confide_memory.tools.day_forms import PART_OF_DAY, Form, Reading, alternatives, form, leading
 from confide_memory.tools.day_names import (
     ANY_DAY_PARTS,
     ANY_DAY_WORDS,
@@ -27,6 +27,7 @@ from confide_memory.tools.day_names import (
     IN_MONTH,
     RELATIVE_DAYS,
     SPANS,
+    TWO,
     UNITS,
 )
 from confide_memory.tools.written_days import (
@@ -45,7 +46,17 @@ from confide_memory.tools.written_days import (
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 NUMBERS = {"one": 1, "a": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "couple of": 2}
-NUMBERS |= {"eight": 8, "nine": 9, "ten": 10}
+NUMBERS |= {"an": 1, "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "a dozen": 12, "fourteen": 14}
+NUMBERS |= {
+    "fifteen": 15,
+    "eighteen": 18,
+    "twenty": 20,
+    "thirty": 30,
+    "forty": 40,
+    "fifty": 50,
+    "sixty": 60,
+    "ninety": 90,
+}
 MOST_BACK = 3660  # days
 _FIRST_YEAR: Final = 1970
 _LEAST_LEAP_YEARS: Final = 9
@@ -64,7 +75,13 @@ OF_ANY_DAY: Final = frozenset(
 _WEEKDAY = "|".join(WEEKDAYS)
 _MONTH = "|".join(MONTHS)
 _SHORT_MONTH = r"(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)\.?"
-_COUNT = r"\d{1,3}|" + "|".join(NUMBERS)
+_COUNT = r"\d{1,3}|" + "|".join(name.replace(" ", r"\s+") for name in sorted(NUMBERS, key=len, reverse=True))
+_UNITS: Final = "hour|day|week|fortnight|month|year"
+_DAYS: Final = {"day": 1, "week": 7, "fortnight": 14, "month": 30, "year": 365}
+_SLACK: Final = {"week": 3, "fortnight": 3, "month": 15, "year": 182}
+"""How far the days "about two weeks ago" reach to both sides: half a unit."""
+_HOURS_BACK: Final = 12
+"""From so many hours on, a time up to now reaches into the day before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,7 @@ class DayRange:
         words: the words that named the days.
         other: a second day that the words can mean, since 3/4/2026 is ambiguous; else None.
         is_all: True if the question asks for these days and nothing else.
+        is_ahead: True if the days are still to come, so that texts of other days may be about them.
     """
 
     first: date
@@ -83,6 +101,7 @@ class DayRange:
     words: str
     other: date | None = None
     is_all: bool = False
+    is_ahead: bool = False
 
     @property
     def name(self) -> str:
@@ -114,6 +133,13 @@ class DayRange:
         is_within = self.first.isoformat() <= (last or first) and first <= self.last.isoformat()
         return is_within or bool(other and first <= other <= (last or first))
 
+    def is_named_in(self, text: str) -> bool:
+        """Return True if a text names the day or month as the question does, without its year: it
+        may mean that of another year, such as a day to come.
+        """
+        said = {word for word in _PLAIN_WORD.findall(self.words.casefold()) if _names_a_day(word)}
+        return bool(said) and said <= set(_PLAIN_WORD.findall(text.casefold()))
+
     def phrases(self) -> list[str]:
         """Return the word sequences by which the search index finds texts of these days: one for
         each day, or for each month of a longer range. Empty for a range that is too long even for
@@ -129,6 +155,13 @@ class DayRange:
             return []
         start = self.first.year * 12 + self.first.month - 1
         return [f"{month // 12:04d} {month % 12 + 1:02d}" for month in range(start, start + months)]
+
+
+_PLAIN_WORD = re.compile(r"[^\W_]+")
+
+
+def _names_a_day(word: str) -> bool:
+    return word.isdecimal() or word in month_numbers() or word in weekday_numbers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +190,28 @@ def days_of(text: str, today: date) -> DayRange | None:
     if not found:
         return None
     found.sort(key=lambda one: one.start)
+    found = [_with_part(plain, one) for one in found]
     words = " ".join(text[one.start : one.end] for one in found)
     first, others = found[0], found[1:]
     if any((one.first, one.last) != (first.first, first.last) for one in others):
         if not _is_range(plain, found):
             return None
         whole = replace(first, end=found[1].end, last=found[1].last)
-        return DayRange(whole.first, whole.last, text[whole.start : whole.end], is_all=_is_all(text, [whole]))
+        words = text[whole.start : whole.end]
+        return DayRange(whole.first, whole.last, words, None, _is_all(text, [whole]), whole.first > today)
     if first.other is None and (led := _led(plain, first, found[-1].end, today)) is not None:
         words = text[led.start : first.start] + words
         first, found = led, [led, *others]
-    return DayRange(first.first, first.last, words, first.other, _is_all(text, found))
+    return DayRange(first.first, first.last, words, first.other, _is_all(text, found), first.first > today)
+
+
+_PART: Final = re.compile(rf"\s+{PART_OF_DAY}", re.IGNORECASE)
+
+
+def _with_part(text: str, named: _NamedDays) -> _NamedDays:
+    """Return a day with the part of it that is named behind it: "yesterday evening"."""
+    part = _PART.match(text, named.end) if named.first == named.last else None
+    return named if part is None else replace(named, end=part.end())
 
 
 _EARLIEST: Final = date(_FIRST_YEAR, 1, 1)
@@ -281,7 +325,10 @@ def _of_forms(forms: Iterable[Form], text: str, today: date) -> Iterator[_NamedD
         for match in pattern.finditer(text):
             days = read(match, today)
             if days is not None:
-                yield _NamedDays(match.start(), match.end(), *days, is_stated=False)
+                first, last, *other = days
+                yield _NamedDays(
+                    match.start(), match.end(), first, last, is_stated=False, other=other[0] if other else None
+                )
 
 
 def _named_day(match: re.Match[str], today: date) -> tuple[date, date] | None:
@@ -366,16 +413,19 @@ def _relative_day(match: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _span(unit: str, which: int, today: date) -> tuple[date, date]:
-    """Return the calendar week, month or year before this one (-1), or the current one so far (0)."""
+    """Return the calendar week, month or year that many after this one, or the current one so far
+    (0).
+    """
     if unit == "week":
-        monday = today - timedelta(today.weekday())
-        return (monday - timedelta(7), monday - timedelta(1)) if which else (monday, today)
-    if unit == "month":
-        first = today.replace(day=1)
-        end = first - timedelta(1)
-        return (end.replace(day=1), end) if which else (first, today)
-    year = today.year + which
-    return date(year, 1, 1), date(year, 12, 31) if which else today
+        first = today - timedelta(today.weekday() - 7 * which)
+        last = first + timedelta(6)
+    elif unit == "month":
+        month = today.year * 12 + today.month - 1 + which
+        first = date(month // 12, month % 12 + 1, 1)
+        last = first.replace(day=calendar.monthrange(first.year, first.month)[1])
+    else:
+        first, last = date(today.year + which, 1, 1), date(today.year + which, 12, 31)
+    return first, last if which else today
 
 
 def _last_span(match: re.Match[str], today: date) -> tuple[date, date]:
@@ -387,31 +437,31 @@ def _other_span(match: re.Match[str], today: date) -> tuple[date, date]:
 
 
 def _within(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    """Return the last days, weeks or months, up to today."""
-    days = _length(match)
-    return None if days is None else (today - timedelta(days), today)
+    """Return the last hours, days, weeks, months or years, up to today."""
+    count, unit = _length(match)
+    days = (count + 24 - _HOURS_BACK) // 24 if unit == "hour" else count * _DAYS[unit]
+    return (today - timedelta(days), today) if count and days <= MOST_BACK else None
 
 
 def _ago(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    """Return the days around a distance from today: exact for days, about for weeks and months."""
-    days = _length(match)
-    if days is None:
+    """Return the days around a distance from today: exact for days, about for longer units."""
+    count, unit = _length(match)
+    days = round(count / 24) if unit == "hour" else count * _DAYS[unit]
+    if not count or days > MOST_BACK:
         return None
-    slack = {1: 0, 7: 3, 30: 15}[_unit(match)]
+    slack = _SLACK.get(unit, 0)
     return today - timedelta(days + slack), min(today, today - timedelta(days - slack))
 
 
-def _length(match: re.Match[str]) -> int | None:
-    said = " ".join(match["count"].lower().split())
-    count = NUMBERS.get(said) or (int(said) if said.isdigit() else 0)
-    days = count * _unit(match)
-    return days if 0 < days <= MOST_BACK else None
-
-
-def _unit(match: re.Match[str]) -> int:
-    """Return the days of a unit of time."""
-    unit = match["unit"].casefold()
-    return {"day": 1, "week": 7, "month": 30}[_units().get(unit, unit)]
+def _length(match: re.Match[str]) -> tuple[int, str]:
+    """Return how many of which unit of time a form names; one if it names no number."""
+    said = match.groupdict()
+    unit = (said.get("unit") or said.get("by") or "").casefold()
+    if unit in (two := _two_of()):
+        return 2, two[unit]
+    named = " ".join((said.get("count") or said.get("counted") or "1").casefold().split())
+    count = NUMBERS.get(named) or _counts().get(named) or (int(named) if named.isdecimal() else 0)
+    return count, _units().get(unit, unit)
 
 
 # English forms, in the order in which they are tried; later forms skip text that an earlier one
@@ -442,11 +492,12 @@ _FORMS: tuple[Form, ...] = (
     ),
     form(r"(?:in|during|in\s+the\s+year|im\s+jahr|en|nel|em)\s+(?P<year>19[7-9]\d|20\d\d)(?![\s,.:]*\d|\s*%)", _year),
     form(
-        rf"(?:(?:in|over|within|during)\s+)?(?:the\s+)?(?:last|past)\s+(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?",
+        rf"(?:(?:in|over|within|during)\s+)?(?:the\s+)?(?:last|past)\s+(?P<count>{_COUNT})\s+(?P<unit>{_UNITS})s?",
         _within,
     ),
+    form(r"(?:(?:in|over|within|during)\s+)?(?:the\s+)?(?:last|past)\s+(?P<unit>hour|fortnight)", _within),
     form(r"(?P<which>last|this|previous)\s+(?P<unit>week|month|year)", _last_span),
-    form(rf"(?P<count>{_COUNT})\s+(?P<unit>day|week|month)s?\s+ago", _ago),
+    form(rf"(?<!half )(?P<count>{_COUNT})\s+(?P<unit>{_UNITS})s?\s+ago", _ago),
 )
 
 # Scripts whose words have signs that are no letters to Python: a word must not end before one.
@@ -475,7 +526,12 @@ def _spans() -> dict[str, tuple[str, int]]:
 
 @cache
 def _counts() -> dict[str, int]:
-    return {word: count for count, words in enumerate(COUNTS, 1) for word in words.split()}
+    return {word: count for count, words in COUNTS for word in words.split()}
+
+
+@cache
+def _two_of() -> dict[str, str]:
+    return {word: unit for unit, words in TWO for word in words.split()}
 
 
 @cache
@@ -514,7 +570,7 @@ def _forms() -> tuple[Form, ...]:
     own_script = re.compile("[\u0430-\u0457\u0600-\u0dff]")
     others = alternatives(filter(own_script.match, weekdays))
     units = alternatives(_units())
-    counts = "[0-9]{1,3}|" + "|".join(_counts())
+    counts = f"[0-9]{{1,3}}|{alternatives(_counts())}"
     end = rf"(?![\w{_SIGNS}/-]|\.\w)"
     begin = rf"(?<![\w{_SIGNS}/.-])"
     return (
@@ -533,18 +589,24 @@ def _forms() -> tuple[Form, ...]:
             _named_day,
         ),
         _bare(
-            rf"{begin}(?:vor|hace|il y a|há|ha|قبل|منذ)\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
+            rf"{begin}(?:vor|hace|il y a|há|ha)\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
             rf"|{begin}(?P<counted>{counts})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){end}",
-            _ago_elsewhere,
+            _ago,
+        ),
+        _bare(
+            rf"{begin}(?:قبل|منذ)\s+(?:(?P<count>{counts})\s+)?(?P<unit>{units}|{alternatives(_two_of())}){end}(?!\s*[0-9])"
+            rf"|{begin}(?P<by>{units})\s+(?:temu|назад|тому){end}",
+            _ago,
         ),
         _bare(
             rf"{begin}(?:letzten|vergangenen|últimos|últimas|ultimos|ultimas|ultimi|ultime|laatste|afgelopen|senaste|sidste)"
             rf"\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
             rf"|{begin}(?P<counted>{counts})\s+(?:derniers|dernières|dernieres)\s+(?P<by>{units}){end}",
-            _within_elsewhere,
+            _within,
         ),
         _bare(
-            r"(?P<count>[0-9]{1,3})\s?(?P<unit>天|日|周|週間|週|个星期|個星期|个月|個月|か月|ヶ月|カ月|일|주|개월|달)\s?(?:以?前|전)",
+            r"(?<![0-9])(?P<count>[0-9]{1,3}|[一二三四五六七八九十两兩한두세네]|일(?=주))\s?"
+            r"(?P<unit>小时|小時|時間|天|日|周|週間|週|个星期|個星期|个月|個月|か月|ヶ月|カ月|年|시간|일|주일|주|개월|달|년)\s?(?:以?前|전)",
             _ago,
         ),
         _bare(
@@ -565,27 +627,6 @@ def _forms() -> tuple[Form, ...]:
         _bare(rf"{begin}{month}\s+(?:में|মাসে|میں){end}", _named_month),
         _bare(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
     )
-
-
-def _within_elsewhere(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    days, _ = _length_elsewhere(match)
-    return (today - timedelta(days), today) if 0 < days <= MOST_BACK else None
-
-
-def _length_elsewhere(match: re.Match[str]) -> tuple[int, int]:
-    """Return a number of units in days, and the days of the unit."""
-    said = match.groupdict()
-    count, unit = said["count"] or said["counted"], said["unit"] or said["by"]
-    length = {"day": 1, "week": 7, "month": 30}[_units()[unit.casefold()]]
-    return (_counts().get(count.casefold()) or int(count)) * length, length
-
-
-def _ago_elsewhere(match: re.Match[str], today: date) -> tuple[date, date] | None:
-    days, length = _length_elsewhere(match)
-    if not 0 < days <= MOST_BACK:
-        return None
-    slack = {1: 0, 7: 3, 30: 15}[length]
-    return today - timedelta(days + slack), min(today, today - timedelta(days - slack))
 
 
 def _asian_weekday(match: re.Match[str], today: date) -> tuple[date, date] | None:

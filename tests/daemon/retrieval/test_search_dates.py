@@ -149,6 +149,44 @@ WEDNESDAY = date(2026, 5, 20)
         ("3.-9. Mai", "2026-05-03 to 2026-05-09"),
         ("May 3-9, 2025", "2025-05-03 to 2025-05-09"),
         ("from May 3 to May 9", "2026-05-03 to 2026-05-09"),
+        ("what did we decide on 3/5/26", "2026-05-03 or 2026-03-05"),
+        ("what did we decide on 3/5?", "2026-05-03 or 2026-03-05"),
+        ("what's on 24/12?", "2025-12-24"),
+        ("on November the 24th", "2025-11-24"),
+        ("what did we do in the last 24 hours?", "2026-05-19 to 2026-05-20"),
+        ("in the last hour", "2026-05-20"),
+        ("three hours ago", "2026-05-20"),
+        ("in den letzten 48 Stunden", "2026-05-18 to 2026-05-20"),
+        ("a fortnight ago", "2026-05-03 to 2026-05-09"),
+        ("over the last fortnight", "2026-05-06 to 2026-05-20"),
+        ("two years ago", "2023-11-20 to 2024-11-18"),
+        ("last winter", "2025-12-01 to 2026-02-28"),
+        ("last spring", "2025-03-01 to 2025-05-31"),
+        ("in spring", "2026-03-01 to 2026-05-31"),
+        ("since last summer", "2025-06-01 to 2026-05-20"),
+        ("fall 2025", "2025-09-01 to 2025-11-30"),
+        ("winter 2025/26", "2025-12-01 to 2026-02-28"),
+        ("was haben wir letzten Herbst gemacht?", "2025-09-01 to 2025-11-30"),
+        ("l'été dernier", "2025-06-01 to 2025-08-31"),
+        ("el invierno pasado", "2025-12-01 to 2026-02-28"),
+        ("прошлым летом", "2025-06-01 to 2025-08-31"),
+        ("去年夏天", "2025-06-01 to 2025-08-31"),
+        ("the week before last", "2026-05-04 to 2026-05-10"),
+        ("vorletzte Woche", "2026-05-04 to 2026-05-10"),
+        ("先々週", "2026-05-04 to 2026-05-10"),
+        ("三天前", "2026-05-17"),
+        ("일주일 전", "2026-05-10 to 2026-05-16"),
+        ("قبل يومين", "2026-05-18"),
+        ("неделю назад", "2026-05-10 to 2026-05-16"),
+        ("iki gün önce", "2026-05-18"),
+        ("il y a quinze jours", "2026-05-05"),
+        ("eleven days ago", "2026-05-09"),
+        ("on Fri", "2026-05-15"),
+        ("Monday morning", "2026-05-18"),
+        ("since the weekend", "2026-05-16 to 2026-05-20"),
+        ("what is due next week", "2026-05-25 to 2026-05-31"),
+        ("on Monday next week", "2026-05-25"),
+        ("next Friday", "2026-05-22 or 2026-05-29"),
     ],
 )
 def test_words_that_point_to_days(asked: str, days: str) -> None:
@@ -189,6 +227,16 @@ def test_words_before_days_that_mean_another_time(asked: str, days: str) -> None
     assert found.name == days
 
 
+@pytest.mark.parametrize(
+    "asked", ["what did we do yesterday evening?", "was war gestern Abend", "what happened Monday morning?"]
+)
+def test_the_part_of_a_day_is_no_other_subject(asked: str) -> None:
+    """The notes of the day need not say in which part of it they were written."""
+    found = days_of(asked, WEDNESDAY)
+    assert found is not None
+    assert found.is_all
+
+
 @pytest.mark.parametrize("asked", ["what happened since 2026-05-12", "before 2026-05-12?", "was war vor dem 12. Mai?"])
 def test_such_a_word_is_no_other_subject(asked: str) -> None:
     """A question for all of a time, in which "since" was looked for like a name."""
@@ -212,13 +260,15 @@ def test_the_last_leap_day(today: date, day: str) -> None:
     "asked",
     [
         "on the 3rd floor", "the 3rd attempt", "on the 3rd of every month", "released 03.05.26", "version 03.05.26", "Ubuntu 20.04.06",
-        "3.5.26", "3/5/26", "99999999", "20261399", "the early may be lost", "this Friday", "end of set", "3-5 out of 20",
+        "3.5.26", "99999999", "on 24/7 support", "which Spring Boot is used in spring boot", "in fall back mode", "did sales fall",
+        "half a year ago", "2005年前", "on 3/5 of the machines", "20261399",
+        "the early may be lost", "this Friday", "end of set", "3-5 out of 20",
         "24/2026", "chapter 2. quarter", "a few notes ago", "W99 2026", "by the 5th try", "3-9 of them",
         "after 2000 requests", "before may I ask",
     ],
 )  # fmt: skip
 def test_words_that_point_to_none(asked: str) -> None:
-    """Places in a row, versions, what could be two days, and what is still to come."""
+    """Places in a row, versions, shares, other meanings of a season's name, and what is still to come."""
     assert days_of(asked, WEDNESDAY) is None
 
 
