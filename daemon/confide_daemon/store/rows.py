@@ -377,6 +377,7 @@ class PiecePlace(NamedTuple):
     source: str
     pieces: int | None = None  # chunks of its document; None: not counted
     last_day: str | None = None  # of the days it is of, `day` is the first; None: the only one
+    states_day: bool = False  # it or its document says so; else the day is that of a change
 
 
 class HitRow(NamedTuple):

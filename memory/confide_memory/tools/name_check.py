@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
+from confide_memory.tools.days import DayRange
 from confide_memory.tools.question import DATE, MOST_OF_IT, PARTLY, SearchQuestion, Term
 from confide_memory.tools.words import (
     COMPOUND,
@@ -109,6 +110,16 @@ class NameCheck:
         if self._dates and not is_dated and not any(date in lower for date in self._dates) and DATE.search(lower):
             lacking = max(lacking, LEAST_LACKING)
         return lacking
+
+
+def lacking_days(asked: DayRange, *, is_all: bool, text: str) -> float:
+    """Return how much of a query a chunk lacks that states other days than the query names: all of it
+    if `is_all`, since the query asks for days and nothing besides. 0 if the chunk's text names the
+    days, or may be about them since they are to come.
+    """
+    if asked.is_ahead or asked.is_named_in(text):
+        return 0.0
+    return 1.0 if is_all else LEAST_LACKING
 
 
 def _kind_pattern(kind: str) -> re.Pattern[str]:

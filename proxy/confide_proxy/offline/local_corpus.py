@@ -26,7 +26,7 @@ from confide_memory.errors import NotFoundError
 from confide_memory.markdown_blocks import Heading, append_text, is_item, line_headings, lines_of, replace_section
 from confide_memory.note_names import digits_of, may_mean
 from confide_memory.tools.days import DayRange
-from confide_memory.tools.name_check import NameCheck
+from confide_memory.tools.name_check import NameCheck, lacking_days
 from confide_memory.tools.question import SATURATION, SearchQuestion, Term, saturate, unknown_share, words_score
 from confide_memory.tools.words import index_words
 from confide_memory.tools.written_days import DaySpan, days_of_chunk, phrase, stated_day, year_of_path
@@ -169,11 +169,13 @@ class LocalMemory:
         files = {found.path for found in self.folders[project].walk()}
         return sorted(files | {entry.path for entry in self._waiting() if entry.target == project})
 
-    def search(self, asked: SearchQuestion, *, least: float, days: DayRange | None = None) -> tuple[list[Match], int]:
+    def search(
+        self, asked: SearchQuestion, *, least: float, days: DayRange | None = None, is_all: bool = False
+    ) -> tuple[list[Match], int]:
         """Return the matching chunks with a score of at least `least`, best first, and the number
         of files that could not be read, or not in time.
 
-        If `days` is given, all chunks about these days match too.
+        `days` are those that the query names; if `is_all`, all chunks about these days match too.
 
         Raises OfflineError if Python's SQLite has no FTS5, and FolderError if a folder contains too
         many files.
@@ -184,12 +186,12 @@ class LocalMemory:
                 self._files_read.clear()
             unread = self._refresh(self._index)
             found = []
-            for (project, path), piece, score, rank in self._index.search(asked):
+            for (project, path), piece, score, rank in self._index.search(asked, days, is_all=is_all):
                 if score < least:
                     continue
                 known = self._files_read[project, path]
                 found.append(Match(project, path, piece, score, rank, known.mtime, known.is_waiting))
-            if days is not None and least <= OF_DAYS_SCORE:
+            if is_all and days is not None and least <= OF_DAYS_SCORE:
                 seen = {(match.project, match.path, match.piece) for match in found}
                 for (project, path), piece in self._index.pieces():
                     known = self._files_read[project, path]
@@ -405,9 +407,11 @@ class LocalIndex:
             self._db.execute("DELETE FROM piece WHERE rowid = ?", (row,))
             del self._places[row]
 
-    def search(self, asked: SearchQuestion) -> list[tuple[Name, LocalPiece, float, float]]:
+    def search(
+        self, asked: SearchQuestion, of: DayRange | None = None, *, is_all: bool = False
+    ) -> list[tuple[Name, LocalPiece, float, float]]:
         """Return the matching chunks, best first, each with its document, its score from 0 to 1,
-        and its rank.
+        and its rank. `of` and `is_all`: the days of the query, as in `LocalMemory.search`.
         """
         if not asked.match:
             return []
@@ -419,10 +423,10 @@ class LocalIndex:
         here = {project.lower() for project, _ in self._rows}
         unknown = unknown_share(asked, lambda term: term.ways[0][0] in here or bool(self._matching(term.match)))
         dated = self._matching(asked.day.match) if asked.day else set()
-        lacking = self._lacking(
+        names_lacking = self._lacking(
             asked, dated, {row: f"{header.rpartition(' | ')[0]}\n{body}" for row, (body, header, _) in rows.items()}
         )
-        lacks = {row: lacking(row) for row in rows}
+        lacks = {row: names_lacking(row) for row in rows}
         named = {row: gain for row, gain in exact.items() if not lacks.get(row)}
         ranks = self._ranks({row: bm25 for row, (_, _, bm25) in rows.items()}, named)
         found = []
@@ -431,7 +435,10 @@ class LocalIndex:
             is_named = row in exact or not asked.terms  # days alone, which stand in the header
             share = self._share(row, asked, held)
             share = asked.with_day(share) if row in dated else share
-            score = words_score(saturate(bm25), share, is_named=is_named, lacking=max(unknown, lacks[row]))
+            lacking = max(unknown, lacks[row])
+            if of is not None and days is not None and row not in dated and not of.holds(*map(str, days)):
+                lacking = max(lacking, lacking_days(of, is_all=is_all, text=f"{heading}\n{body}"))
+            score = words_score(saturate(bm25), share, is_named=is_named, lacking=lacking)
             found.append((name, LocalPiece(start, end, body, heading, days), score, ranks[row]))
         return sorted(found, key=lambda one: -one[3])
 

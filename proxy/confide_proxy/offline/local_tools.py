@@ -223,23 +223,24 @@ def _matches(memory: LocalMemory, arguments: Mapping[str, Any], warnings: list[s
         warnings.append("only the daemon searches session transcripts")
     if "memory" not in sources:
         return ()
-    asked, days = _parse_query(arguments["query"], arguments.get("keywords", ()))
-    if days is not None:
-        warnings.append(f"'{days.words}' was taken for {days.name}: what is from then is shown")
-    found, unread = memory.search(asked, least=float(arguments.get("minScore", MIN_SCORE)), days=days)
+    asked, days, is_all = _parse_query(arguments["query"], arguments.get("keywords", ()))
+    if days is not None and days.words != days.name:
+        warnings.append(f"'{days.words}' was taken for {days.name}: what is from then comes first")
+    least = float(arguments.get("minScore", MIN_SCORE))
+    found, unread = memory.search(asked, least=least, days=days, is_all=is_all)
     if unread:
         warnings.append(f"{unread} files could not be read, or not in time; ask again for the rest")
     return found
 
 
-def _parse_query(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, DayRange | None]:
-    """Return the search query, and the days if it asks for all that is of these, else None."""
+def _parse_query(query: str, keywords: Sequence[str]) -> tuple[SearchQuestion, DayRange | None, bool]:
+    """Return the search query, the days that it names, and True if it asks for all that is of these."""
     days = days_of(query, datetime.now().astimezone().date())
     if days is None:
-        return question(query, keywords), None
+        return question(query, keywords), None, False
     asked = question(query, keywords, aside=days.words, days=days.phrases())
     wide = of_days(asked, days)
-    return (asked, None) if wide is None else (wide, days)
+    return wide or asked, days, wide is not None
 
 
 def read(memory: LocalMemory, project: str, arguments: dict[str, Any], trouble: Outage | Reason) -> ToolAnswer:

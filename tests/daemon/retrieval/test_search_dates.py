@@ -11,8 +11,10 @@ import pytest
 import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.deadline import DEADLINE_S
 
 from confide_daemon.embedding import LoadedModel
+from confide_daemon.embedding.local.minilm import load_minilm
 from confide_daemon.retrieval.search.query import SearchQuery
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space, SpaceShared
@@ -306,6 +308,56 @@ def test_no_text_is_too_strange(text: str, today: date) -> None:
     """Whatever is asked, and whenever."""
     found = days_of(f"in the last {text} days, {text} ago, in May {text}", today)
     assert found is None or found.first <= found.last
+
+
+@pytest_asyncio.fixture
+async def logs(tmp_path: Path) -> AsyncIterator[Space]:
+    """Three days of a log, and minutes of two meetings in one file, with the packaged model."""
+    model = LoadedModel.ready(load_minilm(threads=1))
+    opened = await Space.open(tmp_path / "l.db", os.urandom(32), SpaceShared(IndexSettings(), model), space_id="l")
+    for path, text in LOGS.items():
+        await opened.documents.put("p", path, text, base=0, author="a")
+    assert await opened.wait_indexed(timeout_s=DEADLINE_S)
+    yield opened
+    await opened.close()
+
+
+LOGS = {
+    "memory/2025-11-24.md": "# 2025-11-24\n\n- cooked lentil soup with Jo\n- cleaned the bicycle\n",
+    "memory/2025-11-25.md": "# 2025-11-25\n\n- took the train to Hamburg\n- dinner with Maya\n",
+    "memory/2025-11-27.md": "# 2025-11-27\n\n- the train to Bremen leaves on 12 December\n- the cat is at the vet\n",
+    "memory/meetings.md": "# Meetings\n\n## Nov 11, 2025\n\n- Acme wants a login by January\n- the budget is 45,000\n\n"
+    "## Nov 13, 2025\n\n- the heating of the server room is broken\n- a candidate comes on Friday\n",
+}
+
+
+async def test_a_day_of_which_nothing_is_gets_nothing(logs: Space) -> None:
+    """The notes of other days were shown, since their headings look like the question."""
+    assert await found(logs, "what happened on 2025-11-26?") == []
+    assert await found(logs, "what happened on 2025-11-25?")
+
+
+async def test_another_day_is_no_certain_answer(logs: Space) -> None:
+    """What was cooked on the day before had a score of 0.8."""
+    result = await logs.index.searcher.search(SearchQuery("what did we cook on 25 November 2025?", min_score=0.0))
+    soup = next(hit for hit in result.hits if "lentil" in hit.snippet)
+    assert soup.score < 0.5
+    result = await logs.index.searcher.search(SearchQuery("what did we cook on 24 November 2025?"))
+    assert result.hits[0].score > 0.5
+    assert "lentil" in result.hits[0].snippet
+
+
+async def test_a_day_to_come_is_told_of_before(logs: Space) -> None:
+    """A note names a day without its year, and is of another day."""
+    result = await logs.index.searcher.search(SearchQuery("where does the train go on 12 December?"))
+    assert "Bremen" in result.hits[0].snippet
+    assert result.hits[0].score > 0.5
+
+
+@pytest.mark.parametrize("asked", ["what did we discuss on 13 November 2025?", "what was agreed on 2025-11-13?"])
+async def test_what_is_of_the_day_is_found_whatever_the_verb(logs: Space, asked: str) -> None:
+    """No line of the minutes says that it was discussed, and nothing was found."""
+    assert "heating" in (await found(logs, asked))[0]
 
 
 @pytest_asyncio.fixture

@@ -459,3 +459,18 @@ async def test_no_credential_is_shown(desk: Desk) -> None:
     assert asked.structured is not None
     assert [hit["path"] for hit in asked.structured["results"]][:1] == ["memory/deploy.md"]
     assert TOKEN not in str(asked)
+
+
+async def test_another_day_is_no_certain_answer_offline(tmp_path: Path) -> None:
+    """As on the daemon: what is from the day before, and what tells of a day to come."""
+    desk = Desk(tmp_path)
+    desk.write("memory/2025-11-24.md", "# 2025-11-24\n\n- cooked lentil soup with Jo\n")
+    desk.write("memory/2025-11-25.md", "# 2025-11-25\n\n- took the train to Hamburg\n")
+    desk.write("memory/2025-11-27.md", "# 2025-11-27\n\n- the train to Bremen leaves on 12 December\n")
+    soup = await desk.search("who cooked lentil soup on 25 November 2025?", minScore=0)
+    assert next(hit for hit in soup["results"] if "lentil" in hit["snippet"])["score"] < 0.5
+    assert (await desk.search("who cooked lentil soup on 24 November 2025?"))["results"][0]["score"] > 0.5
+    train = await desk.search("where does the train to Bremen go on 12 December?")
+    assert train["results"][0]["score"] > 0.5
+    assert any("what is from then comes first" in warning for warning in train["warnings"])
+    assert await desk.found("what happened on 2025-11-26?") == []

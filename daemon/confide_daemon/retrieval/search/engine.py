@@ -46,6 +46,7 @@ from confide_daemon.retrieval.search.results import (
     relatives,
 )
 from confide_daemon.retrieval.search.scoring import (
+    FULL_HELD,
     MOST_COUNTED,
     WORDS_ONLY,
     Background,
@@ -65,9 +66,9 @@ from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
 from confide_memory.mentions import names_in
 from confide_memory.tools.days import DayRange, days_of
-from confide_memory.tools.name_check import NameCheck
+from confide_memory.tools.name_check import NameCheck, lacking_days
 from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former, is_over
-from confide_memory.tools.question import SearchQuestion, of_days, question, saturate, unknown_share
+from confide_memory.tools.question import DAY_WEIGHT, SearchQuestion, of_days, question, saturate, unknown_share
 from confide_memory.tools.search_text import falling
 
 # Only the best chunks by relevance are read and scored: at most this many times the number of hits
@@ -572,11 +573,19 @@ class _Search:
         lacking = self._lacking(row, around, (*near, header), is_dated=is_dated)
         if lacking:
             factors.exact = 0.0  # its name is another one, that has the words of this
+        states_day, days = self._places[row.id].states_day, self._days
+        if days is not None and states_day and not is_dated:
+            text = f"{row.heading}\n{row.text}"
+            lacking = max(lacking, lacking_days(days, is_all=self._asks_for_days, text=text))
         if cosine is None:
             lacking = max(lacking, self._compute_unknown_share())
             return Evidence(saturate(bm25), share, is_named=is_named, lacking=lacking)
         match = self._weigh_terms().match((near[REACH], header), (*near, header))
-        match = match._replace(stated=self._with_day(match.stated, is_dated=is_dated))
+        if is_dated:
+            # A day that a document has by its last change says little.
+            is_sure = states_day or factors.dated == 1
+            held = min(1.0, match.held + (self._day_held if is_sure else 0.0))
+            match = match._replace(stated=self._with_day(match.stated, is_dated=True), held=held)
         deviation, everyday = self._background.of(cosine)
         return Evidence(
             saturate(bm25),
@@ -634,6 +643,19 @@ class _Search:
 
     def _with_day(self, share: float, *, is_dated: bool) -> float:
         return self._question.with_day(share) if is_dated and self._question.day is not None else share
+
+    @cached_property
+    def _day_held(self) -> float:
+        """Return how much a chunk holds of the query by being of its days, which count as one more
+        term. It is as rare as the chunks that name these days.
+        """
+        if self._question.day is None:
+            return 0.0
+        asked, is_limited = filter_of(self._query), self._query.is_limited
+        counts = self._store.keywords.holding(
+            [self._question.day.match], asked, most=MOST_COUNTED, is_limited=is_limited
+        )
+        return DAY_WEIGHT * TermCounts(*counts).rarity(0) / FULL_HELD
 
     @cached_property
     def _background(self) -> Background:

@@ -590,7 +590,7 @@ class PieceTable(Table):
         """
         if not pieces:
             return []
-        sql = f"""SELECT c.id, c.document, c.position, {_DAY}, p.name, d.source, d.pieces, {_LAST_DAY} FROM carray(?) j
+        sql = f"""SELECT c.id, c.document, c.position, {_DAY}, p.name, d.source, d.pieces, {_LAST_DAY}, {_STATES_DAY} FROM carray(?) j
                  CROSS JOIN chunk c ON c.id = j.value CROSS JOIN document d ON d.id = c.document CROSS JOIN project p ON p.id = d.project"""
         return [PiecePlace._make(row) for row in self._rows(sql, (zone_s, id_array(pieces)))]
 
@@ -655,6 +655,7 @@ class PieceTable(Table):
 # The first and the last day of a chunk `c` of a document `d`; the parameter is the zone.
 _DAY = "coalesce(c.day, date(d.moment + ?, 'unixepoch'), d.day)"
 _LAST_DAY = "CASE WHEN c.day IS NULL THEN d.last_day ELSE c.last_day END"
+_STATES_DAY = "c.day IS NOT NULL OR d.moment IS NULL"
 
 
 def _day_columns(piece: Piece) -> tuple[str | None, str | None]:
