@@ -9,7 +9,7 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
@@ -71,6 +71,10 @@ if TYPE_CHECKING:
 SEND_DEADLINE_S = 60.0
 """Seconds for sending the queue before a command's own request; the next command sends the rest."""
 SEARCH: Final = "memory_search"
+WEAKEST: Final = 0.001
+"""A score that any match reaches. 0 would also return notes that are superseded or done."""
+MOST_WEAK: Final = 3
+"""Matches that `--explain` shows of a search whose results all score too low."""
 HERE_S: Final = 1.0
 """Seconds for searching the local files that the daemon does not have."""
 START_PATIENCE_S = 1.5
@@ -108,6 +112,10 @@ async def search(
     has_words = not everywhere and not explain
     this = await project_of(here, project)
     result = await call(here, this, "memory_search", arguments, has_words=has_words)
+    if explain and not result["results"] and "explain" in result:
+        weak = await call(here, this, "memory_search", {**arguments, "minScore": WEAKEST, "maxResults": MOST_WEAK})
+        if weak["results"] and "explain" in weak:
+            result = {**result, "explain": weak["explain"], "tooWeak": weak["results"]}
     await asyncio.to_thread(mark_stale, here, this, result["results"])
     return Output(result, partial(_print_hits, result, query, explain=explain))
 
@@ -145,6 +153,10 @@ def _print_hits(result: dict[str, Any], query: str, *, explain: bool) -> None:
         _print_hit(hit, mark, words)
     if not hits:
         remark("nothing found")
+    for place, hit in enumerate(result.get("tooWeak", ())):
+        if not place:
+            say("\nthe best of what scores too low:")
+        _print_hit(hit, f"{hit['score']:.2f}", words)
     if explain:
         show(result)
 
@@ -404,9 +416,39 @@ async def without_daemon(
     return answer.structured
 
 
-# Factors of the rank, then the parts of the score, named as in daemon/ranking.md.
-RANK = ("relevance", "votes", "dated", "source", "exact", "rank")
-SCORE = ("keyword", "terms", "stated", "held", "missing", "vector", "deviation", "ownScore", "score")
+# What each column of an explanation says, as in daemon/ranking.md: of the rank, which orders the hits,
+# and of the score, which says how likely a hit answers.
+RANK: Final = {
+    "relevance": "how well it fits by words and by meaning, each beside the best of the search",
+    "votes": "a share of the relevance of its neighbours in the file",
+    "dated": "times this: it is of the days that you named",
+    "source": "times this: transcripts count less than notes",
+    "exact": "it has a name or a quoted phrase of yours as it stands",
+    "page": "its file has the name that you asked for, and scores 0.8 at least",
+    "rank": "(relevance + votes) × dated × source + exact + page",
+}
+SCORE: Final = {
+    "keyword": "how well the words match, from 0 to 1",
+    "terms": "the share of your words in it and beside it",
+    "stated": "the share of your words in it, where rare ones count more",
+    "held": "the same as a sum: the more and the rarer these words, up to 1",
+    "missing": "lowers it: how rare the rarest word is that it and its neighbours lack",
+    "unnamed": "lowers it: a name is among the words that they lack",
+    "vector": "how near its meaning is to the question's (cosine)",
+    "deviation": "how far nearer than unrelated notes are",
+    "few": "raises it where few chunks are searched",
+    "lacking": "keeps it at 0.6, 0.45 or 0.18 at most: it has another name, number or day than yours",
+    "ownScore": "the score by itself",
+    "score": "as shown: never higher than that of the hit above",
+}
+NEUTRAL: Final = {
+    "dated": 1.0,
+    "source": 1.0,
+    **dict.fromkeys(("votes", "exact", "page", "missing", "unnamed", "few", "lacking"), 0.0),
+}
+"""Values that change nothing. A column of which all have this value is left out."""
+BY_WORDS: Final = frozenset({"keyword", "terms"})
+BY_MEANING: Final = frozenset({"stated", "held", "missing", "unnamed", "vector", "deviation", "few"})
 
 
 def show(result: dict[str, Any]) -> None:
@@ -419,7 +461,7 @@ def show(result: dict[str, Any]) -> None:
         remark("no explanation: this was answered from the files on this device")
         return
     try:
-        _print(explanation, result["results"], result["searchMode"])
+        _print(explanation, result.get("tooWeak") or result["results"], result["searchMode"])
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise UnfitAnswerError from None
 
@@ -438,9 +480,27 @@ def _print(explanation: dict[str, Any], results: list[ResultHit], mode: str) -> 
         if text:
             say(f"{name} {printable(text)}")
     if scores:
-        terminal().print(_table(scores, RANK, legs=True))
-        terminal().print(_table(scores, SCORE, legs=False))
+        say("\nhow the hits got their order (keywords, vectors: place and value in each way of looking)")
+        # Words and meaning have a formula each; a chunk without a vector has that of the words.
+        unused = BY_MEANING if all(hit["vector"] is None for hit in scores) else BY_WORDS
+        if all(_number(hit["score"]) == _number(hit.get("ownScore")) for hit in scores):
+            unused |= {"score"}
+        _print_table(scores, RANK, legs=True)
+        say("and their score, from 0 to 1")
+        _print_table(scores, {name: said for name, said in SCORE.items() if name not in unused}, legs=False)
     say(f"milliseconds {printable(timings)}")
+
+
+def _print_table(hits: list[dict[str, float | None]], columns: Mapping[str, str], *, legs: bool) -> None:
+    """Print the columns that differ from `NEUTRAL` for some hit, and what each of them says."""
+    shown = {name: said for name, said in columns.items() if any(_is_telling(name, hit.get(name)) for hit in hits)}
+    terminal().print(_table(hits, tuple(shown), legs=legs))
+    for name, said in shown.items():
+        row(f"    {name}: {said}")
+
+
+def _is_telling(name: str, value: float | None) -> bool:
+    return value is not None and value != NEUTRAL.get(name)
 
 
 def _table(hits: list[dict[str, float | None]], names: tuple[str, ...], *, legs: bool) -> Table:

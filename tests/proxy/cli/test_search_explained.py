@@ -49,6 +49,36 @@ def test_an_explanation_is_shown_as_tables(capsys: pytest.CaptureFixture[str]) -
     assert "0.75" in shown
 
 
+def test_only_columns_that_say_something_are_shown_and_each_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """A reader saw numbers that the score does not use, and not the one that kept it below 0.5."""
+    quiet = {"dated": 1.0, "source": 1.0, "exact": 0.0, "vector": 0.5, "cosine": 0.5, "lacking": 0.2, "page": 0.0}
+    search.show({**RESULT, "explain": {**RESULT["explain"], "hits": [{**RESULT["explain"]["hits"][0], **quiet}]}})
+    shown = capsys.readouterr().out
+    for name in ("dated", "source", "exact", "page", "keyword", "terms"):
+        assert f"    {name}: " not in shown
+    for name in ("relevance", "votes", "rank", "stated", "held", "missing", "vector", "deviation", "lacking", "score"):
+        assert f"    {name}: " in shown
+
+
+def test_what_scores_too_low_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """A search that found nothing said nothing of why."""
+    weak = {
+        "path": "memory/a.md",
+        "startLine": 1,
+        "endLine": 2,
+        "score": 0.18,
+        "project": "p",
+        "heading": "",
+        "snippet": "a line",
+    }
+    result = {**RESULT, "results": [], "warnings": [], "tooWeak": [weak]}
+    search._print_hits(result, "deploy", explain=True)
+    shown = capsys.readouterr().out
+    assert "scores too low" in shown
+    assert "memory/a.md:1-2  0.18" in shown
+    assert "#2 7.25" in shown
+
+
 @pytest.mark.parametrize("name", [*RESULT["explain"]])
 def test_an_explanation_of_another_kind_is_told_as_such(name: str) -> None:
     """By a daemon of another version, or one that means no good."""
