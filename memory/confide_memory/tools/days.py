@@ -447,7 +447,8 @@ def _ago(match: re.Match[str], today: date) -> tuple[date, date] | None:
     """Return the days around a distance from today: exact for days, about for longer units."""
     count, unit = _length(match)
     days = round(count / 24) if unit == "hour" else count * _DAYS[unit]
-    if not count or days > MOST_BACK:
+    # "He moved four years ago" is what a text says, and finds it by its words.
+    if not count or days > MOST_BACK or (unit == "year" and count > 1):
         return None
     slack = _SLACK.get(unit, 0)
     return today - timedelta(days + slack), min(today, today - timedelta(days - slack))
