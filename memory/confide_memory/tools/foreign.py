@@ -1,5 +1,5 @@
-"""Estimates the language of a text, as far as the choice of an embedding model needs it: English,
-another language that the multilingual model reads, or neither.
+"""Estimates the language of a text, as far as the choice of an embedding model and of the words of a
+question needs it: English, another language that the multilingual model reads, or neither.
 
 Scripts are distinguished by their letters, and languages in Latin letters by their most common
 words, and by words with letters that English does not have. A sentence contains some of these. A
@@ -9,7 +9,10 @@ list of names or a line of code contains none, and counts as English.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
+
+from confide_memory.tools.words import fold
 
 _SCRIPTS: Final = re.compile(
     "[\u0400-\u052f\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff\u0e00-\u0e7f"  # Cyrillic, Arabic, Thai
@@ -67,6 +70,42 @@ _SHARED: Final = _words(
     che chi non era mai dove jest ale ve bu mi mu ama biz"""
 )
 """Common words that are names or words of software as well, such as `jest`, "comment" and "mit license"; each counts half."""
+_COMMON: Final = (
+    _OTHERS
+    | _SHARED
+    | _words(
+        # German, Dutch
+        """die das den dem was wer wir ihr er es an am als so man du mein meine meinen dein deine euer eure uns euch
+        mich dich sich mir dir ihm ihn ihnen eines sondern doch also denn aber ob bis seit während zwischen hinter neben
+        wurden würde würden habe hast hatten wäre wären bin bist sei konnte konnten sollte mehr sehr hier dort etwas
+        alle alles allem allen dieser diese dieses diesem diesen jene welche wieviel wofür wovon worum worauf
+        zijn was waren ben bent mijn jouw onze ons hun hen deze daar hier als om te tot nog al meer veel zo wat dan"""
+        # Spanish, Portuguese, French, Italian
+        """a y o e si no me te mi tu ti este esta estos estas ese esa eso esto ya muy tiene tenemos ha han hay ser son
+        era eran entre durante cada donde quien cual cuales cuanto todo todos toda todas me meu minha seu sua isso isto
+        este esta esse essa tem temos há uns umas num numa pelo pela nós eu ele ela você mas já só tu moi toi lui
+        leurs mon ma mes ton ta tes nos vos votre cet cette celui celle cela ça ai as a avons avez ont suis es êtes
+        étaient sera fait faut peut doit plus mais donc si ne pas y en ci mio mia tuo tua suo sua questo questa quello
+        quella ho hai ha abbiamo avete hanno è sei siamo come cosa chi quando se ma o ed ad al alla allo ai agli"""
+        # Swedish, Danish, Norwegian
+        """och att det som på är av för den till inte ett om jag hade vi kan men var där vad hur vem vilken vilka när
+        varför hvad hvem hvor hvordan hvilken hvornår hvorfor hva hvilken når jeg ikke til med har ved fra er og at"""
+        # Polish, Turkish
+        """w z na do i o a to co czy po od ze dla jaki jaka jakie ile u mam mamy ma mają być ne ki da de mı mi mu mü ben
+        sen o bunlar şunlar kim kime ama hem ya nereden kime kimin hangisi kaçta var yok"""
+        # Russian, Ukrainian
+        """и в во не что он на я с со как а то все она так его но да ты к у же вы за бы по только ее мне было вот от меня
+        еще нет о из ему когда где кто кому чей какой какая какое какие каким какую сколько почему зачем куда откуда
+        для мы их чем была были есть был ли или наш наша наше наши это этот эта эти який яка яке які де коли хто чому
+        скільки є та що як до від під над про"""
+        # Arabic
+        """ما ماذا متى أين من كيف لماذا كم هل هو هي هم في على إلى عن مع أن إن كان كانت الذي التي هذا هذه ذلك تلك أي لم
+        لا قد ثم أو بعد قبل عند بين"""
+    )
+)
+"""Words that ask, join and point, in languages other than English. They say nothing about what is asked, as
+`STOP_WORDS` in English.
+"""
 _ELIDED: Final = _words("l d j m t s n c qu dell nell all sull dall")
 """The parts before an apostrophe in French and Italian, unlike the English "we'll"."""
 
@@ -100,3 +139,15 @@ def is_foreign(text: str, *, fewest: int = 1) -> bool:
     accented = {word for word in found if word.islower() and _ACCENTED.fullmatch(word)}
     others += len(accented - _OTHERS - _SHARED) / 2
     return others >= fewest and others > len(words & _ENGLISH)
+
+
+def common_words(text: str) -> frozenset[str]:
+    """Return the words, in the form that `fold` gives them, that say nothing about what a question
+    asks for, if it is in another language than English; else none.
+    """
+    return _folded() if is_foreign(text) else frozenset()
+
+
+@cache
+def _folded() -> frozenset[str]:
+    return frozenset(map(fold, _COMMON | _ELIDED))

@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from confide_memory.documents import STOP_WORDS
 from confide_memory.tools.days import OF_ANY_DAY, DayRange
+from confide_memory.tools.foreign import common_words
 from confide_memory.tools.words import (
     COMPOUND,
     GROUPED,
@@ -195,7 +196,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         days: dates that these words mean, as `DayRange.phrases` returns them.
     """
     raw, text = text, GROUPED.sub(_in_one, join_decimals(join_groups(fold(text))))
-    forming = _Forming({}, {}, {})
+    forming = _Forming({}, {}, {}, STOP_WORDS | common_words(raw))
     dates = dates_in(raw)
     stated = [fold(raw[one.start : one.end]) for one in dates]
     skipped = set(parts(fold(aside))) | {part for one in stated for part in parts(one)}
@@ -259,6 +260,7 @@ class _Forming:
     match: dict[str, None]
     exact: dict[str, None]
     terms: dict[tuple[str, ...], Term]
+    stop_words: Set[str]
 
     def look_for(self, ways: Iterable[Sequence[str]]) -> None:
         """Add each of these word sequences to the keyword search."""
@@ -302,7 +304,8 @@ class _Forming:
         """Add the meaningful words. Words of a name are terms already, words in `skipped` are
         optional, and `joined` has other spellings of numbers.
         """
-        chosen = _telling([word.lower() for compound in compounds for word in PLAIN.findall(compound)])
+        plain = [word.lower() for compound in compounds for word in PLAIN.findall(compound)]
+        chosen = _telling(plain, self.stop_words)
         proper = _proper(compounds)
         named = {word for term in self.terms.values() for way in term.ways for word in way}
         is_single = not self.match and len(chosen) == 1 and len(chosen[0]) > SHORTEST_PREFIX and may_go_on(chosen[0])
@@ -374,9 +377,9 @@ def _joined_numbers(compounds: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _telling(plain: list[str]) -> list[str]:
+def _telling(plain: list[str], stop_words: Set[str]) -> list[str]:
     """Return the meaningful words; all words if there are none."""
-    chosen = [word for word in plain if word not in STOP_WORDS] or plain
+    chosen = [word for word in plain if word not in stop_words] or plain
     return [word for word in chosen if len(word) > SHORTEST_PREFIX or not is_unstemmed(word)] or chosen
 
 

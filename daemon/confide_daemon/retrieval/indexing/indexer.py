@@ -23,7 +23,6 @@ from confide_crypto.errors import ConfideError
 from confide_daemon.config import ChunkSettings
 from confide_daemon.datadir.disk import Disk
 from confide_daemon.documents import provenance
-from confide_daemon.embedding.local.foreign import is_foreign
 from confide_daemon.errors import DamagedError, EmbedderError
 from confide_daemon.retrieval.chunker import MARK, cut
 from confide_daemon.retrieval.indexing.backfill import YET_TO_COME, Filling
@@ -52,6 +51,7 @@ from confide_memory import mentions, note, note_names
 from confide_memory.documents import is_log, is_note
 from confide_memory.front_matter import split
 from confide_memory.note import Note
+from confide_memory.tools.foreign import is_foreign
 from confide_memory.tools.written_days import StatedDay, days_of_chunk, stated_day, year_of_path
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any, TypeGuard
 
 from confide_daemon.embedding.embedder import Vectors
-from confide_daemon.embedding.local.foreign import is_foreign
 from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.retrieval.search.query import SearchQuery, filter_of, wide_filter_of, zone_seconds
 from confide_daemon.retrieval.search.ranking import (
@@ -66,6 +65,7 @@ from confide_daemon.store.tables.pieces import Generation
 from confide_memory.documents import GLOBAL_PROJECT, is_note
 from confide_memory.mentions import names_in
 from confide_memory.tools.days import DayRange, days_of
+from confide_memory.tools.foreign import is_foreign
 from confide_memory.tools.name_check import NameCheck, lacking_days
 from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former, is_over
 from confide_memory.tools.question import DAY_WEIGHT, SearchQuestion, of_days, question, saturate, unknown_share

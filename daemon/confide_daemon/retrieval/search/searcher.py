@@ -25,7 +25,6 @@ from confide_crypto.errors import ConfideError
 from confide_daemon import figures
 from confide_daemon.embedding import LoadedModel, Vectors
 from confide_daemon.embedding.embedder import is_blank
-from confide_daemon.embedding.local.foreign import is_foreign
 from confide_daemon.embedding.reranker import Reranker
 from confide_daemon.errors import DamagedError, EmbedderError, StorageError
 from confide_daemon.retrieval.indexing.generations import (
@@ -48,6 +47,7 @@ from confide_daemon.store.database import Damage
 from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.pieces import Generation
 from confide_daemon.store.threads import StoreThreads
+from confide_memory.tools.foreign import is_foreign
 from confide_memory.tools.question import keyword_query
 from confide_memory.tools.several import parts_of
 
