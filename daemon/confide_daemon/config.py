@@ -125,7 +125,7 @@ class ChunkSettings:
             raise ValueError(
                 f"a chunk size is 16 to 2000 tokens and an overlap at most half of it, not {self.size}/{self.overlap}"
             )
-        object.__setattr__(self, "name", f"{self.size}/{self.overlap}/8")
+        object.__setattr__(self, "name", f"{self.size}/{self.overlap}/9")
 
     @classmethod
     def parse(cls, name: str) -> ChunkSettings:

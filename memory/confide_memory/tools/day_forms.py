@@ -16,6 +16,7 @@ from typing import Final
 from confide_memory.tools.day_names import SEASONS
 from confide_memory.tools.written_days import (
     SHORT_MONTHS,
+    VERSION,
     day_span,
     month_numbers,
     month_of,
@@ -68,7 +69,6 @@ _NO_SEASON: Final = r"(?!(?<=spring)|(?<=fall))"
 _IN_THE: Final = re.compile(r"\b(?:in|the|of|during|since)\s+\Z", re.IGNORECASE)
 _LED: Final = "(?:(?<=before )|(?<=after )|(?<=until )|(?<=till ))"
 """Before a month or year without another word: `days` reads what these mean."""
-_VERSION: Final = re.compile(r"(?:version|release|released|ver|build|section|chapter|ubuntu|v)\.?\s*\Z", re.IGNORECASE)
 
 
 def form(pattern: str, read: Reading) -> Form:
@@ -384,7 +384,7 @@ def _short_date(match: re.Match[str], today: date) -> tuple[date, date] | tuple[
     and with slashes either may be.
     """
     year, day, month = 2000 + int(match["year"]), int(match["day"]), int(match["m"])
-    if not today.year - _NEAR_YEARS < year <= today.year + 1 or _VERSION.search(match.string, 0, match.start()):
+    if not today.year - _NEAR_YEARS < year <= today.year + 1 or VERSION.search(match.string, 0, match.start()):
         return None
     spans = [day_span(year, month, day), day_span(year, day, month) if "/" in match[0] else None]
     return _either(span.first for span in spans if span)

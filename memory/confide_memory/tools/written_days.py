@@ -1,10 +1,10 @@
 """Reads the dates that a stored text states: in its path, its front matter, its headings, at the
 beginning of its entries, and anywhere in its lines.
 
-A date is read only if it exists in the calendar, is from 1970 to 2099, and has a year of four
-digits. The ambiguous `3/4/2026` is read as both days if a text mentions it, and ignored if it would
-date the text. At most `MOST_DATES` dates are read from one text, so reading costs the same for any
-text.
+A date is read only if it exists in the calendar, and is from 1970 to 2099. Years have four digits,
+or two in dates such as `24.11.26` and `11/24/26`, from 2020 to 2039. The ambiguous `3/4/2026` is
+read as both days if a text mentions it, and ignored if it would date the text. At most `MOST_DATES`
+dates are read from one text, so reading costs the same for any text.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from functools import cache
+from itertools import islice
 from typing import Final, NamedTuple
 
 from confide_memory.documents import is_note
@@ -58,7 +59,15 @@ _YEAR_LAST = (
 )
 _JOINTS: Final = frozenset("-/.")
 """Characters between the numbers of a date without blanks."""
-_VERSION = re.compile(r"(?:version|release|ver|build|v)\.?\s*\Z", re.IGNORECASE)
+VERSION: Final = re.compile(r"(?:version|release|released|ver|build|section|chapter|ubuntu|v)\.?\s*\Z", re.IGNORECASE)
+"""Before numbers that are no date."""
+_SHORT_YEAR = re.compile(
+    r"(?<![\w./:-])(?:(?P<a>[0-3]?[0-9])/(?P<b>[0-3]?[0-9])/|(?P<d>[0-3][0-9])\.(?P<m>[01][0-9])\.)(?P<year>[23][0-9])"
+    r"(?![\w/-]|[.,:][0-9]|\.[A-Za-z])"
+)
+"""A date with a year of two digits. With points, a day and a month of one digit may be a version."""
+_SHORT_YEARS: Final = ("/2", "/3", ".2", ".3")
+"""The beginnings of such years with the mark before them."""
 _DIGITS: Final = {first + value: str(value) for first in (0x660, 0x6F0, 0x966, 0x9E6, 0xFF10) for value in range(10)}
 """Digits of Arabic, Persian, Hindi and Bengali, and full-width ones, one character each."""
 
@@ -156,7 +165,25 @@ def dates_in(text: str, *, most: int = MOST_DATES) -> list[WrittenDay]:
         date_here = _behind_year(text, year) or _before_year(text, year)
         if date_here is not None and (not found or date_here.start >= found[-1].end):
             found.append(date_here)
-    return found
+    short = [one for match in islice(_SHORT_YEAR.finditer(text), most) if (one := _short_date(text, match))]
+    return sorted([*found, *short], key=lambda one: one.start)[:most] if short else found
+
+
+def _short_date(text: str, match: re.Match[str]) -> WrittenDay | None:
+    year = 2000 + int(match["year"])
+    if match["d"] is None:
+        spans = _of_numbers(int(match["a"]), int(match["b"]), year, "/")
+    else:
+        spans = _of_numbers(int(match["d"]), int(match["m"]), year, ".")
+    if not spans or VERSION.search(text, max(0, match.start() - _REACH), match.start()):
+        return None
+    return WrittenDay(*match.span(), spans)
+
+
+def _may_have_dates(text: str) -> bool:
+    """Return True if a text has what may be a year; fast, since most texts have none."""
+    plain = with_plain_digits(text)
+    return bool(_YEAR.search(plain)) or any(begin in plain for begin in _SHORT_YEARS)
 
 
 def _behind_year(text: str, year: re.Match[str]) -> WrittenDay | None:
@@ -189,7 +216,7 @@ def _before_year(text: str, year: re.Match[str]) -> WrittenDay | None:
             continue
         said = match.groupdict()
         if "a" in said:
-            if match[2] == "." and _VERSION.search(before, 0, match.start()):
+            if match[2] == "." and VERSION.search(before, 0, match.start()):
                 return None
             spans = _of_numbers(int(said["a"]), int(said["b"]), int(year[0]), match[2])
         elif not (number := _number(said)):
@@ -229,7 +256,7 @@ def phrase(span: DaySpan) -> str:
 
 def other_forms(text: str) -> list[str]:
     """Return the index words of the dates in a text that are not written like 2026-03-03."""
-    if not _YEAR.search(text) and (text.isascii() or not _YEAR.search(with_plain_digits(text))):
+    if not _may_have_dates(text):
         return []
     found = [phrase(span) for one in dates_in(text) for span in one.spans if not _is_plain(text[one.start : one.end])]
     return list(dict.fromkeys(found))
@@ -540,7 +567,7 @@ def days_of_entries(text: str) -> DaySpan | None:
     …`, `[24.11.2026] …`. None if no line begins with a date, or the dates are more than a month
     apart.
     """
-    if not _YEAR.search(text) and (text.isascii() or not _YEAR.search(with_plain_digits(text))):
+    if not _may_have_dates(text):
         return None
     found: list[DaySpan] = []
     for line in text.split("\n")[: 4 * MOST_DATES]:

@@ -381,6 +381,7 @@ DIARY = {
     "2024-W07.md": "# Week\n\n## Monday\n\n- sharpened the saw\n",
     "memory/2026-10-14.md": "Met the electrician\n",
     "bills.md": "- the rent is due on 3 March 2026\n\n- the tax is due on 4. April 2026\n",
+    "short.md": "# Journal\n\n## 24.11.25\n\n- oiled the hinge\n\n## 11/25/25\n\n- mended the kettle\n",
     "today.md": "- wrote a poem\n",
 }
 
@@ -405,6 +406,8 @@ async def found(space: Space, asked: str, **limits: object) -> list[str]:
         ("what is due on 2026-03-03?", "rent"),
         ("¿qué vence el 3 de marzo de 2026? rent", "rent"),
         ("what is due on 4/4/2026?", "tax"),
+        ("what did we do on 24 November 2025?", "hinge"),
+        ("what happened on 2025-11-25?", "kettle"),
     ],
 )
 async def test_a_day_is_found_where_people_write_it(space: Space, asked: str, first: str) -> None:
