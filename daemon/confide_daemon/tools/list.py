@@ -15,6 +15,7 @@ from confide_daemon.tools.search import MAX_TYPES, SCOPES, TASKS, moment
 from confide_daemon.tools.tool_context import COUNT, TEXT, Definition, ToolContext, ToolResult, record
 from confide_memory import front_matter
 from confide_memory.classes import UNTRUSTED
+from confide_memory.tools.arguments import split_words
 from confide_memory.tools.call import NOTICE
 from confide_memory.tools.past import is_over
 from confide_memory.tools.search_text import reference_of
@@ -80,11 +81,11 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         without_tasks=task is not None or not (path or "").removeprefix("./").startswith(TASKS),
         task_id=task.id if task else None,
         task_projects=task.projects if task else None,
-        types=tuple(arguments.get("type", ())),
+        types=split_words(arguments.get("type", ())),
         category=arguments.get("category"),
         entity=arguments.get("entity"),
         status=arguments.get("status"),
-        tags=tuple(tag.lstrip("#") for tag in arguments.get("tags", ())),
+        tags=split_words(arguments.get("tags", ())),
         path=path,
         since=_since(arguments.get("since"), context.zone),
         until=_until(arguments.get("until"), context.zone),

@@ -29,6 +29,7 @@ from confide_memory.note import (
     Relation,
     importance_of,
 )
+from confide_memory.tools.arguments import split_words
 
 # No minimum length in the schema, which would cost every client tokens: `one_line` checks it.
 WORD: dict[str, object] = {"type": "string", "maxLength": MAX_WORD}
@@ -153,10 +154,11 @@ def importance(value: float | str | None) -> float | str | None:
 
 def one_line(name: str, values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """Return the values with each run of whitespace replaced by one blank. `name`: the parameter,
-    for the error. Raises ToolError if a value contains control characters.
+    for the error. Tags are also split at commas. Raises ToolError if a value contains control
+    characters.
     """
     found = []
-    for value in values:
+    for value in split_words(values) if name == "tags" else values:
         words = " ".join(value.split())
         if not words or not words.isprintable():
             problem = "holds control characters" if words else "is empty"

@@ -29,8 +29,8 @@ from confide_daemon.tools.tool_context import (
 from confide_memory import documents
 from confide_memory.classes import CLASSES
 from confide_memory.tools import search_text
-from confide_memory.tools.arguments import all_of
-from confide_memory.tools.search_text import NOTHING, limits, text_of
+from confide_memory.tools.arguments import all_of, split_words
+from confide_memory.tools.search_text import NOTHING, UNTIL_FIRST, UNTIL_HINT, limits, text_of
 
 RANKS = ["relevance", "balanced", "importance", "recency"]
 SOURCES = list(documents.SOURCES)
@@ -163,8 +163,8 @@ async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         max_tokens=arguments.get("maxTokens"),
         project=context.project,
         explain=arguments.get("explain", False),
-        tags=frozenset(tag.lstrip("#") for tag in arguments.get("tags", ())),
-        types=frozenset(arguments["type"]) if arguments.get("type") else None,
+        tags=frozenset(split_words(arguments.get("tags", ()))),
+        types=frozenset(split_words(arguments.get("type", ()))) or None,
         category=arguments.get("category"),
         entity=arguments.get("entity"),
         without_tasks=task is not None or not (path or "").removeprefix("./").startswith(TASKS),
@@ -209,7 +209,10 @@ def _between(arguments: dict[str, Any], zone: tzinfo | None) -> tuple[datetime |
             problems.append(error)
     if problems:
         raise all_of(problems)
-    return times["since"], times["until"]
+    since, until = times["since"], times["until"]
+    if since is not None and until is not None and since > until:
+        raise ToolError(UNTIL_FIRST, hint=UNTIL_HINT)
+    return since, until
 
 
 def moment(name: str, text: str | None, zone: tzinfo | None = None) -> datetime | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -240,6 +240,14 @@ def _convert(text: str, asked: Sequence[str]) -> Any:
         if isinstance(spelled, list | dict):
             return spelled
     return [text] if "array" in asked else text
+
+
+def split_words(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a list option such as `tags`, in order. Clients also send several of them
+    in one string, with commas between, and tags with their "#".
+    """
+    words = (word.strip().lstrip("#") for one in given for word in one.split(","))
+    return tuple(dict.fromkeys(word for word in words if word))
 
 
 def _check_text(name: str, value: str, schema: Mapping[str, Any]) -> None:

@@ -27,6 +27,8 @@ NOTHING: Final = "Nothing stored matches. Try other words, a lower minScore, or 
 synced yet.
 """
 WARNING: Final = "warning: "
+UNTIL_FIRST: Final = "'until' is before 'since'"
+UNTIL_HINT: Final = "'since' is the first day of the time, 'until' the last"
 _LIMITS: Final = ("path", "sources", "since", "until", "scope", "taskId", "tags", "type", "category", "entity")
 """Options of `memory_search` that leave out part of what is stored."""
 _MOST_CHARS: Final = 60

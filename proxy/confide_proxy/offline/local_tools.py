@@ -22,6 +22,7 @@ from confide_memory.globs import matches
 from confide_memory.markdown_blocks import lines_of
 from confide_memory.note_names import MAX_TITLE, is_id, may_mean
 from confide_memory.tools import search_text
+from confide_memory.tools.arguments import split_words
 from confide_memory.tools.call import ToolAnswer
 from confide_memory.tools.days import DayRange, days_of
 from confide_memory.tools.past import LEFT_OUT, asks_for_done, asks_for_former
@@ -96,6 +97,8 @@ def _search_one(
     warnings = [f"{trouble.sentence}: these are the files on this device, found by keywords alone", *trouble.hints]
     wanted = _projects(memory, project, arguments, warnings)
     since, until = (_moment(name, arguments.get(name)) for name in ("since", "until"))
+    if since and until and since > until:
+        raise ToolError(search_text.UNTIL_FIRST, hint=search_text.UNTIL_HINT)
     if leads_out(arguments.get("path") or ""):
         raise ToolError("'path' leads out of the memory", hint=f"such as {EXAMPLE}, a folder, or a glob")
     is_of_tasks, passes = _in_tasks(arguments, project), _field_filter(arguments)
@@ -502,8 +505,8 @@ def _supersedes(newer: FieldFilter, identity: str) -> bool:
 
 def _field_filter(arguments: Mapping[str, Any]) -> Callable[[FieldFilter], bool] | None:
     """Return a filter for the fields of a note, or None if the call has no such filter."""
-    tags = {_fold_word(tag) for tag in arguments.get("tags") or ()}
-    types = {_fold_word(word) for word in arguments.get("type") or ()}
+    tags = {_fold_word(tag) for tag in split_words(arguments.get("tags") or ())}
+    types = {_fold_word(word) for word in split_words(arguments.get("type") or ())}
     words = {name: _fold_word(arguments[name]) for name in ("category", "entity") if arguments.get(name) is not None}
     if not tags and not types and not words:
         return None

@@ -46,6 +46,8 @@ NARROWED: list[tuple[dict[str, Any], list[str]]] = [
     ({"tags": ["FOOD"]}, ["Apples", "Pears"]),
     ({"tags": ["food", "ÜBERSEEHANDEL"]}, ["Apples"]),
     ({"tags": ["food", "none"]}, []),
+    ({"tags": "#food, überseehandel"}, ["Apples"]),
+    ({"type": "episodic, project_context"}, ["Apples", "Pears"]),
     ({"type": ["Episodic"]}, ["Pears"]),
     ({"type": ["episodic", "project_context"]}, ["Apples", "Pears"]),
     ({"type": ["episodic"], "tags": ["food"]}, ["Pears"]),
@@ -60,6 +62,16 @@ NARROWED: list[tuple[dict[str, Any], list[str]]] = [
 async def test_filters_narrow_a_search(fruit: Agent) -> None:
     for arguments, found in NARROWED:
         assert await titles(fruit, "order", **arguments) == found, arguments
+
+
+async def test_tags_in_one_string_are_those_of_the_note(agent: Agent) -> None:
+    """A client that sends a list as one string stored one tag with a comma, by which nothing was found."""
+    await agent.note("The kiln is fired with gas.", title="Kiln", tags="heat, #pottery")
+    assert await titles(agent, "kiln", tags=["pottery"]) == ["Kiln"]
+    (hit,) = (await agent.call("memory_search", query="kiln"))["results"]
+    assert hit["tags"] == ["heat", "pottery"]
+    listed = await agent.call("memory_list", tags="pottery, heat")
+    assert [one["title"] for one in listed["memories"]] == ["Kiln"]
 
 
 async def test_documents_that_are_no_notes_pass_no_filter_of_notes(fruit: Agent) -> None:
@@ -158,6 +170,7 @@ NOT_TOGETHER = [
     ({"scope": "project", "taskId": "x"}, "goes with scope 'task', not with 'project'"),
     ({"type": 7}, "must be a list"),
     ({"tags": ["x"] * 33}, "the limit is 32"),
+    ({"since": "2026-03-02", "until": "2026-03-01"}, "'until' is before 'since'"),
 ]
 
 

@@ -200,6 +200,10 @@ async def test_notes_are_found_by_their_fields_and_shown_without_them(desk: Desk
     for narrowed in ({"type": ["EPISODIC", "other"]}, {"entity": "kiln  room"}, {"tags": ["heat"]}):
         assert set(await desk.found("slowly", minScore=0, **narrowed)) == both, narrowed
     assert await desk.found("slowly", minScore=0, category="facts") == []
+    assert set(await desk.found("slowly", tags=["#heat"], minScore=0)) == both
+    apart = await desk.found("slowly", tags=["heat", "überseehandel"], minScore=0)
+    assert apart
+    assert await desk.found("slowly", tags="heat, #überseehandel", minScore=0) == apart
     assert await desk.found("postgres", minScore=0, tags=["heat"]) == []
     assert (await desk.found("slowly", minScore=0, rank="importance"))[0] == "memory/notes/b.md"
     related = await desk.search("slowly", minScore=0, includeRelated=True, explain=True)
