@@ -93,7 +93,8 @@ class DayRange:
         words: the words that named the days.
         other: a second day that the words can mean, since 3/4/2026 is ambiguous; else None.
         is_all: True if the question asks for these days and nothing else.
-        is_ahead: True if the days are still to come, so that texts of other days may be about them.
+        is_open: True if the days are not over, so that texts of other days may be about them: a day
+            to come, or today unless the question asks for all of it.
     """
 
     first: date
@@ -101,7 +102,7 @@ class DayRange:
     words: str
     other: date | None = None
     is_all: bool = False
-    is_ahead: bool = False
+    is_open: bool = False
 
     @property
     def name(self) -> str:
@@ -198,11 +199,17 @@ def days_of(text: str, today: date) -> DayRange | None:
             return None
         whole = replace(first, end=found[1].end, last=found[1].last)
         words = text[whole.start : whole.end]
-        return DayRange(whole.first, whole.last, words, None, _is_all(text, [whole]), whole.first > today)
+        return _range_of(whole, words, text, [whole], today)
     if first.other is None and (led := _led(plain, first, found[-1].end, today)) is not None:
         words = text[led.start : first.start] + words
         first, found = led, [led, *others]
-    return DayRange(first.first, first.last, words, first.other, _is_all(text, found), first.first > today)
+    return _range_of(first, words, text, found, today)
+
+
+def _range_of(named: _NamedDays, words: str, text: str, found: list[_NamedDays], today: date) -> DayRange:
+    is_all = _is_all(text, found)
+    is_open = named.first > today or (named.first == today and not is_all)
+    return DayRange(named.first, named.last, words, named.other, is_all, is_open)
 
 
 _PART: Final = re.compile(rf"\s+{PART_OF_DAY}", re.IGNORECASE)

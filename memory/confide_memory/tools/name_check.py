@@ -115,9 +115,9 @@ class NameCheck:
 def lacking_days(asked: DayRange, *, is_all: bool, text: str) -> float:
     """Return how much of a query a chunk lacks that states other days than the query names: all of it
     if `is_all`, since the query asks for days and nothing besides. 0 if the chunk's text names the
-    days, or may be about them since they are to come.
+    days, or may be about them since they are not over.
     """
-    if asked.is_ahead or asked.is_named_in(text):
+    if asked.is_open or asked.is_named_in(text):
         return 0.0
     return 1.0 if is_all else LEAST_LACKING
 

@@ -355,6 +355,14 @@ async def test_a_day_to_come_is_told_of_before(logs: Space) -> None:
     assert result.hits[0].score > 0.5
 
 
+async def test_what_holds_today_was_said_before(logs: Space) -> None:
+    """ "Today" is now in such a question; where it asks for the day alone, other days are no answer."""
+    result = await logs.index.searcher.search(SearchQuery("what login does Acme want today?"))
+    assert "Acme" in result.hits[0].snippet
+    assert result.hits[0].score > 0.5
+    assert not any("lentil" in text or "Acme" in text for text in await found(logs, "what happened today?"))
+
+
 @pytest.mark.parametrize("asked", ["what did we discuss on 13 November 2025?", "what was agreed on 2025-11-13?"])
 async def test_what_is_of_the_day_is_found_whatever_the_verb(logs: Space, asked: str) -> None:
     """No line of the minutes says that it was discussed, and nothing was found."""
