@@ -44,7 +44,7 @@ _ORDINALS: Final = (
     "first|1st|ersten|erstes|erste|1.",
     "second|2nd|zweiten|zweites|zweite|2.",
     "third|3rd|dritten|drittes|dritte|3.",
-    "fourth|4th|last|vierten|viertes|vierte|letzten|letztes|4.",
+    "fourth|4th|last|vierten|viertes|vierte|letzten|letztes|letzte|4.",
 )
 _TO: Final = r"\s*(?:-|–|—|to|until|till|through|bis|al|au|a|hasta|até)\s*"
 _TH: Final = r"(?:st|nd|rd|th|[.º]|er)?"
@@ -159,6 +159,9 @@ def leading() -> tuple[Form, ...]:
         form(rf"{weekday}\s+{PART_OF_DAY}", _last_weekday),
         form(r"since\s+(?:the|last)\s+weekend", _since_weekend),
         form(rf"(?:{_ON}){_DAY}/(?P<m>[0-3]?[0-9]){_ENDS}", _day_and_month),
+        form(
+            rf"(?:in\s+)?(?:the\s+)?{number}\s+(?:week|woche)\s+(?:(?:of|in|im)\s+)?{month}{_IN_YEAR}", _week_of_month
+        ),
         form(rf"{month}\s+the\s+{_DAY}(?:st|nd|rd|th){_IN_YEAR}", _day_of_month),
         form(rf"{_YEAR}(?P<m>0[1-9]|1[0-2])(?P<day>[0-2][0-9]|3[01])", _compact),
         form(rf"(?P<m>0?[1-9]|1[0-2])/{_YEAR}|(?P<of>20[0-9]{{2}})[-/](?P<at>0[1-9]|1[0-2])", _numbered_month),
@@ -354,6 +357,17 @@ def _day_of_month(match: re.Match[str], today: date) -> tuple[date, date] | None
     year, number = _month(match, today)
     span = day_span(year, number, int(match["day"]))
     return (span.first, span.last) if span else None
+
+
+def _week_of_month(match: re.Match[str], today: date) -> tuple[date, date] | None:
+    """Return seven days of a month: the first ones, those behind them, or the last ones."""
+    whole = month_of(*_month(match, today))
+    if whole is None or whole.first > today:
+        return None
+    first = whole.first + timedelta(7 * _rank(match["number"], _ORDINALS))
+    if match["number"].casefold() in ("last", "letzten", "letztes", "letzte"):
+        first = whole.last - timedelta(6)
+    return first, first + timedelta(6)
 
 
 def _day_and_month(match: re.Match[str], today: date) -> tuple[date, date] | tuple[date, date, date] | None:

@@ -133,6 +133,14 @@ RELATIVE_DAYS: Final = (
     ),
     (-3, "vorvorgestern 사흘_전 그끄저께 大前天 一昨々日 さきおととい"),
     (
+        2,
+        """
+        the_day_after_tomorrow day_after_tomorrow übermorgen uebermorgen pasado_mañana après-demain dopodomani
+        depois_de_amanhã overmorgen i_övermorgen i_overmorgen pojutrze pozítří послезавтра післязавтра öbür_gün بعد_غد
+        后天 後天 明後日 あさって 모레
+        """,
+    ),
+    (
         1,
         """
         tomorrow morgen demain domani amanhã imorgon i_morgon i_morgen huomenna jutro zítra завтра yarın besok

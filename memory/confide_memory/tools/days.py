@@ -212,12 +212,24 @@ def _range_of(named: _NamedDays, words: str, text: str, found: list[_NamedDays],
     return DayRange(named.first, named.last, words, named.other, is_all, is_open)
 
 
+_WEEK_OF: Final = re.compile(
+    r"\b(?:week\s+(?:of|starting|beginning|from)(?:\s+(?:on|the|monday))*|woche\s+(?:vom|ab|des)|semaine\s+du|semana\s+del?|settimana\s+del)"
+    r"\s+\Z",
+    re.IGNORECASE,
+)
 _PART: Final = re.compile(rf"\s+{PART_OF_DAY}", re.IGNORECASE)
 
 
 def _with_part(text: str, named: _NamedDays) -> _NamedDays:
-    """Return a day with the part of it that is named behind it: "yesterday evening"."""
-    part = _PART.match(text, named.end) if named.first == named.last else None
+    """Return a day with the part of it that is named behind it, "yesterday evening"; for "the week of
+    November 16" the week of the day.
+    """
+    if named.first != named.last:
+        return named
+    if led := _WEEK_OF.search(text, 0, named.start):
+        monday = named.first - timedelta(named.first.weekday())
+        return replace(named, start=led.start(), first=monday, last=monday + timedelta(6))
+    part = _PART.match(text, named.end)
     return named if part is None else replace(named, end=part.end())
 
 
@@ -504,7 +516,7 @@ _FORMS: tuple[Form, ...] = (
         _within,
     ),
     form(r"(?:(?:in|over|within|during)\s+)?(?:the\s+)?(?:last|past)\s+(?P<unit>hour|fortnight)", _within),
-    form(r"(?P<which>last|this|previous)\s+(?P<unit>week|month|year)", _last_span),
+    form(r"(?P<which>last|this|previous)\s+(?P<unit>week|month|year)(?!\s+of\b)", _last_span),
     form(rf"(?<!half )(?P<count>{_COUNT})\s+(?P<unit>{_UNITS})s?\s+ago", _ago),
 )
 

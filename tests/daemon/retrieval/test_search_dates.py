@@ -190,6 +190,13 @@ WEDNESDAY = date(2026, 5, 20)
         ("what is due next week", "2026-05-25 to 2026-05-31"),
         ("on Monday next week", "2026-05-25"),
         ("next Friday", "2026-05-22 or 2026-05-29"),
+        ("what is on the day after tomorrow", "2026-05-22"),
+        ("was ist übermorgen", "2026-05-22"),
+        ("what did we do in the week of May 6?", "2026-05-04 to 2026-05-10"),
+        ("in der Woche vom 6. Mai", "2026-05-04 to 2026-05-10"),
+        ("the second week of April", "2026-04-08 to 2026-04-14"),
+        ("last week of March", "2026-03-25 to 2026-03-31"),
+        ("letzte Woche im März", "2026-03-25 to 2026-03-31"),
     ],
 )
 def test_words_that_point_to_days(asked: str, days: str) -> None:
@@ -263,11 +270,11 @@ def test_the_last_leap_day(today: date, day: str) -> None:
     "asked",
     [
         "on the 3rd floor", "the 3rd attempt", "on the 3rd of every month", "released 03.05.26", "version 03.05.26", "Ubuntu 20.04.06",
-        "3.5.26", "99999999", "on 24/7 support", "which Spring Boot is used in spring boot", "in fall back mode", "did sales fall",
-        "half a year ago", "he moved 4 years ago", "2005年前", "on 3/5 of the machines", "20261399",
-        "the early may be lost", "this Friday", "end of set", "3-5 out of 20",
-        "24/2026", "chapter 2. quarter", "a few notes ago", "W99 2026", "by the 5th try", "3-9 of them",
-        "after 2000 requests", "before may I ask",
+        "3.5.26", "99999999", "on 24/7 support", "which Spring Boot is used in spring boot", "in fall back mode",
+        "did sales fall", "the last week of the sprint", "the last year of the plan", "half a year ago", "he moved 4 years ago",
+        "2005年前", "on 3/5 of the machines", "20261399", "the early may be lost", "this Friday", "end of set", "3-5 out of 20",
+        "24/2026", "chapter 2. quarter", "a few notes ago", "W99 2026", "by the 5th try", "3-9 of them", "after 2000 requests",
+        "before may I ask",
     ],
 )  # fmt: skip
 def test_words_that_point_to_none(asked: str) -> None:
