@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import date, timedelta
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from confide_memory.tools.day_names import SEASONS
 from confide_memory.tools.written_days import (
@@ -91,78 +91,116 @@ def _seasons() -> dict[str, int]:
     return {name: 3 * number for number, names in enumerate(SEASONS, 1) for name in names.split()}
 
 
+class _Names(NamedTuple):
+    """Expressions for names, each with a group of its own name."""
+
+    month: str
+    weekday: str
+    part: str
+    number: str
+    season: str
+
+
 @cache
 def leading() -> tuple[Form, ...]:
     """Return the patterns that must be tried before dates with a year. They are built at the first
     call.
     """
     named = alternatives({*(name for name in month_numbers() if len(name) > 3), *SHORT_MONTHS})
-    # "May" is a verb too: "the early may be".
-    month = rf"(?P<month>{named})(?!\s+(?:be|not|have|also|still|need|help|want|use|cause|fail|i|we|you)\b)"
-    weekday = rf"(?P<weekday>{alternatives(name for name in weekday_numbers() if len(name) > 3)})"
-    part = rf"(?P<part>{alternatives(word for words in _PARTS for word in words.split('|'))})"
-    number = rf"(?P<number>{alternatives(word for words in _ORDINALS for word in words.split('|'))})"
+    names = _Names(
+        # "May" is a verb too: "the early may be".
+        month=rf"(?P<month>{named})(?!\s+(?:be|not|have|also|still|need|help|want|use|cause|fail|i|we|you)\b)",
+        weekday=rf"(?P<weekday>{alternatives(name for name in weekday_numbers() if len(name) > 3)})",
+        part=rf"(?P<part>{alternatives(word for words in _PARTS for word in words.split('|'))})",
+        number=rf"(?P<number>{alternatives(word for words in _ORDINALS for word in words.split('|'))})",
+        season=rf"(?P<season>{alternatives(_seasons())})",
+    )
+    return (*_parts_of_years(names), *_weeks(names), *_whole_spans(names), *_other_days(names))
+
+
+def _parts_of_years(names: _Names) -> tuple[Form, ...]:
+    """Return the forms of days of a month, and of parts of a month or year."""
     days = rf"(?P<from>[0-9]{{1,2}}){_TH}{_TO}(?P<to>[0-9]{{1,2}}){_TH}"
-    season = rf"(?P<season>{alternatives(_seasons())})"
-    short_weekday = r"(?P<weekday>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
     return (
-        form(rf"{part}[\s-]+(?:de\s+|di\s+)?{month}{_IN_YEAR}(?!\s+[0-9])", _part_of_month),
-        form(rf"{part}[\s-]+(?:de\s+|di\s+)?{_YEAR}(?![\s,.:]*[0-9])", _part_of_year),
+        form(rf"{names.part}[\s-]+(?:de\s+|di\s+)?{names.month}{_IN_YEAR}(?!\s+[0-9])", _part_of_month),
+        form(rf"{names.part}[\s-]+(?:de\s+|di\s+)?{_YEAR}(?![\s,.:]*[0-9])", _part_of_year),
         form(
-            rf"(?:between\s+|zwischen\s+|from\s+|von\s+)?{days}\s+(?:of\s+|de\s+|di\s+)?{month}{_IN_YEAR}",
+            rf"(?:between\s+|zwischen\s+|from\s+|von\s+)?{days}\s+(?:of\s+|de\s+|di\s+)?{names.month}{_IN_YEAR}",
             _days_of_month,
         ),
         form(
             rf"(?:between|zwischen|entre)\s+(?P<from>[0-9]{{1,2}}){_TH}\s+(?:and|und|y|et|e)\s+(?P<to>[0-9]{{1,2}}){_TH}"
-            rf"\s+(?:of\s+|de\s+|di\s+)?{month}{_IN_YEAR}",
+            rf"\s+(?:of\s+|de\s+|di\s+)?{names.month}{_IN_YEAR}",
             _days_of_month,
         ),
-        form(rf"{month}\.?\s+{days}{_IN_YEAR}", _days_of_month),
+        form(rf"{names.month}\.?\s+{days}{_IN_YEAR}", _days_of_month),
         form(rf"H(?P<number>[12])[\s/-]*{_YEAR}|(?P<of>20[0-9]{{2}})[\s/-]*H(?P<at>[12])", _half),
-        form(rf"{number}\s+(?:half(?:\s+of)?|halbjahr|hälfte)\s+{_YEAR}", _half),
+        form(rf"{names.number}\s+(?:half(?:\s+of)?|halbjahr|hälfte)\s+{_YEAR}", _half),
         form(rf"Q(?P<number>[1-4])[\s/,-]*{_YEAR}", _quarter),
-        form(rf"{number}\s+(?:quarter|quartal)(?:,?\s+(?:of\s+)?{_YEAR})", _quarter),
-        form(rf"{_IN}(?!last|letzt){number}\s+(?:quarter|quartal)", _quarter),
+        form(rf"{names.number}\s+(?:quarter|quartal)(?:,?\s+(?:of\s+)?{_YEAR})", _quarter),
+        form(rf"{_IN}(?!last|letzt){names.number}\s+(?:quarter|quartal)", _quarter),
         form(r"this\s+quarter|diese[sm]\s+quartal", _this_quarter),
+    )
+
+
+def _weeks(names: _Names) -> tuple[Form, ...]:
+    """Return the forms of weeks, their days, and dates with a short year."""
+    return (
         form(rf"{_YEAR}-?W(?P<number>[0-9]{{2}})-(?P<at>[1-7])", _week),
         form(rf"(?:W|KW|CW|wk|week)\s*(?P<number>[0-9]{{1,2}})(?:[\s/,-]+(?:of\s+)?){_YEAR}", _week),
         form(rf"(?P<number>[0-9]{{1,2}})\.\s*(?:KW|Kalenderwoche)(?:[\s/,-]+{_YEAR})?", _week),
         form(r"wk\.?\s*(?P<number>[0-9]{1,2})", _week),
-        form(rf"{weekday}\s+(?:of\s+last\s+week|last\s+week|(?:der\s+)?letzte[rn]?\s+woche)", _weekday_of_last_week),
-        form(rf"(?:last\s+week(?:'s|’s)?(?:\s+on)?|letzte\s+woche(?:\s+am)?)\s+{weekday}", _weekday_of_last_week),
-        form(rf"(?:this|diesen)\s+{weekday}", _weekday_of_this_week),
-        form(rf"(?:seit|depuis|desde|sinds)\s+(?:letzte[mn]\s+|dem\s+|le\s+|el\s+)?{weekday}", _since_weekday),
-        form(rf"(?:last|past|previous|letzten|vergangenen|vorigen)\s+{month}(?!,?\s+[0-9])", _last_month),
+        form(
+            rf"{names.weekday}\s+(?:of\s+last\s+week|last\s+week|(?:der\s+)?letzte[rn]?\s+woche)", _weekday_of_last_week
+        ),
+        form(rf"(?:last\s+week(?:'s|’s)?(?:\s+on)?|letzte\s+woche(?:\s+am)?)\s+{names.weekday}", _weekday_of_last_week),
+        form(rf"(?:this|diesen)\s+{names.weekday}", _weekday_of_this_week),
+        form(rf"(?:seit|depuis|desde|sinds)\s+(?:letzte[mn]\s+|dem\s+|le\s+|el\s+)?{names.weekday}", _since_weekday),
+        form(rf"(?:last|past|previous|letzten|vergangenen|vorigen)\s+{names.month}(?!,?\s+[0-9])", _last_month),
         form(rf"{_ON}{_DAY}\.(?P<m>[0-9]{{1,2}})\.(?P<year>[0-9]{{2}})", _short_date),
         form(r"(?P<day>[0-3][0-9])\.(?P<m>[01][0-9])\.(?P<year>[0-9]{2})", _short_date),
         form(r"(?P<day>[0-9]{1,2})/(?P<m>[0-9]{1,2})/(?P<year>[0-9]{2})", _short_date),
-        form(rf"{_LED}{month}(?!\.?,?\s+[0-9])", _whole_month),
+    )
+
+
+def _whole_spans(names: _Names) -> tuple[Form, ...]:
+    """Return the forms of months, years and seasons."""
+    return (
+        form(rf"{_LED}{names.month}(?!\.?,?\s+[0-9])", _whole_month),
         form(rf"(?:{_LED}|(?<=since )){_YEAR}{_ENDS}", _whole_year),
         form(
-            rf"(?:(?:in|during|since|of)\s+(?:the\s+)?|im\s+)?{season}\s+(?:of\s+|de\s+|del\s+|di\s+)?{_YEAR}(?:/[0-9]{{2,4}})?"
+            rf"(?:(?:in|during|since|of)\s+(?:the\s+)?|im\s+)?{names.season}\s+(?:of\s+|de\s+|del\s+|di\s+)?{_YEAR}(?:/[0-9]{{2,4}})?"
             rf"(?![0-9.-])",
             _season,
         ),
-        form(rf"(?:{_BEFORE_SEASON})\s+{season}(?!\s+[0-9])", _season),
-        form(rf"(?:l['’]|l[ae]\s+|el\s+)?{season}\s+(?P<ago>{_AFTER_SEASON})", _season),
-        form(rf"(?:{_IN_SEASON}){season}(?:{_NO_SEASON}|{_ENDS})", _season),
+        form(rf"(?:{_BEFORE_SEASON})\s+{names.season}(?!\s+[0-9])", _season),
+        form(rf"(?:l['’]|l[ae]\s+|el\s+)?{names.season}\s+(?P<ago>{_AFTER_SEASON})", _season),
+        form(rf"(?:{_IN_SEASON}){names.season}(?:{_NO_SEASON}|{_ENDS})", _season),
         (
-            re.compile(rf"(?P<year_word>去年|昨年|今年|작년|지난해|올해|지난)\s?[の的]?\s?{season}"),
+            re.compile(rf"(?P<year_word>去年|昨年|今年|작년|지난해|올해|지난)\s?[の的]?\s?{names.season}"),
             _season,
         ),
+    )
+
+
+def _other_days(names: _Names) -> tuple[Form, ...]:
+    """Return the forms of weekdays that are near, of days without a year, and of vague spans."""
+    short_weekday = r"(?P<weekday>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
+    return (
         form(rf"(?:on|last)\s+{short_weekday}\.?{_ENDS}", _last_weekday),
-        form(rf"next\s+{weekday}", _next_weekday),
+        form(rf"next\s+{names.weekday}", _next_weekday),
         form(
-            rf"(?:on\s+)?{weekday}\s+next\s+week|next\s+week\s+(?:on\s+)?{weekday.replace('weekday', 'on')}",
+            rf"(?:on\s+)?{names.weekday}\s+next\s+week|next\s+week\s+(?:on\s+)?{names.weekday.replace('weekday', 'on')}",
             _weekday_of_next_week,
         ),
-        form(rf"{weekday}\s+{PART_OF_DAY}", _last_weekday),
+        form(rf"{names.weekday}\s+{PART_OF_DAY}", _last_weekday),
         form(r"since\s+(?:the|last)\s+weekend", _since_weekend),
         form(rf"(?:{_ON}){_DAY}/(?P<m>[0-3]?[0-9]){_ENDS}", _day_and_month),
         form(
-            rf"(?:in\s+)?(?:the\s+)?{number}\s+(?:week|woche)\s+(?:(?:of|in|im)\s+)?{month}{_IN_YEAR}", _week_of_month
+            rf"(?:in\s+)?(?:the\s+)?{names.number}\s+(?:week|woche)\s+(?:(?:of|in|im)\s+)?{names.month}{_IN_YEAR}",
+            _week_of_month,
         ),
-        form(rf"{month}\s+the\s+{_DAY}(?:st|nd|rd|th){_IN_YEAR}", _day_of_month),
+        form(rf"{names.month}\s+the\s+{_DAY}(?:st|nd|rd|th){_IN_YEAR}", _day_of_month),
         form(rf"{_YEAR}(?P<m>0[1-9]|1[0-2])(?P<day>[0-2][0-9]|3[01])", _compact),
         form(rf"(?P<m>0?[1-9]|1[0-2])/{_YEAR}|(?P<of>20[0-9]{{2}})[-/](?P<at>0[1-9]|1[0-2])", _numbered_month),
         form(

@@ -580,6 +580,10 @@ def _bare(pattern: str, read: Reading) -> Form:
     return re.compile(pattern, re.IGNORECASE), read
 
 
+_BEGIN: Final = rf"(?<![\w{_SIGNS}/.-])"
+_END: Final = rf"(?![\w{_SIGNS}/-]|\.\w)"
+
+
 @cache
 def _forms() -> tuple[Form, ...]:
     """Return the forms of all languages, built when the first question is read."""
@@ -589,13 +593,9 @@ def _forms() -> tuple[Form, ...]:
     weekday = alternatives(weekdays)
     own_script = re.compile("[\u0430-\u0457\u0600-\u0dff]")
     others = alternatives(filter(own_script.match, weekdays))
-    units = alternatives(_units())
-    counts = f"[0-9]{{1,3}}|{alternatives(_counts())}"
-    end = rf"(?![\w{_SIGNS}/-]|\.\w)"
-    begin = rf"(?<![\w{_SIGNS}/.-])"
     return (
         _bare(
-            rf"{begin}(?P<day>[0-9]{{1,2}})(?:er|[.º])?\s+(?:de\s+|di\s+)?{month}{end}"
+            rf"{_BEGIN}(?P<day>[0-9]{{1,2}})(?:er|[.º])?\s+(?:de\s+|di\s+)?{month}{_END}"
             rf"(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
             _named_day,
         ),
@@ -605,23 +605,49 @@ def _forms() -> tuple[Form, ...]:
         _word_form([word.replace("_", " ") for _, words in RELATIVE_DAYS for word in words.split()], _relative_of),
         _word_form([word.replace("_", " ") for _, _, words in SPANS for word in words.split()], _other_span),
         _bare(
-            rf"{begin}(?:am|vom|seit|ab|bis|zum)\s+(?:dem\s+)?(?P<day>[0-9]{{1,2}})\.\s?(?P<month>[0-9]{{1,2}})(?:\.(?![0-9])|{end})",
+            rf"{_BEGIN}(?:am|vom|seit|ab|bis|zum)\s+(?:dem\s+)?(?P<day>[0-9]{{1,2}})\.\s?(?P<month>[0-9]{{1,2}})(?:\.(?![0-9])|{_END})",
             _named_day,
         ),
+        *_distances(),
         _bare(
-            rf"{begin}(?:vor|hace|il y a|há|ha)\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
-            rf"|{begin}(?P<counted>{counts})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){end}",
+            rf"{_BEGIN}(?:am|letzten|letzter|vergangenen|vorigen|el pasado|el|scorso|na|no|op|afgelopen|i|w|we|в|во|у)"
+            rf"\s+(?P<weekday>{weekday}){_END}",
+            _weekday,
+        ),
+        _bare(rf"{_BEGIN}(?P<weekday>{weekday})\s+(?:dernier|pasado|scorso|scorsa|passada|passado){_END}", _weekday),
+        _bare(rf"{_BEGIN}(?P<weekday>{others}){_END}", _weekday),
+        _bare(
+            r"(?:(?:上|这|這)?(?:星期|周|週|礼拜|禮拜)(?P<cn>[一二三四五六日天])|(?P<jk>[月火水木金土日월화수목금토일])(?:曜日|요일))",
+            _asian_weekday,
+        ),
+        _bare(
+            rf"{_BEGIN}(?:{'|'.join(map(re.escape, IN_MONTH.split()))})\s+{month}{_END}(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
+            _named_month,
+        ),
+        _bare(rf"{_BEGIN}{month}\s+(?:में|মাসে|میں){_END}", _named_month),
+        _bare(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
+    )
+
+
+def _distances() -> tuple[Form, ...]:
+    """Return the forms of distances from today, "vor drei Tagen", in all languages."""
+    units = alternatives(_units())
+    counts = f"[0-9]{{1,3}}|{alternatives(_counts())}"
+    return (
+        _bare(
+            rf"{_BEGIN}(?:vor|hace|il y a|há|ha)\s+(?P<count>{counts})\s+(?P<unit>{units}){_END}"
+            rf"|{_BEGIN}(?P<counted>{counts})\s+(?P<by>{units})\s+(?:fa|geleden|sedan|siden|temu|назад|тому|önce|पहले|আগে|پہلے|atrás){_END}",
             _ago,
         ),
         _bare(
-            rf"{begin}(?:قبل|منذ)\s+(?:(?P<count>{counts})\s+)?(?P<unit>{units}|{alternatives(_two_of())}){end}(?!\s*[0-9])"
-            rf"|{begin}(?P<by>{units})\s+(?:temu|назад|тому){end}",
+            rf"{_BEGIN}(?:قبل|منذ)\s+(?:(?P<count>{counts})\s+)?(?P<unit>{units}|{alternatives(_two_of())}){_END}(?!\s*[0-9])"
+            rf"|{_BEGIN}(?P<by>{units})\s+(?:temu|назад|тому){_END}",
             _ago,
         ),
         _bare(
-            rf"{begin}(?:letzten|vergangenen|últimos|últimas|ultimos|ultimas|ultimi|ultime|laatste|afgelopen|senaste|sidste)"
-            rf"\s+(?P<count>{counts})\s+(?P<unit>{units}){end}"
-            rf"|{begin}(?P<counted>{counts})\s+(?:derniers|dernières|dernieres)\s+(?P<by>{units}){end}",
+            rf"{_BEGIN}(?:letzten|vergangenen|últimos|últimas|ultimos|ultimas|ultimi|ultime|laatste|afgelopen|senaste|sidste)"
+            rf"\s+(?P<count>{counts})\s+(?P<unit>{units}){_END}"
+            rf"|{_BEGIN}(?P<counted>{counts})\s+(?:derniers|dernières|dernieres)\s+(?P<by>{units}){_END}",
             _within,
         ),
         _bare(
@@ -629,23 +655,6 @@ def _forms() -> tuple[Form, ...]:
             r"(?P<unit>小时|小時|時間|天|日|周|週間|週|个星期|個星期|个月|個月|か月|ヶ月|カ月|年|시간|일|주일|주|개월|달|년)\s?(?:以?前|전)",
             _ago,
         ),
-        _bare(
-            rf"{begin}(?:am|letzten|letzter|vergangenen|vorigen|el pasado|el|scorso|na|no|op|afgelopen|i|w|we|в|во|у)"
-            rf"\s+(?P<weekday>{weekday}){end}",
-            _weekday,
-        ),
-        _bare(rf"{begin}(?P<weekday>{weekday})\s+(?:dernier|pasado|scorso|scorsa|passada|passado){end}", _weekday),
-        _bare(rf"{begin}(?P<weekday>{others}){end}", _weekday),
-        _bare(
-            r"(?:(?:上|这|這)?(?:星期|周|週|礼拜|禮拜)(?P<cn>[一二三四五六日天])|(?P<jk>[月火水木金土日월화수목금토일])(?:曜日|요일))",
-            _asian_weekday,
-        ),
-        _bare(
-            rf"{begin}(?:{'|'.join(map(re.escape, IN_MONTH.split()))})\s+{month}{end}(?!\.?,?\s+(?:de\s+|del\s+)?[0-9]{{4}})",
-            _named_month,
-        ),
-        _bare(rf"{begin}{month}\s+(?:में|মাসে|میں){end}", _named_month),
-        _bare(r"(?<![0-9年년])(?<!年\s)(?<!년\s)(?P<month>[0-9]{1,2}\s?[月월])(?![0-9\s]*[0-9日曜])", _named_month),
     )
 
 

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confide_crypto import portable
 from confide_memory.documents import MAX_DEPTH, TOOL_FOLDERS, to_nfc
@@ -239,6 +239,10 @@ def load_project_file(root: Path) -> ProjectFile:
         table = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         return _broken_project(f"is not TOML ({error})")
+    return _read_table(table)
+
+
+def _read_table(table: dict[str, Any]) -> ProjectFile:
     name = table.pop("name", None)
     notices = [
         f"has a '{_printable(key)}', which is ignored: a project can only name itself, exclude files and switch hooks off"

@@ -7,12 +7,13 @@ They compare states and are idempotent, so a lost answer or a repeated request d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from confide_crypto.errors import RequestError
 from confide_daemon.documents import transcripts
 from confide_daemon.documents.changes import DocumentChange
+from confide_daemon.documents.document_results import SyncComparison
 from confide_daemon.documents.restore_receipts import Receipts
 from confide_daemon.errors import GrantError, NotFoundError
 from confide_daemon.server.replicas import Copies, CopiesHost
@@ -89,20 +90,7 @@ class SyncRequests:
             project, entries, lost, buckets=asked["buckets"], author=grants.alias
         )
         self._copies.compared_at = datetime.now(UTC).isoformat(timespec="seconds")
-        adopted = dict(result.adopt)
-        changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
-        sent = set(result.send)
-        for path, digest, base in entries:
-            if path in adopted:
-                self._copies.confirm(project, path, adopted[path], digest)
-            elif path in result.unheld:
-                self._copies.forget(
-                    project, path
-                )  # or it would be taken for one that has all that is made from here on
-            elif path in sent:
-                self._copies.confirm(project, path, base, None)
-            elif base and path not in changed:
-                self._copies.confirm(project, path, base, digest)
+        self._note_entries(project, entries, result)
         dropped = dict(result.drop)
         for path, *_ in lost:
             self._copies.forget(project, path)
@@ -117,11 +105,35 @@ class SyncRequests:
             "drop": [item for item in result.drop if grants.reaches(project, item[0])],
             "forgotten": list(result.forgotten),
         }
-        # Not named, they would count as known here with the text that they have there.
-        denied = [path for path, *_ in asked["entries"] if not grants.reaches(project, path)]
-        if denied or not grants.may_write:
-            answer["denied"] = [*denied, *(() if grants.may_write else result.send)]
+        if denied := self._denied(asked, result.send):
+            answer["denied"] = denied
         return answer
+
+    def _note_entries(self, project: str, entries: Sequence[tuple[str, str, int]], result: SyncComparison) -> None:
+        """Note which revision of each file the device holds, after a comparison."""
+        adopted = dict(result.adopt)
+        changed = {path for path, *_ in result.pull} | {path for path, *_ in result.drop}
+        sent = set(result.send)
+        for path, digest, base in entries:
+            if path in adopted:
+                self._copies.confirm(project, path, adopted[path], digest)
+            elif path in result.unheld:
+                self._copies.forget(
+                    project, path
+                )  # or it would be taken for one that has all that is made from here on
+            elif path in sent:
+                self._copies.confirm(project, path, base, None)
+            elif base and path not in changed:
+                self._copies.confirm(project, path, base, digest)
+
+    def _denied(self, asked: wire.CompareRequest, missing: Iterable[str]) -> list[str]:
+        """Return the files of a comparison that the caller has no right to write. Not named, they
+        would count as known here with the text that they have there. `missing`: those whose text is
+        not known here.
+        """
+        grants = self._session.grants
+        unreached = [path for path, *_ in asked["entries"] if not grants.reaches(asked["project"], path)]
+        return unreached if grants.may_write else [*unreached, *missing]
 
     def check_put(self, params: Carried) -> None:
         """Check the parameters of a `put` before its text arrives.
