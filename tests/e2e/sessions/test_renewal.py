@@ -86,12 +86,13 @@ def test_a_machine_at_its_limit_of_connections_can_still_move(tmp_path: Path) ->
 def test_a_connection_has_an_end(tmp_path: Path) -> None:
     """A machine that never moves is closed by the daemon, and is back at once."""
     daemon = Daemon(tmp_path)
-    config = tmp_path / "server-home" / "daemon.toml"
-    config.parent.mkdir(exist_ok=True)
-    config.write_text("[server]\nmax_session_s = 1\n")
     daemon.start()
     try:
-        machine = joined(tmp_path, daemon, renew_s=3600)
+        machine = joined(tmp_path, daemon, renew_s=3600)  # which takes longer than a second on a busy machine
+        daemon.stop()
+        with (tmp_path / "server-home" / "daemon.toml").open("a") as config:
+            config.write("[server]\nmax_session_s = 1\n")
+        daemon.start()
         before = sessions(daemon)
         with Wire(machine) as wire:
             wire.open()

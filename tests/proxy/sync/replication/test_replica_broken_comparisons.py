@@ -89,6 +89,12 @@ class World:
     def is_well(self) -> bool:
         return not self.services.troubles
 
+    def close(self) -> None:
+        """End, and give the system its watches back: a user may have 128 instances of inotify, and a round keeps two."""
+        self.streamer.on_down()
+        for watcher in self.streamer._watchers.values():
+            watcher.stop()
+
 
 @asynccontextmanager
 async def twelve_files(tmp_path: Path) -> AsyncIterator[tuple[Serving, Machine, Line]]:
@@ -132,6 +138,7 @@ async def test_the_next_connection_compares_whenever_the_last_one_broke(tmp_path
                 await until(lambda world=world: world.there() == FILES and world.is_well())
                 assert all(task.done() for task in first), f"request {request}, {turns} turns"
                 world.streamer.on_down()
+            world.close()
 
 
 async def test_what_was_never_compared_says_so(tmp_path: Path) -> None:
