@@ -187,7 +187,7 @@ class Streamer:
                 self._bodies[turn.project]["watches"] = False
             if pulse is not None:
                 pulse.cancel()
-                turn.tasks.remove(pulse)
+                turn.tasks = [task for task in turn.tasks if task is not pulse]
             turn.seat.leave()
 
     async def _watch(self, turn: _Turn) -> None:
