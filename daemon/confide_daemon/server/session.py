@@ -342,6 +342,8 @@ class Session:
     async def _on_message(self, data: bytes) -> None:
         try:
             await self._rate.pass_message(data)
+            if self.end_reason:
+                return
             if self._goes_elsewhere and may_be_asked_again(data):
                 return
             message = await mcp_protocol.parse(data)
@@ -356,6 +358,10 @@ class Session:
         await self._conversation.receive(message)
 
     async def _send(self, message: mcp_protocol.Message) -> None:
+        if self.end_reason:
+            # Unanswered calls are made again with the new key of a device that has just changed it;
+            # a removed device learns why at its next connection.
+            return
         data = mcp_protocol.encode(message)
         if len(data) > MAX_MESSAGE:
             log.warning("session %s: an answer of %d bytes is too large", self.connection.session_id, len(data))

@@ -11,6 +11,7 @@ import pytest
 from tests.support.daemon.loopback import Machine, serving
 from tests.support.deadline import DEADLINE_S
 
+from confide_crypto.errors import RequestError
 from confide_daemon.server.mcp.tool_calls import may_be_asked_again
 
 
@@ -65,3 +66,18 @@ async def test_a_call_behind_a_restart_is_left_to_the_next_connection(
             await closing
         assert told == answered
         assert laptop.connection.close_code == word
+
+
+async def test_a_call_behind_a_change_of_the_key_is_left_to_the_next_connection(tmp_path: Path) -> None:
+    """Refused as one without access, it would tell an agent of an end that is none: the new key has that access."""
+    async with serving(tmp_path / "data") as daemon, Machine(await daemon.connect(daemon.enroll("laptop"))) as laptop:
+        await laptop.attach("proj")
+        (session,) = daemon.daemon.sessions
+        session.end_reason = "rotated"
+        await laptop.connection.send_message(json.dumps(call("memory_status", 1)).encode())
+        with pytest.raises(RequestError):
+            await laptop.connection.request("unknown", {}, timeout_s=DEADLINE_S)  # read behind it
+        session.end_reason = None
+        await laptop.connection.send_message(json.dumps(call("memory_status", 2)).encode())
+        item: Any = await laptop._received.receive()
+        assert json.loads(item.message.model_dump_json())["id"] == 2
