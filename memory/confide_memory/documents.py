@@ -55,7 +55,7 @@ _PASSED_OVER: Final = re.compile(
 """Unicode's default-ignorable characters: ext4 and HFS+ also find a file by its name without them.
 """
 _COPY: Final = re.compile(
-    r"(?:_(?:BACKUP|BASE|LOCAL|REMOTE)_\d+"  # git mergetool
+    r"(?:_(?:BACKUP|BASE|LOCAL|REMOTE)_(?!(?:19|20)\d\d\.)\d{1,7}"  # git mergetool, with its process id; a year is a person's
     r"|\.sync-conflict-\d{8}-\d{6}(?:-\w{7})?"  # Syncthing
     r"|_conflict-\d{8}-\d{6}"  # ownCloud, older Nextcloud
     r"|\((?:[^()]*\b[Cc]onflicted copy\b[^()]*|SFConflict [^()]*)\))\.md$"  # Dropbox, Nextcloud, Obsidian; Seafile
