@@ -175,7 +175,7 @@ def test_a_folder_that_is_not_writable(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_taken_by_a_device_or_by_an_open_invite_is_refused_as_that(registry: Registry) -> None:
-    """Of the space of the device that invites; of an invite it is not said that the device is there."""
+    """The error names the device of this space, or the open invite if no device has joined by it yet."""
     registry.add_caller(ALICE, Grants("alice"), space="home", added_by="line")
     registry.add_caller(BOB, Grants("bob"), space="home", added_by="line")
     invites = Invites(registry)

@@ -69,7 +69,7 @@ async def test_a_call_behind_a_restart_is_left_to_the_next_connection(
 
 
 async def test_a_call_behind_a_change_of_the_key_is_left_to_the_next_connection(tmp_path: Path) -> None:
-    """Refused as one without access, it would tell an agent of an end that is none: the new key has that access."""
+    """An agent must not read that its access has ended: the device's new key has that access."""
     async with serving(tmp_path / "data") as daemon, Machine(await daemon.connect(daemon.enroll("laptop"))) as laptop:
         await laptop.attach("proj")
         (session,) = daemon.daemon.sessions

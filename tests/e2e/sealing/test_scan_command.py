@@ -79,7 +79,7 @@ def test_a_named_folder_that_may_not_be_read_is_skipped_aloud(machine: Machine) 
 
 
 def test_what_could_not_be_searched_is_no_success(machine: Machine, tmp_path: Path) -> None:
-    """A script that asks for the exit code learns that nothing is known of it; an image in a folder is none of that."""
+    """The exit code tells a script that a file was not searched. An image in a folder does not count as one."""
     machine.write("memory/deploy.md", "# Deploy\n")
     answer = scanned(machine, code=NOT_SEARCHED)
     assert [each["path"] for each in answer["skipped"]] == ["memory/odd.md"]

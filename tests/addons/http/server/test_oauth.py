@@ -543,7 +543,7 @@ def test_bodies_that_do_not_come_keep_nobody_from_signing_in(house: House, chat:
 
 
 def test_wrong_codes_are_few(house: House, chat: Program) -> None:
-    """They shut nobody out, and whoever has a used code is noticed among them."""
+    """A flood of wrong codes keeps nobody from signing in, and a used code that comes again still ends its access."""
     page = chat.page()
     house.approve(chat.words(page))
     code = chat.code(page)
