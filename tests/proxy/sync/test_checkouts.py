@@ -468,6 +468,9 @@ async def test_files_outside_of_a_sparse_checkout_are_not_deleted(home: Reposito
     await home.replica.send_changes([KEPT])
     await home.replica.compare()
     assert await home.elsewhere() == sorted({*NOW} - {KEPT})
+    home.remove(PLAN)
+    await home.replica.compare(meant=None)
+    assert await home.elsewhere() == [LATER], "of a sparse checkout, the person does not say that it is deleted"
     home.git("sparse-checkout", "disable")
     await home.look(is_watched=is_watched)
     assert (LATER in home.here(), LATER in await home.elsewhere()) == (True, True)

@@ -37,6 +37,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum, auto
+from itertools import chain
 from typing import Final, NamedTuple
 
 from confide_memory.documents import MEMORY_FOLDER, text_hash
@@ -242,8 +243,12 @@ class Absence:
         if not root.is_dir():
             raise FolderError(str(root), "is not there", hint="nothing is taken for deleted while it is missing")
         gone = frozenset(path for path in missing if self._folder.is_missing(path))
-        if meant is None or not gone:
-            return Verdict(gone)
+        if not gone:
+            return Verdict()
+        if meant is None:
+            # Even then: what git is told to leave out of the disk is in the repository as before.
+            left_out = self._outside_of_sparse_checkouts(gone)
+            return Verdict(gone - left_out, frozenset(), left_out, _TAKEN if left_out else "")
         said = gone.intersection(meant)
         # The others went missing together with these, so they count as lost with them.
         verdict = self._judge(gone - said, is_patient) if gone - said else Verdict()
@@ -440,12 +445,16 @@ class Absence:
     def _removed_by_git(self, gone: frozenset[str]) -> frozenset[str]:
         """Return those missing files that git removed, by a checkout, a sparse one or a stash."""
         taken = frozenset(path for path in gone if self.is_set_back(path))
+        taken |= self._outside_of_sparse_checkouts(gone)
         for key, checkout in self._present():
-            taken |= gone & checkout.sparse_files(gone)
             stash = checkout.stash()
             if taken != gone and stash and stash != self._ledger.folder().get(key + _STASH):
                 taken |= gone & checkout.stashed_files()
         return taken
+
+    def _outside_of_sparse_checkouts(self, gone: frozenset[str]) -> frozenset[str]:
+        """Return those missing files that git tracks, and leaves out of a sparse checkout."""
+        return gone.intersection(chain.from_iterable(checkout.sparse_files(gone) for _key, checkout in self._present()))
 
     def _is_set_back_anywhere(self) -> bool:
         """Return True if git has set back any file to a text that is not the confirmed one."""
