@@ -100,8 +100,8 @@ E2E = {
     # Services outside that fail in all their ways, folders put back from a backup, and several devices that seal for each other.
     *("test_provider_faults.py", "test_indexing_faults.py", "test_vault.py"),
     *("test_custodian_restored.py", "test_server_folder_put_back.py", "test_context_sealed_files.py"),
-    # Installs of the wheel, one for each extra.
-    "test_installs.py",
+    # Installs of the wheel, one for each extra; what each target would run.
+    *("test_installs.py", "test_targets.py"),
 }
 """Folders and modules whose tests are marked `e2e` beside those that start PROGRAMS: `make e2e` runs them, and `make test` all others."""
 JOURNEYS = {
@@ -124,6 +124,8 @@ JOURNEYS = {
 """Modules of those that `make test` runs as well: one way through each part of the product, with its real programs."""
 MARKS = re.compile(r"\b(not )?e2e\b")
 """Which of both an expression of marks wants (`-m`)."""
+OWN_MARK = "@pytest.mark.e2e"
+"""What a test bears that `make e2e` runs though `make test` runs the others of its module."""
 TESTS = Path(__file__).parent
 HAS_ADDONS = importlib.util.find_spec("confide_night") is not None
 ADDONS = "|".join(path.name for path in (TESTS.parent / "addons").glob("confide_*"))
@@ -188,8 +190,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not HAS_ADDONS and collection_path.suffix == ".py" and NAMES_ADDON.search(collection_path.read_text("utf-8")):
         return True
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    if is_test and (marks := MARKS.search(config.getoption("markexpr"))) and is_e2e(collection_path) == bool(marks[1]):
-        return True
+    if is_test and (marks := MARKS.search(config.getoption("markexpr"))):
+        has_none = is_e2e(collection_path) if marks[1] else not has_e2e(collection_path)
+        if has_none:
+            return True
     if not config.getoption("--quick"):
         return None
     if collection_path.name in SLOW:
@@ -207,6 +211,12 @@ def is_e2e(path: Path) -> bool:
     return not E2E.isdisjoint(place.parts) or (
         not is_about_the_house and bool(PROGRAMS.search(path.read_text("utf-8")))
     )
+
+
+@functools.cache
+def has_e2e(path: Path) -> bool:
+    """Whether `make e2e` runs tests of a module: all of them, or those that bear the mark themselves."""
+    return is_e2e(path) or OWN_MARK in path.read_text("utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

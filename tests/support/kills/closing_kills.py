@@ -49,7 +49,7 @@ def kill_at(moment: int) -> None:
 
     watch(database, "close")
     watch(file, "mark_closed")
-    watch(file, "open_marked")
+    watch(file, "mark_open")
     watch(database, "connect")
 
 
