@@ -208,7 +208,8 @@ class Session:
 
         Raises RequestError if it is locked or cannot be opened.
         """
-        self._require_unlocked()
+        if self._is_locked:
+            raise RequestError.of(LockedError())
         async with contextlib.AsyncExitStack() as holding:
             try:
                 space = await holding.enter_async_context(self._spaces.hold(self.caller.space_id))
@@ -381,7 +382,7 @@ class Session:
             return {}
         if op == "rotate":
             return await ROTATE.answer_request(body, self._rotate)
-        if op in _CHANGING_DEVICES and self._space is not None:
+        if op in _CHANGING_DEVICES and not self._is_locked:
             async with self.hold():
                 self._require_settled()
         if op in self._rosters.operations:
@@ -414,9 +415,10 @@ class Session:
         answer = _answer(self._requests, op, body)
         return await self.track(self._run_to_end(answer) if op in self._changing else answer)
 
-    def _require_unlocked(self) -> None:
-        if self._space is None:
-            raise RequestError.of(LockedError())
+    @property
+    def _is_locked(self) -> bool:
+        # Another connection may have brought the key; then the space is open, or about to be.
+        return self._space is None and self._spaces.is_locked(self.caller.space_id)
 
     def _require_settled(self, op: str = "") -> None:
         """Raise the refusal of an add-on that blocks the space, for instance while it moves to

@@ -22,6 +22,7 @@ from confide_daemon.access.job_queue import Job, Jobs, Kind
 from confide_daemon.access.registry import create
 from confide_daemon.cli.health import facts_of
 from confide_daemon.datadir.key_state import Custody, KeyName
+from confide_daemon.spaces.pool import Spaces
 
 SENTENCE = "this space is locked until one of its devices connects"
 CANARY = "the harbour master keeps a grey parrot"
@@ -116,6 +117,35 @@ async def test_a_locked_space_answers_at_once_and_goes_on_in_the_same_sessions(t
                 assert CANARY in json.dumps(late.structured_content)
             assert (await first.request("roster", {"from": 0}))["isLocked"] is False
             assert not daemon.daemon.spaces.health_problems()
+
+
+async def test_who_waits_beside_the_device_that_unlocks_is_not_told_that_it_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when the key is there, requests of all connections wait until the space is open."""
+    async with serving(tmp_path / "data", keeper="caller") as daemon:
+        laptop, desktop = (daemon.enroll(name, space="home") for name in ("laptop", "desktop"))
+        device = Device(laptop)
+        is_open, may_open, open_space = asyncio.Event(), asyncio.Event(), Spaces._open_space
+
+        async def slowly(*known: Any) -> Any:
+            is_open.set()
+            await may_open.wait()
+            return await open_space(*known)
+
+        async with await connected(daemon, laptop) as first, await connected(daemon, desktop) as second:
+            await device.found(first)
+            await refused(second, "attach", {"project": "proj"})
+            monkeypatch.setattr(Spaces, "_open_space", slowly)
+            unlocking = asyncio.create_task(device.unlock(first))
+            await is_open.wait()
+            assert (await second.request("roster", {"from": 0}))["isLocked"] is False
+            attaching = asyncio.create_task(second.attach("proj"))
+            await second.request("ping", {})  # which is answered after what came before it, if that did not wait
+            assert not attaching.done()
+            may_open.set()
+            assert await unlocking is False
+            await attaching
 
 
 async def test_a_restart_locks_and_only_the_right_key_opens(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ class Absence:
         if not gone:
             return Verdict()
         if meant is None:
-            # Even then: what git is told to leave out of the disk is in the repository as before.
+            # Even then: what a sparse checkout leaves out of the disk is in the repository as before.
             left_out = self._outside_of_sparse_checkouts(gone)
             return Verdict(gone - left_out, frozenset(), left_out, _TAKEN if left_out else "")
         said = gone.intersection(meant)
