@@ -66,6 +66,16 @@ NEIGHBOURS = [
     ("what does RFC 7230 say", "RFC7230 is on HTTP", "RFC7231 is on HTTP"),
     ("RFC7230", "RFC 7230 is on HTTP", "RFC 7231 is on HTTP"),
     ("is SHOP1234 open", "SHOP-1234 is open", "SHOP-1235 is open"),
+    ("invoice 4472", "invoice no. 4472 is paid", "invoice number 4471 is paid"),
+    ("is invoice number 4472 paid", "Invoice #4472 is paid", "Invoice 4471 is paid"),
+    ("revenue 2025", "Revenue 2024: 5 M EUR. 2025: 6 M EUR.", "Revenue 2024: 5 M EUR. 2026: 6 M EUR."),
+    ("who annotated chapters 41 to 75?", "Ann did chapters 1-40, Tom 41-75", "Ann did chapters 1-40, Tom 42-74"),
+    ("who wrote chapter 50?", "Tom wrote chapters 41\u201375", "Tom wrote chapters 51\u201375"),
+    ("which room has 30 seats, room 12?", "room 12 has 30 seats", "room 13 has 30 seats"),
+    ("When is Anna Strand's birthday?", "Anna Strand's birthday is in May", "Anna Berg's birthday is in May"),
+    ("Anna Strand birthday", "The birthday of Anna is in May", "The birthday of Tom Strand is in May"),
+    ("what does Norsk Hydro owe", "Norsk owes 4 EUR", "Norsk Data owes 4 EUR"),
+    ("where is the Claude Desktop config", "Desktop: the config of Claude is in ~", "the Claude Code config is in ~"),
     ("978-3-16-148410-0", "the book 9783161484100", "the book 9783161484101"),
 ]
 
@@ -88,6 +98,31 @@ def test_a_neighbour_is_no_certain_answer(asked: str, text: str, other: str) -> 
     assert lacking(asked, text) == 0.0
     _, most = bounds(is_named=True, lacking=lacking(asked, other))
     assert logistic(most) < 0.5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Strand's birthday is in May",
+        "Anna S. has her birthday in May",
+        "Anna's birthday is in May",
+        "Anna Maria Strand was born in May",
+        "Anna Strands birthday is in May",
+        "Anna Stand was born in May",
+        "Birthdays: anna in may",
+        "Mrs Strand was born in May, says Anna",
+    ],
+)
+def test_a_part_of_a_name_may_be_the_same_one(text: str) -> None:
+    assert lacking("When is Anna Strand's birthday?", text) == 0.0
+
+
+def test_neighbours_that_name_the_one_who_is_asked_for_leave_a_doubt() -> None:
+    names = NameCheck(question("When is Anna Strand's birthday?"))
+    own, around = "Unlike Anna Berg, she was born in May.", "Anna Strand leads the team."
+    shares = [names.lacking(f"{other}\n{own}", lambda _place: True, own=own) for other in (around, "She leads it.")]
+    most = [logistic(bounds(is_named=False, lacking=share)[1]) for share in shares]
+    assert most == pytest.approx([0.45, 0.18], abs=0.01)
 
 
 @pytest.mark.parametrize(("asked", "text"), [("ERR_CONN", "ERR_CONN_42 again"), ("fetch_user", "fetch_user_by_id")])

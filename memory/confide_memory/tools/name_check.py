@@ -2,21 +2,25 @@
 name.
 
 A text without the name that a query asks for is not a certain answer, however much else it has in
-common: ERR_CONN_41 is not ERR_CONN_42, and port 8080 is not port 808. The keyword index finds the
-words of a name in sequence; this module also checks where the name ends.
+common: ERR_CONN_41 is not ERR_CONN_42, port 8080 is not port 808, and Anna Berg is not Anna Lind. The
+keyword index finds the words of a name in sequence; this module also checks where the name ends.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
 
+from confide_memory.documents import STOP_WORDS
 from confide_memory.tools.days import DayRange
 from confide_memory.tools.question import DATE, MOST_OF_IT, PARTLY, SearchQuestion, Term
 from confide_memory.tools.words import (
     COMPOUND,
     GROUPED,
+    OF_NUMBERS,
     PLAIN,
     SHORT_HASH,
     fold,
@@ -34,6 +38,12 @@ MOST_BETWEEN = 3
 MOST_PLACES = 64
 # The least share that is reported of a lacking name: more than `PARTLY`.
 LEAST_LACKING = 0.2
+# How alike two words are, at least, that may be one in two forms or spellings, such as "actions" for
+# "action": twice the letters in common by the letters of both.
+SAME_WORD = 0.7
+_WORD = r"(?<![^\W_])[^\W\d_]{2,40}(?![^\W_])"
+_IN_RANGES = 4  # digits
+_RANGE = re.compile(rf"(?<![\w.,:/-])(\d{{1,{_IN_RANGES}}}) ?[-\u2013] ?(\d{{1,{_IN_RANGES}}})(?![\w:/]|[-.,]\d)")
 _HEX = re.compile(r"[0-9a-f]{7,}")
 _VERSION = re.compile(r"v?[0-9]")
 
@@ -60,6 +70,11 @@ class NameCheck:
             (number, _kind_pattern(kind), _share_of((kind, number, kind + number), asked, total))
             for kind, number in asked.numbered
         ]
+        words = {part for term in asked.terms for way in term.ways for part in way}
+        self._full_names = [
+            _FullName(pair, words, _share_of([fold(word).lower() for word in pair], asked, total))
+            for pair in asked.full_names
+        ]
         kinds: dict[tuple[bool, bool], list[int]] = {}
         for place, term in enumerate(self.terms):
             kinds.setdefault((term.is_identifier, term.is_number), []).append(place)
@@ -71,9 +86,11 @@ class NameCheck:
     @property
     def is_needed(self) -> bool:
         """True if the query has names, numbers or numeric dates, so that chunks must be checked."""
-        return bool(self.terms or self._dates or self._numbered)
+        return bool(self.terms or self._dates or self._numbered or self._full_names)
 
-    def lacking(self, text: str, holds: Callable[[int], bool], *, is_dated: bool = False) -> float:
+    def lacking(
+        self, text: str, holds: Callable[[int], bool], *, own: str | None = None, is_dated: bool = False
+    ) -> float:
         """Return how much of the query's names and numbers a chunk lacks, from 0 to 1.
 
         It is 0 if the chunk has at least one name of each kind (name, identifier, number), `PARTLY`
@@ -82,11 +99,13 @@ class NameCheck:
 
         Args:
             text: the chunk with its headings and neighbours.
+            own: the chunk with its headings alone; None if `text` is that.
             holds: returns True for an index in `terms` if the words of that term occur in the chunk
                 in sequence.
             is_dated: True if the chunk belongs to the days that the query names.
         """
         folded = join_groups(fold(text))
+        alone = folded if own is None else fold(own)
         lower = GROUPED.sub(ungroup, join_decimals(folded.lower()))
         lacking = 0.0
         for is_identifier, places, share in self._kinds:
@@ -105,11 +124,54 @@ class NameCheck:
             lacking = max(lacking, found)
         for number, form, share in self._numbered:
             others = form.findall(lower)
-            if others and number not in others:
+            is_elsewhere = (len(number) > 1 and _has_whole([number], lower)) or _has_range([number], lower)
+            if others and number not in others and not is_elsewhere:
                 lacking = max(lacking, share, LEAST_LACKING)
+        for name in self._full_names:
+            lacking = max(lacking, name.lacking(alone, folded))
         if self._dates and not is_dated and not any(date in lower for date in self._dates) and DATE.search(lower):
             lacking = max(lacking, LEAST_LACKING)
         return lacking
+
+
+class _FullName:
+    """A name of two words in a query. A chunk that has only another name with one of the words, such
+    as Anna Berg for Anna Lind, is not about it.
+    """
+
+    def __init__(self, words: tuple[str, str], asked: Collection[str], share: float) -> None:
+        """`asked`: all words of the query, which make no other name; `share`: of its weight."""
+        first, last = (rf"(?<![^\W_]){re.escape(fold(word))}(?![^\W_])" for word in words)
+        self._first, self._last = (re.compile(word, re.IGNORECASE) for word in (first, last))
+        self._behind_first = re.compile(rf"{first}(?:[ ]{{1,4}}({_WORD}))?", re.IGNORECASE)
+        self._before_last = re.compile(rf"(?:({_WORD})[ ]{{1,4}})?{last}", re.IGNORECASE)
+        self._asked = asked
+        self._share = max(share, LEAST_LACKING)
+
+    def lacking(self, own: str, around: str) -> float:
+        """Return how much of the query a chunk lacks that is about another name. `own` is the chunk,
+        and `around` this with its neighbours, both folded.
+        """
+        has_first, has_last = bool(self._first.search(own)), bool(self._last.search(own))
+        if has_first == has_last:
+            return 0.0
+        if not self._are_others(self._behind_first if has_first else self._before_last, own):
+            return 0.0
+        # First names have short forms, and the neighbours may say who is meant.
+        is_sure = has_first and self._are_others(self._before_last, around)
+        return self._share if is_sure else LEAST_LACKING
+
+    def _are_others(self, pattern: re.Pattern[str], text: str) -> bool:
+        """Return True if each name that the pattern finds is another one."""
+        return all(self._is_other(found[1] or "") for found in islice(pattern.finditer(text), MOST_PLACES))
+
+    def _is_other(self, word: str) -> bool:
+        lower = word.lower()
+        return (
+            word[:1].isupper()
+            and lower not in STOP_WORDS
+            and not difflib.get_close_matches(lower, self._asked, n=1, cutoff=SAME_WORD)
+        )
 
 
 def lacking_days(asked: DayRange, *, is_all: bool, text: str) -> float:
@@ -124,7 +186,8 @@ def lacking_days(asked: DayRange, *, is_all: bool, text: str) -> float:
 
 def _kind_pattern(kind: str) -> re.Pattern[str]:
     """Return what finds the numbers of the things of a kind: "chapter 31" and "chapter #31" are chapters."""
-    return re.compile(rf"(?<![^\W_]){re.escape(kind)}[ .:#_-]{{0,2}}(\d+)(?![^\W_])")
+    between = rf"[ .:#_-]{{0,2}}(?:(?:{'|'.join(sorted(OF_NUMBERS))})[ .:#_-]{{1,2}})?"
+    return re.compile(rf"(?<![^\W_]){re.escape(kind)}{between}(\d+)(?![^\W_])")
 
 
 def _share_of(words: Sequence[str], asked: SearchQuestion, total: float) -> float:
@@ -138,7 +201,16 @@ def _stands(term: Term, text: str) -> bool:
     may_be_hash = is_hash(first[0]) or (first[0].isdecimal() and len(first[0]) >= SHORT_HASH.start)
     if len(first) == 1 and may_be_hash and _has_hash(first[0], text):
         return True
-    return any(_has_whole(way, text) for way in (*term.ways, *_numbers(first)))
+    return any(_has_whole(way, text) for way in (*term.ways, *_numbers(first))) or _has_range(first, text)
+
+
+def _has_range(way: Sequence[str], text: str) -> bool:
+    """Return True if a name is a number, and the text has a range that contains it, such as 41-75."""
+    number = way[0]
+    if len(way) > 1 or not number.isdecimal() or len(number) > _IN_RANGES:
+        return False
+    ranges = islice(_RANGE.finditer(text), MOST_PLACES)
+    return any(int(found[1]) <= int(number) <= int(found[2]) for found in ranges)
 
 
 def _may_begin(term: Term) -> bool:

@@ -36,7 +36,7 @@ from confide_memory.tools.words import (
     spelled_otherwise,
     ungroup,
 )
-from confide_memory.tools.written_days import dates_in, phrase
+from confide_memory.tools.written_days import dates_in, month_numbers, phrase
 
 # A question has few words; a pasted log has thousands, and each costs a scan.
 MOST_TERMS = 48
@@ -90,6 +90,7 @@ class SearchQuestion:
     dates: tuple[str, ...] = ()  # days that are named in digits
     day: Term | None = None  # the dates that the query names, each in the form of the index
     numbered: tuple[tuple[str, str], ...] = ()  # kind and number: another number is another thing
+    full_names: tuple[tuple[str, str], ...] = ()  # names of two words, such as a first and a last name
 
     def with_day(self, share: float) -> float:
         """Return a term share that is raised for a chunk that belongs to the query's days or names
@@ -224,7 +225,8 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         forming.take_unfolded(raw)
     found = forming.finish(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
     numbered = _numbered(in_order[:MOST_COMPOUNDS], of_dates, skipped)
-    return replace(found, day=_day_term(days), numbered=numbered)
+    names = () if common_words(raw) else _full_names(in_order[:MOST_COMPOUNDS])
+    return replace(found, day=_day_term(days), numbered=numbered, full_names=names)
 
 
 def _numbered(compounds: Iterable[str], of_dates: Container[str], skipped: set[str]) -> tuple[tuple[str, str], ...]:
@@ -439,6 +441,18 @@ def _proper(compounds: Sequence[str]) -> frozenset[str]:
     inside = [word for word in compounds[1:] if word.isalpha() and word.isascii() and len(word) > 1]
     plain = {word for word in inside if word.islower()}
     return frozenset(word.lower() for word in inside if word[0].isupper()) if plain & STOP_WORDS else frozenset()
+
+
+def _full_names(compounds: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return each two words in a row that are capitalized, in a query that has others."""
+    if not any(word.islower() for word in compounds):
+        return ()
+    return tuple(pair for pair in dict.fromkeys(pairwise(compounds)) if all(map(_is_capitalized, pair)))[:MOST_TERMS]
+
+
+def _is_capitalized(word: str) -> bool:
+    is_word = len(word) > 1 and word.isalpha() and word.lower() not in STOP_WORDS
+    return is_word and word[0].isupper() and word.lower() not in month_numbers()
 
 
 def _shorter(compound: str) -> list[list[str]]:

@@ -131,6 +131,8 @@ _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*|[0-9]+")
 _HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9][A-Z])|[A-Z][a-z])")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 _NUMBERED = re.compile(r"([^\W\d_]{1,2})(\d{1,2})")
+# Words between the kind of a thing and its number.
+OF_NUMBERS = frozenset({"number", "no", "nr", "num", "id", "nummer"})
 _VERSION = re.compile(r"[vV](?<=\b[vV])(\d+(?:\.\d+)+)")
 _ORDINAL = re.compile(r"\d+(st|nd|rd|th|s|k|m|am|pm|x|h|d)", re.IGNORECASE)
 SHORTEST_MIXED = 4  # characters of mixed letters and digits: `s01` says little, `utf8` names something
@@ -216,13 +218,13 @@ def is_identifier(compound: str) -> bool:
 
 
 def numbered_things(compounds: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the things in a query that a short number distinguishes, such as chapter 3, KW 4, Q3
-    and B12, each as a pair of kind and number in lower case.
+    """Return the things in a query that a number distinguishes, such as chapter 3, invoice no. 4472,
+    KW 4, Q3 and B12, each as a pair of kind and number in lower case.
     """
     found = [(pair[1].lower(), pair[2]) for one in compounds if (pair := _NUMBERED.fullmatch(one))]
-    for kind, number in pairwise(compounds):
+    for kind, number in pairwise(one for one in compounds if one.lower() not in OF_NUMBERS):
         is_kind = kind.isalpha() and kind.lower() not in STOP_WORDS and kind.lower() not in month_numbers()
-        if is_kind and number.isdecimal() and len(number) == 1:
+        if is_kind and number.isdecimal():
             found.append((kind.lower(), number))
     return found
 

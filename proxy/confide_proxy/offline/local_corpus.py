@@ -490,7 +490,8 @@ class LocalIndex:
             around = list(self._around(row))
             near = functools.reduce(operator.or_, (held.get(one, 0) for one in around), 0)
             text = "\n".join(texts.get(one, "") for one in around)
-            return names.lacking(text, lambda place: bool(near >> place & 1), is_dated=row in dated)
+            own = texts.get(row, "")
+            return names.lacking(text, lambda place: bool(near >> place & 1), own=own, is_dated=row in dated)
 
         return lacking
 

@@ -440,3 +440,13 @@ async def test_another_ticket_or_address_is_no_answer(space: Space) -> None:
         assert (await first(space, asked)).score > 0.8, asked
     (hit,) = (await space.index.searcher.search(SearchQuery("which gateway and port has the network of SHOP-77?"))).hits
     assert hit.score == pytest.approx(0.45, abs=0.01)
+
+
+async def test_another_person_or_invoice_is_no_answer(space: Space) -> None:
+    """The first name, or the kind of the thing, is the same."""
+    people = "- Anna Berg's birthday is on 3 May.\n- Tom Price calls before noon.\n- Invoice number 4471 is paid.\n"
+    await put(space, {"memory/a.md": people})
+    for asked in ("When is Anna Strand's birthday?", "When does Tom Holm call?", "is invoice 4472 paid?"):
+        assert (await space.index.searcher.search(SearchQuery(asked))).hits == [], asked
+    for asked in ("When is Anna Berg's birthday?", "When does Tom Price call?", "is invoice 4471 paid?"):
+        assert (await first(space, asked)).score > 0.8, asked

@@ -633,8 +633,13 @@ class _Search:
         """
         if not self._names.is_needed:
             return 0.0
-        text = "\n".join((row.path, row.heading, row.words, *around))
-        return self._names.lacking(text, lambda place: self._name_terms[place].share(stems) > 0, is_dated=is_dated)
+        header = "\n".join((row.path, row.heading, row.words))
+
+        def holds(place: int) -> bool:
+            return self._name_terms[place].share(stems) > 0
+
+        text = "\n".join((header, *around))
+        return self._names.lacking(text, holds, own=f"{header}\n{row.text}", is_dated=is_dated)
 
     def _is_dated(self, piece: int, texts: Sequence[str]) -> bool:
         """Return True if a chunk is of the days of the query, or names them."""
