@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -161,6 +162,18 @@ def ending_signals() -> list[int]:
     if hang_up is not None and signal.getsignal(hang_up) is not signal.SIG_IGN:
         found.append(hang_up)
     return found
+
+
+def open_standard_streams() -> None:
+    """Open the null device in place of each standard stream that the caller has closed (`>&-`).
+    Otherwise the next file or socket would get the number of the stream, and printing would fail.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest free number: that of the stream, since lower ones are open.
+            fd = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(fd, True)
+            setattr(sys, name, os.fdopen(fd, mode, encoding="utf-8", errors="replace"))
 
 
 def write_over(fd: int, data: bytes) -> None:

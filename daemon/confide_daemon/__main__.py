@@ -10,6 +10,8 @@ import os
 import sys
 import time
 
+from confide_crypto import portable
+
 # On a busy computer two BLAS threads turn 0.25 ms into ten (measured), so a search's small products
 # use one.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -25,6 +27,7 @@ def main() -> None:
     os.environ.setdefault(_PROPAGATORS, "none")
     # Files must not be readable by others even before their mode is set.
     os.umask(0o077)
+    portable.open_standard_streams()
     if time.time() < 0:  # a list of devices, an invite and a day's file all have a date, and none of before
         sys.exit("confided: this machine's clock stands before 1970\nhint: set the clock: timedatectl")
     try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # importing it would cost a hook some milliseconds
 def main() -> None:
     """Run `confide` with the arguments of the process."""
     began = time.monotonic()
+    portable.open_standard_streams()
     # No core dumps: a dump would write the process's memory, with the keys of its space, to the
     # disk.
     try:
