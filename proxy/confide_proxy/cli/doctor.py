@@ -387,15 +387,18 @@ def _hooks(here: CommandContext) -> DoctorFinding:
     names = (counts.ANSWERED, counts.SILENT, counts.POINTED, counts.LATE)
     parts = [f"{by[name]} {name}" for name in names if by[name]]
     parts += [f"{by[counts.ABSENT]} found no session to ask"] if by[counts.ABSENT] else []
-    message = f"{len(found)} ran since {clock(found[0][0])}: {', '.join(parts)}"
     if failed:
         at, why = failed[-1]
-        message += f", {len(failed)} failed, last {why} at {clock(at)}"
+        parts.append(f"{len(failed)} failed, last {why} at {clock(at)}")
+    message = f"{len(found)} ran since {clock(found[0][0])}: {', '.join(parts)}"
     if by[counts.ABSENT] > len(found) * _LATE_SHARE:
         way = "a session that is just beginning has none yet; confide sync --watch answers from the first prompt on"
         return DoctorFinding("hooks", "hint", message, way)
     if by[counts.LATE] > len(found) * _LATE_SHARE:
         return DoctorFinding("hooks", "hint", message, "is a session stopped (Ctrl-Z), or this device busy?")
+    if len(failed) > len(found) * _LATE_SHARE:
+        way = 'confide setup CLIENT --hooks --write writes them anew; else report it with the word behind "last"'
+        return DoctorFinding("hooks", "hint", message, way)
     return ok("hooks", message)
 
 

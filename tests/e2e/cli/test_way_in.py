@@ -215,6 +215,11 @@ def told_of(client: str, machine: Machine) -> str:
 def test_the_doctor_tells_what_hooks_did(alone: Machine) -> None:
     """They say nothing of it themselves: how many fired, what became of them, the last error; and whether they are switched off."""
     state = str(alone.home / "proxy")
+    counts.note(state, event="Stop", client="codex", outcome="failed", ms=3, why="errno-13")
+    told = next(line for line in confide(alone, "doctor").out.splitlines() if " hooks " in line)
+    assert told.startswith("hint")
+    assert ": 1 failed, last errno-13 at" in told
+    Path(state, counts.FOLDER, counts.EVENTS).unlink()
     for outcome, why in (("answered", "-"), ("silent", "-"), ("absent", "-"), ("failed", "no-json")):
         counts.note(state, event="Stop", client="codex", outcome=outcome, ms=3, why=why)
     told = next(line for line in confide(alone, "doctor").out.splitlines() if " hooks " in line)
