@@ -192,7 +192,7 @@ async def project_of(here: CommandContext, folder: Path, *, is_written: bool = F
     found = await resolve_project(here.paths, here.config, claim)
     if found.is_new and found.project.claim and await _is_the_same(here, found.project):
         return await asyncio.to_thread(allow, here.paths, claim)
-    if found.is_new and (found.project.claim or claim.basis is Basis.FILE):
+    if found.is_new and (found.project.claim or found.earlier or claim.basis is Basis.FILE):
         note(found.notice)
     return found.project
 

@@ -82,6 +82,7 @@ class NameOrigin(enum.Enum):
 
 
 _BELIEVED: Final = frozenset({NameOrigin.REMOTE, NameOrigin.FIRST, NameOrigin.USED, NameOrigin.ALLOWED})
+_FINAL: Final = _BELIEVED | {NameOrigin.OWN}
 
 
 class ClaimOutcome(NamedTuple):
@@ -159,6 +160,14 @@ class ProjectNames:
         """Return True if there is a decision about the claim's folder, under any name."""
         home = os.fspath(claim.home)
         return any(each.home == home and each.state is not NameOrigin.UNASKED for each in self.all())
+
+    def earlier_name(self, claim: Claim) -> str:
+        """Return the project's name that the claim's folder had last under another claim; "" if it
+        had none.
+        """
+        home = os.fspath(claim.home)
+        found = [each for each in self.all() if each.home == home and each.claim != claim.name]
+        return next((each.name for each in reversed(found) if each.state in _FINAL), "")
 
     def is_held(self, claim: Claim) -> bool:
         """Return True if another folder of this device has the claimed name."""
@@ -238,17 +247,20 @@ class Named(NamedTuple):
 
     Attributes:
         is_new: True if the name was decided just now.
+        earlier: the name that the folder had before; "" if it had none, or if the name is not new.
     """
 
     project: Project
     is_new: bool = False
+    earlier: str = ""
 
     @property
     def notice(self) -> str:
         """Return the message for the user about a project's new name."""
         project = self.project
         if not project.claim:
-            return f"{printable(str(project.root))} is the project {project.name}"
+            changed = f", and was {self.earlier}; devices whose clone has the old name or remote still use that one"
+            return f"{printable(str(project.root))} is the project {project.name}{changed if self.earlier else ''}"
         return (
             f"{printable(str(project.root))} calls itself {project.claim}. If it is the project of that name in this space, run: "
             f"confide project allow. Until then it is separate, as {project.name}"
@@ -372,9 +384,10 @@ async def _was_used(claim: Claim, link: RequestChannel, ledgers: Path, space: st
 async def _note_decision(names: ProjectNames, claim: Claim, state: NameOrigin) -> Named:
     try:
         decision = await asyncio.to_thread(names.note, claim, state)
+        earlier = await asyncio.to_thread(names.earlier_name, claim)
     except KeyFileError:  # a full or read-only disk: it is decided again the next time
-        decision = ClaimOutcome.of(claim, state)
-    return Named(decision.project(claim), is_new=True)
+        return Named(ClaimOutcome.of(claim, state).project(claim), is_new=True)
+    return Named(decision.project(claim), is_new=True, earlier=earlier)
 
 
 def _final_decision(names: ProjectNames, claim: Claim, journal: Path) -> ClaimOutcome | None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.deadline import DEADLINE_S
+from tests.support.programs.pair import joined
 from tests.support.programs.processes import CONFIDE, Daemon, Inside, Machine, running_daemon
 
 # Done by a process of its own: this one has loaded libraries that may not be forked. A suite that runs in the background has SIGINT
@@ -224,6 +225,26 @@ def test_a_second_laptop_asks_once_whether_it_is_the_same_project(tmp_path: Path
         told = three.run("sync")
         assert "calls itself shop. If it is the project of that name in this space, run: confide project allow." in told
         assert not (three.project / "memory").exists()
+
+
+def test_a_folder_whose_remote_changes_says_once_which_project_it_was(tmp_path: Path) -> None:
+    """Its notes go along; a device whose clone has the old remote does not meet it any more."""
+    with running_daemon(tmp_path) as daemon:
+        (ann,) = joined(tmp_path, daemon, "ann")
+        subprocess.run(["git", "init", "-q", ann.project], check=True)
+        ann.write("memory/a.md", "The API listens on 8010.\n")
+        ann.run("sync")
+        before = ann.json("status")["project"]
+        for way, remote, name in (
+            ("add", "git@github.com:acme/shop.git", "github.com/acme/shop"),
+            ("set-url", "https://acme.net/web", "acme.net/web"),
+        ):
+            subprocess.run(["git", "-C", ann.project, "remote", way, "origin", remote], check=True)
+            assert f"is the project {name}, and was {before}; devices whose" in ann.run("sync")
+            assert "and was" not in ann.run("sync")
+            assert ann.json("status")["project"] == name
+            assert "8010" in ann.run("search", "which port has the API")
+            before = name
 
 
 def test_a_folder_is_vouched_for_with_one_yes(tmp_path: Path) -> None:
