@@ -397,7 +397,7 @@ def _hooks(here: CommandContext) -> DoctorFinding:
     if by[counts.LATE] > len(found) * _LATE_SHARE:
         return DoctorFinding("hooks", "hint", message, "is a session stopped (Ctrl-Z), or this device busy?")
     if len(failed) > len(found) * _LATE_SHARE:
-        way = 'confide setup CLIENT --hooks --write writes them anew; else report it with the word behind "last"'
+        way = 'confide setup CLIENT --hooks --write writes them again; else report it with the word behind "last"'
         return DoctorFinding("hooks", "hint", message, way)
     return ok("hooks", message)
 
