@@ -20,6 +20,10 @@ _CLOSED: Final = {
 }
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 _WORD: Final = re.compile(r"[^\W_][\w'’.+#-]*")
+_NUMBERED: Final = re.compile(r"[-_]\d|\d\d|#\d")
+_HASH: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[\da-f]{7,40}")
+_COUNTED: Final = re.compile(r"[^\W\d_]{3} #?\d{3}")
+"""The end of a word and the beginning of a longer number, such as "invoice 4471"."""
 _NO_QUESTIONS: Final = ("/", "!", "#")
 """Starts of commands of clients and shells, and of notes."""
 
@@ -56,11 +60,22 @@ def question(prompt: str) -> str:
     if text.startswith(_NO_QUESTIONS):
         return ""
     text = " ".join(_without_code(text).split())[:MOST_CHARS]
+    if _COUNTED.search(text) or any(map(_is_one_of_many, text.split())):
+        return text
     words = [word.casefold().rstrip(".'’-") for word in _WORD.findall(text)]
     content = [word for word in words if word not in _EMPTY and not word.isdecimal()]
     if len(content) < LEAST_WORDS or all(word in _EVERYDAY for word in content):
         return ""
     return text
+
+
+def _is_one_of_many(word: str) -> bool:
+    """Return True if a word tells one thing from others of its kind, as SHOP-123, E1001, #88 and the
+    hash of a commit do.
+    """
+    word = word.strip("()[]{}'\"`,;:!?")
+    is_code = word[:1].isalpha() or word.startswith("#")
+    return (is_code and _NUMBERED.search(word) is not None) or _HASH.fullmatch(word) is not None
 
 
 def _without_blocks(text: str) -> str:

@@ -33,6 +33,7 @@ from confide_daemon.store.page_budget import PageBudget
 from confide_daemon.store.rows import Filter, Piece
 from confide_daemon.store.space_store import Store
 from confide_memory.tools.question import keyword_query
+from confide_proxy.hooks.prompt_filter import question
 from confide_proxy.hooks.server.recall import HIT_SCORE
 
 NOTES = {
@@ -428,6 +429,20 @@ async def test_a_prompt_that_needs_no_memory_gets_nothing_beside_notes_on_the_li
     await space.close()
     assert scores[everyday, False] > 0.25
     assert scores[everyday, True] < HIT_SCORE < scores[helped, True]
+
+
+async def test_a_prompt_about_one_ticket_gets_the_note_of_no_other(tmp_path: Path) -> None:
+    model = LoadedModel.ready(load_minilm(threads=1))
+    space = await Space.open(tmp_path / "s.db", os.urandom(32), SpaceShared(IndexSettings(), model), space_id="s")
+    text = "- SHOP-123: the cart loses items when the session expires\n- Invoice 4471 was refunded twice\n"
+    await put(space, NOTES | {"memory/tickets.md": text})
+    assert await space.wait_indexed(timeout_s=DEADLINE_S)
+    best = {}
+    for prompt in ("fix SHOP-123 please", "fix SHOP-124 please", "refund invoice 4471", "refund invoice 4472"):
+        query = SearchQuery(question(prompt), min_score=0.0, is_unasked=True)
+        best[prompt] = max(hit.score for hit in (await space.index.searcher.search(query)).hits) > HIT_SCORE
+    await space.close()
+    assert list(best.values()) == [True, False, True, False]
 
 
 async def test_another_ticket_or_address_is_no_answer(space: Space) -> None:

@@ -44,6 +44,24 @@ def test_what_needs_no_memory_is_not_asked(prompt: str) -> None:
     assert question(prompt) == ""
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        *("fix SHOP-123 please", "SHOP-123", "work on BUG-7", "close #88", "what is E1001?", "ERR_CONN_42 again"),
+        *("refund invoice 4471 again", "fix (SHOP-123)", "see #88, please"),
+        *("revert a3f9c12", "look at 9f86d081884c", "is CVE-2024-3094 fixed", "rebase feature/SHOP-123-cart"),
+    ],
+)
+def test_a_bare_instruction_that_names_one_thing_is_asked(prompt: str) -> None:
+    """A ticket, an error's code, a commit: there may be a note about just that."""
+    assert question(prompt) == prompt
+
+
+@pytest.mark.parametrize("prompt", ["bump it to 2.5", "make it 10px", "only 20 more", "use python3", "deadbeef"])
+def test_a_number_alone_names_nothing(prompt: str) -> None:
+    assert question(prompt) == ""
+
+
 def test_a_question_is_asked_without_what_is_not_the_persons() -> None:
     """Blocks of ours, escaped or not, what Gemini repeats of them, and fenced code go; lines are joined."""
     asked = "why did we choose\n postgres?"
@@ -61,5 +79,13 @@ def test_a_question_is_asked_without_what_is_not_the_persons() -> None:
 
 def test_a_long_prompt_is_cut() -> None:
     assert len(question("why did we choose postgres " * 5_000)) == MOST_CHARS
-    for text in ("`" * 60_000, "```\n" * 20_000, "<confide-memory>" * 5_000, "&lt;" * 20_000, "a'" * 30_000):
+    for text in (
+        "`" * 60_000,
+        "```\n" * 20_000,
+        "<confide-memory>" * 5_000,
+        "&lt;" * 20_000,
+        "a'" * 30_000,
+        "a_" * 30_000,
+        "a-b.c/" * 9_000,
+    ):
         question(text)  # within the time of a hook, or the suite's would show it

@@ -45,7 +45,7 @@ from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.keyword import BACKGROUND, line_of, stems
 from confide_daemon.store.tables.pieces import VECTOR_ITEM_BYTES
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.tools.question import Term, bounds, logistic, words_score
+from confide_memory.tools.question import MOST_OF_IT, Term, bounds, logistic, words_score
 from confide_memory.tools.words import index_words
 
 # Weights for a chunk with a vector.
@@ -164,7 +164,11 @@ class Evidence(NamedTuple):
         """How likely the chunk helps with a prompt that did not request a search, from 0 to 1.
         Equal to `score` for a chunk without a vector.
         """
-        return self.score if self.vector is None else logistic(self._sum(UNASKED))
+        if self.vector is None:
+            return self.score
+        # Numbers and names stand in many prompts by the way; most of this one are such.
+        _, most = bounds(is_named=False, lacking=self.lacking) if self.lacking >= MOST_OF_IT else (0.0, math.inf)
+        return logistic(min(most, self._sum(UNASKED)))
 
     @property
     def best_unasked_score(self) -> float:
