@@ -70,8 +70,8 @@ def question(prompt: str) -> str:
 
 
 def _is_one_of_many(word: str) -> bool:
-    """Return True if a word tells one thing from others of its kind, as SHOP-123, E1001, #88 and the
-    hash of a commit do.
+    """Return True if a word distinguishes one thing from others of its kind, as SHOP-123, E1001, #88
+    and the hash of a commit do.
     """
     word = word.strip("()[]{}'\"`,;:!?")
     is_code = word[:1].isalpha() or word.startswith("#")
