@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 MOST_CHARS: Final = 1000
-LEAST_WORDS: Final = 3
+LEAST_WORDS: Final = 2
 """Fewest content words of a question."""
 
 _OPENED: Final = re.compile(r"(?:<|&lt;)(confide-memory|hook_context)(?:>|&gt;)", re.IGNORECASE)
@@ -21,6 +21,7 @@ _CLOSED: Final = {
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 _WORD: Final = re.compile(r"[^\W_][\w'’.+#-]*")
 _NUMBERED: Final = re.compile(r"[-_]\d|\d\d|#\d")
+_NUMBER: Final = re.compile(r"\d[\d.,]*")
 _HASH: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[\da-f]{7,40}")
 _COUNTED: Final = re.compile(r"[^\W\d_]{3} #?\d{3}")
 """The end of a word and the beginning of a longer number, such as "invoice 4471"."""
@@ -63,7 +64,7 @@ def question(prompt: str) -> str:
     if _COUNTED.search(text) or any(map(_is_one_of_many, text.split())):
         return text
     words = [word.casefold().rstrip(".'’-") for word in _WORD.findall(text)]
-    content = [word for word in words if word not in _EMPTY and not word.isdecimal()]
+    content = [word for word in words if word not in _EMPTY and not _NUMBER.fullmatch(word)]
     if len(content) < LEAST_WORDS or all(word in _EVERYDAY for word in content):
         return ""
     return text

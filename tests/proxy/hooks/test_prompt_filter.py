@@ -57,7 +57,12 @@ def test_a_bare_instruction_that_names_one_thing_is_asked(prompt: str) -> None:
     assert question(prompt) == prompt
 
 
-@pytest.mark.parametrize("prompt", ["bump it to 2.5", "make it 10px", "only 20 more", "use python3", "deadbeef"])
+@pytest.mark.parametrize("prompt", ["why redis?", "who is Mira?", "deploy staging", "there are aphids on the roses"])
+def test_two_words_of_content_are_asked(prompt: str) -> None:
+    assert question(prompt) == prompt
+
+
+@pytest.mark.parametrize("prompt", ["bump it to 2.5", "only 20 more", "add 3 more tests", "deadbeef"])
 def test_a_number_alone_names_nothing(prompt: str) -> None:
     assert question(prompt) == ""
 
