@@ -20,7 +20,9 @@ from confide_memory.classes import hostile
 SUMMARY: Final = "session-summary"
 """Kind of the note about a whole session, which no judge produces."""
 KINDS: Final = ("remember", "correction", "preference", "decision", "fix", "fact", SUMMARY)
-_WORD: Final = re.compile(r"\w+")
+_UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Scripts without blanks between words, such as Thai and Han: each letter counts as a word."""
+_WORD: Final = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 
 
 @dataclass(frozen=True, slots=True)

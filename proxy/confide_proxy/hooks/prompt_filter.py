@@ -10,9 +10,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from confide_memory.tools.words import RUN
+
 MOST_CHARS: Final = 1000
 LEAST_WORDS: Final = 2
 """Fewest content words of a question."""
+
+_LETTERS_A_WORD: Final = 3
+"""Letters that count as a word in scripts without blanks between words, as Chinese and Thai."""
 
 _OPENED: Final = re.compile(r"(?:<|&lt;)(confide-memory|hook_context)(?:>|&gt;)", re.IGNORECASE)
 _CLOSED: Final = {
@@ -63,9 +68,10 @@ def question(prompt: str) -> str:
     text = " ".join(_without_code(text).split())[:MOST_CHARS]
     if _COUNTED.search(text) or any(map(_is_one_of_many, text.split())):
         return text
-    words = [word.casefold().rstrip(".'’-") for word in _WORD.findall(text)]
+    words = [word.casefold().rstrip(".'’-") for word in _WORD.findall(RUN.sub(" ", text))]
     content = [word for word in words if word not in _EMPTY and not _NUMBER.fullmatch(word)]
-    if len(content) < LEAST_WORDS or all(word in _EVERYDAY for word in content):
+    unspaced = sum(map(len, RUN.findall(text))) // _LETTERS_A_WORD
+    if len(content) + unspaced < LEAST_WORDS or (not unspaced and all(word in _EVERYDAY for word in content)):
         return ""
     return text
 

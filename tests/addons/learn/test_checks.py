@@ -30,6 +30,15 @@ def test_a_quote_is_looked_for_whatever_its_blanks() -> None:
     assert check_findings([finding(quote="I write the migration for Postgres")], WINDOW)
 
 
+def test_a_sentence_without_blanks_has_words() -> None:
+    """Chinese and Thai."""
+    said = "我们的团队决定每周五下午不再部署新版本"
+    kept = LearnedFinding("团队决定每周五不部署", said, "decision")
+    assert check_findings([kept, kept], [exchange(said)]) == [kept]
+    assert likeness("团队决定每周五不部署", "团队决定每周五不再部署") > 0.9
+    assert likeness("团队决定每周五不部署", "数据库每天晚上备份一次") < 0.5
+
+
 @pytest.mark.parametrize(
     "bad",
     [

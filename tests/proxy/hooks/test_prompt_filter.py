@@ -62,6 +62,25 @@ def test_two_words_of_content_are_asked(prompt: str) -> None:
     assert question(prompt) == prompt
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "我们为什么选择了Postgres？",
+        "为什么用redis",
+        "谁负责功能开关？",
+        "なぜKafkaをやめたのですか？",
+        "왜 postgres를 선택했나요?",
+    ],
+)
+def test_a_question_without_blanks_is_asked(prompt: str) -> None:
+    assert question(prompt) == prompt
+
+
+@pytest.mark.parametrize("prompt", ["继续", "好的谢谢", "はい", "네", "ok 好的"])
+def test_a_word_without_blanks_is_not_asked(prompt: str) -> None:
+    assert question(prompt) == ""
+
+
 @pytest.mark.parametrize("prompt", ["bump it to 2.5", "only 20 more", "add 3 more tests", "deadbeef"])
 def test_a_number_alone_names_nothing(prompt: str) -> None:
     assert question(prompt) == ""
