@@ -25,7 +25,13 @@ from confide_daemon.documents.document_results import PutResult
 from confide_daemon.embedding.embedder import Vectors
 from confide_daemon.errors import ConflictError, NotFoundError
 from confide_daemon.notes.note_service import SUPERSEDES, Notes
-from confide_daemon.notes.similarity import Likeness, NoteFingerprint, likeness, read_fingerprints
+from confide_daemon.notes.similarity import (
+    Likeness,
+    NoteFingerprint,
+    have_same_numbers,
+    likeness,
+    read_fingerprints,
+)
 from confide_daemon.retrieval.indexing.generations import live_generation
 from confide_daemon.store.rows import NoteRow
 from confide_daemon.store.space_store import Store
@@ -257,7 +263,8 @@ def groups(notes: Sequence[NoteFingerprint], threshold: float) -> Iterator[list[
             for other in sorted(near):
                 if other <= place or taken[other] or len(others) == MOST_IN_GROUP:
                     continue
-                if alike := likeness(notes[place], notes[other], threshold):
+                alike = likeness(notes[place], notes[other], threshold)
+                if alike and have_same_numbers(notes[place], notes[other]):
                     others.append((other, alike))
             if others:
                 taken[[place, *(other for other, _ in others)]] = True

@@ -39,6 +39,7 @@ MOST_TOLD = 5
 # them, and few others do.
 MOST_WORDS = 6
 ENOUGH_SEEN = 8
+_DIGIT = re.compile(r"\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,14 @@ def _are_apart(one: NoteFingerprint, other: NoteFingerprint) -> bool:
     # Texts in other words have titles in other words, too; for identical texts, only title and
     # entity can differ.
     return one.words == other.words and one.names != other.names
+
+
+def have_same_numbers(one: NoteFingerprint, other: NoteFingerprint) -> bool:
+    """Return True if two notes contain the same numbers and words with digits. Notes on two tickets,
+    invoices or releases may differ in nothing else, and both are needed.
+    """
+    mine, others = ({word for word in note.words.split() if _DIGIT.search(word)} for note in (one, other))
+    return mine == others
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from confide_daemon.embedding import BatchLimits, Vectors
 from confide_daemon.embedding.providers.hashed import HashedEmbedder
 from confide_daemon.errors import EmbedderError
 
-PLACE = re.compile(r"@(\w+)(?::(\d+))?")
+PLACE = re.compile(r"@(\w+)(?::(\d+|i+))?")
 
 
 class LikenessEmbedder:
-    """`@deploy:30` in a text turns it 30 degrees away from `@deploy`; a text without such a mark is its words, hashed.
+    """`@deploy:30` in a text turns it 30 degrees away from `@deploy`, and `@deploy:iii` 3 degrees, without a number; a text without such a
+    mark is its words, hashed.
 
     Attributes:
         failure: what every call for documents raises while it is set.
@@ -58,6 +59,6 @@ class LikenessEmbedder:
                 row[128:] = self._words.embed_query(text)
                 continue
             topic = self._words.embed_query(place[1])
-            angle = np.radians(int(place[2] or 0))
+            angle = np.radians(int(place[2]) if place[2] and place[2].isdecimal() else len(place[2] or ""))
             row[:64], row[64:128] = np.cos(angle) * topic, np.sin(angle) * topic
         return rows
