@@ -122,15 +122,23 @@ class NameCheck:
             else:
                 found = min(share, MOST_OF_IT - 0.01)
             lacking = max(lacking, found)
-        for number, form, share in self._numbered:
-            others = form.findall(lower)
-            is_elsewhere = (len(number) > 1 and _has_whole([number], lower)) or _has_range([number], lower)
-            if others and number not in others and not is_elsewhere:
-                lacking = max(lacking, share, LEAST_LACKING)
+        lacking = max(lacking, self._lacking_numbers(lower))
         for name in self._full_names:
             lacking = max(lacking, name.lacking(alone, folded))
         if self._dates and not is_dated and not any(date in lower for date in self._dates) and DATE.search(lower):
             lacking = max(lacking, LEAST_LACKING)
+        return lacking
+
+    def _lacking_numbers(self, text: str) -> float:
+        """Return how much of the query a text lacks, in lower case, that numbers things of the same
+        kinds otherwise.
+        """
+        lacking = 0.0
+        for number, form, share in self._numbered:
+            others = form.findall(text)
+            is_elsewhere = (len(number) > 1 and _has_whole([number], text)) or _has_range([number], text)
+            if others and number not in others and not is_elsewhere:
+                lacking = max(lacking, share, LEAST_LACKING)
         return lacking
 
 

@@ -225,7 +225,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
         forming.take_unfolded(raw)
     found = forming.finish(also, tuple(compound for compound in compounds if DATE.fullmatch(compound)))
     numbered = _numbered(in_order[:MOST_COMPOUNDS], of_dates, skipped)
-    names = () if common_words(raw) else _full_names(in_order[:MOST_COMPOUNDS])
+    names = _full_names(raw, in_order[:MOST_COMPOUNDS])
     return replace(found, day=_day_term(days), numbered=numbered, full_names=names)
 
 
@@ -443,9 +443,11 @@ def _proper(compounds: Sequence[str]) -> frozenset[str]:
     return frozenset(word.lower() for word in inside if word[0].isupper()) if plain & STOP_WORDS else frozenset()
 
 
-def _full_names(compounds: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return each two words in a row that are capitalized, in a query that has others."""
-    if not any(word.islower() for word in compounds):
+def _full_names(raw: str, compounds: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return each two words in a row that are capitalized, in an English query that has others;
+    other languages capitalize more words.
+    """
+    if common_words(raw) or not any(word.islower() for word in compounds):
         return ()
     return tuple(pair for pair in dict.fromkeys(pairwise(compounds)) if all(map(_is_capitalized, pair)))[:MOST_TERMS]
 
