@@ -105,7 +105,6 @@ class NameCheck:
             is_dated: True if the chunk belongs to the days that the query names.
         """
         folded = join_groups(fold(text))
-        alone = folded if own is None else fold(own)
         lower = GROUPED.sub(ungroup, join_decimals(folded.lower()))
         lacking = 0.0
         for is_identifier, places, share in self._kinds:
@@ -123,8 +122,9 @@ class NameCheck:
                 found = min(share, MOST_OF_IT - 0.01)
             lacking = max(lacking, found)
         lacking = max(lacking, self._lacking_numbers(lower))
-        for name in self._full_names:
-            lacking = max(lacking, name.lacking(alone, folded))
+        if self._full_names:
+            alone = folded if own is None else fold(own)
+            lacking = max(lacking, *(name.lacking(alone, folded) for name in self._full_names))
         if self._dates and not is_dated and not any(date in lower for date in self._dates) and DATE.search(lower):
             lacking = max(lacking, LEAST_LACKING)
         return lacking

@@ -40,6 +40,7 @@ from confide_memory.tools.written_days import dates_in, month_numbers, phrase
 
 # A question has few words; a pasted log has thousands, and each costs a scan.
 MOST_TERMS = 48
+MOST_NAMED = 8  # things that a question names by a number, and by two words
 MOST_COMPOUNDS = 1000  # of a text that is a whole file, the first ones
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 QUOTED = re.compile(r'"([^"]{1,200})"')
@@ -232,7 +233,7 @@ def question(text: str, keywords: Sequence[str] = (), *, aside: str = "", days: 
 def _numbered(compounds: Iterable[str], of_dates: Container[str], skipped: set[str]) -> tuple[tuple[str, str], ...]:
     """Return the things that the query names by a number, such as a chapter, but no day."""
     plain = [one for one in compounds if one not in of_dates and not skipped.issuperset(parts(one))]
-    return tuple(dict.fromkeys(numbered_things(plain)))[:MOST_TERMS]
+    return tuple(dict.fromkeys(numbered_things(plain)))[:MOST_NAMED]
 
 
 def _day_term(days: Iterable[str]) -> Term | None:
@@ -449,7 +450,7 @@ def _full_names(raw: str, compounds: Sequence[str]) -> tuple[tuple[str, str], ..
     """
     if common_words(raw) or not any(word.islower() for word in compounds):
         return ()
-    return tuple(pair for pair in dict.fromkeys(pairwise(compounds)) if all(map(_is_capitalized, pair)))[:MOST_TERMS]
+    return tuple(pair for pair in dict.fromkeys(pairwise(compounds)) if all(map(_is_capitalized, pair)))[:MOST_NAMED]
 
 
 def _is_capitalized(word: str) -> bool:
