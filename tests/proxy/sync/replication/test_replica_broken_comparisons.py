@@ -225,7 +225,7 @@ async def test_moves_of_the_link_do_not_pile_up_comparisons(tmp_path: Path, monk
             for _ in range(5):
                 moves += 1
                 world.streamer.on_renewed({"space": "s"}, group.create_task)
-                await asyncio.sleep(0.05)
+                await until(lambda wanted=moves + 1: world.streamer._turns["shop"].asked == wanted)
             goes_on.set()
             await until(lambda: world.there() == FILES and world.is_well() and not now)
             assert (began, most) == ([0, 5], 1)
