@@ -125,7 +125,7 @@ JOURNEYS = {
 MARKS = re.compile(r"\b(not )?e2e\b")
 """Which of both an expression of marks wants (`-m`)."""
 OWN_MARK = "@pytest.mark.e2e"
-"""What a test bears that `make e2e` runs though `make test` runs the others of its module."""
+"""Marks a single test for `make e2e`, in a module that `make test` runs."""
 TESTS = Path(__file__).parent
 HAS_ADDONS = importlib.util.find_spec("confide_night") is not None
 ADDONS = "|".join(path.name for path in (TESTS.parent / "addons").glob("confide_*"))
@@ -191,8 +191,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
     if is_test and (marks := MARKS.search(config.getoption("markexpr"))):
-        has_none = is_e2e(collection_path) if marks[1] else not has_e2e(collection_path)
-        if has_none:
+        is_passed_over = is_e2e(collection_path) if marks[1] else not has_e2e(collection_path)
+        if is_passed_over:
             return True
     if not config.getoption("--quick"):
         return None
@@ -215,7 +215,7 @@ def is_e2e(path: Path) -> bool:
 
 @functools.cache
 def has_e2e(path: Path) -> bool:
-    """Whether `make e2e` runs tests of a module: all of them, or those that bear the mark themselves."""
+    """Whether `make e2e` runs any test of a module: all, or those with a mark of their own."""
     return is_e2e(path) or OWN_MARK in path.read_text("utf-8")
 
 

@@ -16,13 +16,13 @@ from typing import Final
 
 from confide_learn.local.exchanges import ExchangeMessage, LearnedExchange, typed_part
 from confide_memory.classes import hostile
+from confide_memory.tools.words import UNSPACED
 
 SUMMARY: Final = "session-summary"
 """Kind of the note about a whole session, which no judge produces."""
 KINDS: Final = ("remember", "correction", "preference", "decision", "fix", "fact", SUMMARY)
-_UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Scripts without blanks between words, such as Thai and Han: each letter counts as a word."""
-_WORD: Final = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
+_WORD: Final = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+"""A word; in scripts without blanks between words, such as Thai and Han, each letter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from confide_memory.tools.words import RUN
+from confide_memory.tools.words import RUN, is_hash
 
 MOST_CHARS: Final = 1000
 LEAST_WORDS: Final = 2
@@ -27,7 +27,6 @@ _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 _WORD: Final = re.compile(r"[^\W_][\w'’.+#-]*")
 _NUMBERED: Final = re.compile(r"[-_]\d|\d\d|#\d")
 _NUMBER: Final = re.compile(r"\d[\d.,]*")
-_HASH: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[\da-f]{7,40}")
 _COUNTED: Final = re.compile(r"[^\W\d_]{3} #?\d{3}")
 """The end of a word and the beginning of a longer number, such as "invoice 4471"."""
 _NO_QUESTIONS: Final = ("/", "!", "#")
@@ -82,7 +81,9 @@ def _is_one_of_many(word: str) -> bool:
     """
     word = word.strip("()[]{}'\"`,;:!?")
     is_code = word[:1].isalpha() or word.startswith("#")
-    return (is_code and _NUMBERED.search(word) is not None) or _HASH.fullmatch(word) is not None
+    return (is_code and _NUMBERED.search(word) is not None) or (
+        is_hash(word) and not (word.isalpha() or word.isdecimal())
+    )
 
 
 def _without_blocks(text: str) -> str:

@@ -204,7 +204,7 @@ async def test_without_vectors_words_are_compared(agent: Agent, laptop: Machine,
 
 
 async def test_notes_with_other_numbers_are_two(agent: Agent, laptop: Machine) -> None:
-    """Tickets and invoices that are told of in the same words."""
+    """Two invoices, with the same words otherwise."""
     for name, body in (("one", "Invoice 4471 was paid. @topic"), ("two", "Invoice 4472 was paid. @topic")):
         await note(laptop, name, body, updated="2026-03-01")
     await indexed(agent)

@@ -141,7 +141,8 @@ async def test_who_waits_beside_the_device_that_unlocks_is_not_told_that_it_is_l
             await is_open.wait()
             assert (await second.request("roster", {"from": 0}))["isLocked"] is False
             attaching = asyncio.create_task(second.attach("proj"))
-            await second.request("ping", {})  # which is answered after what came before it, if that did not wait
+            (slot,) = daemon.daemon.spaces._entries.values()
+            await until("the request to wait for the space", lambda: slot.holders or attaching.done())
             assert not attaching.done()
             may_open.set()
             assert await unlocking is False

@@ -45,7 +45,7 @@ from confide_daemon.store.space_store import Store
 from confide_daemon.store.tables.keyword import BACKGROUND, line_of, stems
 from confide_daemon.store.tables.pieces import VECTOR_ITEM_BYTES
 from confide_daemon.store.threads import StoreThreads
-from confide_memory.tools.question import MOST_OF_IT, Term, bounds, logistic, words_score
+from confide_memory.tools.question import LACKING_ALL, MOST_OF_IT, Term, bounds, logistic, words_score
 from confide_memory.tools.words import index_words
 
 # Weights for a chunk with a vector.
@@ -166,8 +166,9 @@ class Evidence(NamedTuple):
         """
         if self.vector is None:
             return self.score
-        # Numbers and names stand in many prompts by the way; most of this one are such.
-        _, most = bounds(is_named=False, lacking=self.lacking) if self.lacking >= MOST_OF_IT else (0.0, math.inf)
+        # Many prompts contain a number or a name that does not matter. It does if it is most of the
+        # prompt.
+        most = LACKING_ALL if self.lacking >= MOST_OF_IT else math.inf
         return logistic(min(most, self._sum(UNASKED)))
 
     @property
